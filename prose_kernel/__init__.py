@@ -71,37 +71,7 @@ _PUBLIC = {
 }
 """The module that each public name is in; a module is its own name."""
 
-__all__ = [
-    "Asker",
-    "AsyncSession",
-    "CompileError",
-    "Decision",
-    "EventStream",
-    "MemoryStore",
-    "Program",
-    "Prompt",
-    "ProseError",
-    "ProviderError",
-    "Result",
-    "RunError",
-    "Session",
-    "Settings",
-    "Start",
-    "Store",
-    "Usage",
-    "UsageError",
-    "Workspace",
-    "__version__",
-    "arun",
-    "compile",
-    "compile_source",
-    "events",
-    "format_program",
-    "load_ipython_extension",
-    "run",
-    "stream",
-    "unload_ipython_extension",
-]
+__all__ = ["__version__", "load_ipython_extension", "unload_ipython_extension", *_PUBLIC]
 
 
 def __getattr__(name: str) -> object:

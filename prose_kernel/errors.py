@@ -47,7 +47,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
@@ -62,15 +63,15 @@ class ProseError(Exception):
 class CompileError(ProseError):
     """A source text has at least one diagnostic of severity error; none of it was executed.
 
-    `diagnostics` holds all of them, warnings included, sorted by line, column and code. `hint` says what to do about
-    the text as a whole.
+    `diagnostics` holds all of them, warnings included, sorted by line, column and code, `first` is the first of that
+    severity. `hint` says what to do about the text as a whole.
     """
 
     def __init__(self, diagnostics: Sequence[Diagnostic], hint: str | None = None) -> None:
         self.diagnostics = tuple(diagnostics)
         self.hint = hint
-        first = next((d for d in self.diagnostics if d.severity == "error"), None)
-        super().__init__(first.message if first else "invalid program")
+        self.first = next((d for d in self.diagnostics if d.severity == "error"), None)
+        super().__init__(self.first.message if self.first else "invalid program")
 
 
 class RunError(ProseError):
@@ -405,3 +406,17 @@ class TaskRefused(ProseError):
         self.hint = hint
         self.details: dict[str, object] = dict(details or {})
         self.retryable = retryable
+
+
+def reason_of(error: OSError, otherwise: str = "unknown") -> str:
+    """The reason of a failed system call as it follows the beginning of a message, in lower case."""
+    return (error.strerror or otherwise).lower()
+
+
+@contextmanager
+def usage_errors(failure: str, *, lower: bool = True) -> Iterator[None]:
+    """Report a failed system call as a `UsageError`: `failure`, and the reason (`lower`: in lower case)."""
+    try:
+        yield
+    except OSError as error:
+        raise UsageError(f"{failure}: {reason_of(error) if lower else error.strerror or error}") from None

@@ -1,6 +1,6 @@
 """Glob patterns over `/`-separated text: `*` and `?` stay within a segment, `**` is any number of whole segments.
 
-See `docs/reference/exec-and-tasks.md` 3.12.
+See `docs/reference/exec-and-tasks.md` 3.13.
 """
 
 from __future__ import annotations

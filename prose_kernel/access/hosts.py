@@ -1,6 +1,6 @@
 """Which addresses the `network` patterns of a session cover: hosts, hosts with a port, URLs; and which are public.
 
-See `docs/reference/exec-and-tasks.md` 3.3.
+See `docs/reference/exec-and-tasks.md` 3.13.
 """
 
 from __future__ import annotations

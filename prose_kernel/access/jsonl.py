@@ -45,8 +45,7 @@ def is_torn(descriptor: int, size: int) -> bool:
 @contextlib.contextmanager
 def added(path: Path | str, data: bytes, *, durable: bool = False, private: bool = False) -> Iterator[None]:
     """Add whole lines to a file, and remove them if the block fails. Raises `OSError`."""
-    descriptor = opened(path, private=private)
-    try:
+    with plain_files.closing(opened(path, private=private)) as descriptor:
         end = os.fstat(descriptor).st_size
         add(descriptor, b"\n" + data if is_torn(descriptor, end) else data)
         if durable:
@@ -56,8 +55,6 @@ def added(path: Path | str, data: bytes, *, durable: bool = False, private: bool
         except BaseException:
             os.ftruncate(descriptor, end)
             raise
-    finally:
-        os.close(descriptor)
 
 
 def append(path: Path | str, data: bytes, *, durable: bool = False, private: bool = False) -> None:

@@ -16,6 +16,8 @@ import sys
 from dataclasses import dataclass
 from typing import Final
 
+from prose_kernel.access import plain_files
+
 MAGIC: Final = ("/proc", "/sys", "/dev/fd")
 """Directories whose names mean something else for this process than for the one that uses the path."""
 
@@ -106,11 +108,8 @@ def _found(path: str) -> tuple[str, os.stat_result]:
     """The name and the status of the object at a path. Raises `OSError`."""
     if sys.platform != "linux" or not os.path.isdir("/proc/self/fd"):  # noqa: PTH112
         return os.path.realpath(path, strict=True), os.stat(path)  # noqa: PTH116
-    descriptor = _opened(path)
-    try:
+    with plain_files.closing(_opened(path)) as descriptor:
         return os.readlink(f"/proc/self/fd/{descriptor}"), os.fstat(descriptor)  # noqa: PTH115
-    finally:
-        os.close(descriptor)
 
 
 def _opened(path: str) -> int:

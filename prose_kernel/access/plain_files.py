@@ -19,6 +19,7 @@ import fcntl
 import os
 import re
 import stat
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final
@@ -32,6 +33,7 @@ LARGE: Final = 256 * 1024 * 1024
 HUGE: Final = 1024 * 1024 * 1024
 """Bytes of a value that a run has kept: 100,000,000 characters, escaped."""
 
+_LOCK_PAUSE: Final = 0.01
 _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _OPENED_BY_A_SHELL: Final = re.compile(r"/dev/(?:stdin|fd/\d+)|/proc/(?:self|\d+)/fd/\d+")
 _KINDS: Final = (
@@ -149,9 +151,37 @@ def _too_large(limit: int) -> OSError:
 # ---------------------------------------------------------------- one process at a time
 
 
-def lock(descriptor: int) -> None:
-    """Take the lock of an open file; it ends with the process. Raises `BlockingIOError` if another process has it."""
-    fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+def lock(descriptor: int, patience: float = 0) -> None:
+    """Take the lock of an open file; it ends with the process. Raises `BlockingIOError` if another process has it for
+    more than `patience` seconds."""
+    end = time.monotonic() + patience
+    while True:
+        try:
+            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= end:
+                raise BlockingIOError(errno.EAGAIN, "another process is writing to it") from None
+        time.sleep(_LOCK_PAUSE)
+
+
+@contextlib.contextmanager
+def closing(descriptor: int) -> Iterator[int]:
+    """Close a descriptor at the end of the block."""
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def locked(path: Path | str, patience: float = 0) -> Iterator[None]:
+    """Hold the lock of a file, which is made if it is missing. Raises what `descriptor` and `lock` raise."""
+    with closing(descriptor(path, os.O_RDWR | os.O_CREAT)) as found:
+        lock(found, patience)
+        try:
+            yield
+        finally:
+            fcntl.flock(found, fcntl.LOCK_UN)  # a process that was forked meanwhile has the descriptor too
 
 
 def is_locked(path: Path | str) -> bool:

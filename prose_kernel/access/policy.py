@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import fnmatch
-import json
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -166,16 +165,6 @@ class Policy:
     def kinds(self) -> tuple[Kind, ...]:
         """Return the kinds to show: all of `KINDS`, and `tools` if there is a rule about it."""
         return KINDS if self.words("tools") == SHIPPED["tools"] else (*KINDS, "tools")
-
-    @property
-    def digest(self) -> str:
-        """The rules in force as canonical text, the same on every machine: a part of a recording's key."""
-        return json.dumps(
-            {kind: rule if isinstance(rule := self.words(kind), str) else list(rule) for kind in self.kinds},
-            ensure_ascii=False,
-            sort_keys=True,
-            separators=(",", ":"),
-        )
 
 
 def _settled(kind: Kind, stated: Mapping[str, Rule], host: Mapping[str, Rule]) -> Rule:

@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from prose_kernel.access import atomic, paths
+from prose_kernel.access import atomic, paths, plain_files
+from prose_kernel.errors import reason_of
 
 _DIRECTORY: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _READ: Final = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
@@ -100,23 +101,20 @@ def opened(place: Place) -> Iterator[int]:
     """A descriptor of a regular file, for reading. Raises `ToolFailed` in words."""
     with words(place), parent(place.path) as (directory, name):
         _regular(os.stat(name, dir_fd=directory, follow_symlinks=False), place)
-        descriptor = os.open(name, _READ, dir_fd=directory)
-        try:
+        with plain_files.closing(os.open(name, _READ, dir_fd=directory)) as descriptor:
             _regular(os.fstat(descriptor), place)
             yield descriptor
-        finally:
-            os.close(descriptor)
 
 
 @contextlib.contextmanager
 def opened_directory(place: Place) -> Iterator[int]:
     """A descriptor of a directory, for listing. Raises `ToolFailed` in words."""
-    with words(place), parent(place.path) as (directory, name):
-        descriptor = os.open(name, _LISTED, dir_fd=directory)
-        try:
-            yield descriptor
-        finally:
-            os.close(descriptor)
+    with (
+        words(place),
+        parent(place.path) as (directory, name),
+        plain_files.closing(os.open(name, _LISTED, dir_fd=directory)) as descriptor,
+    ):
+        yield descriptor
 
 
 def _regular(found: os.stat_result, place: Place) -> None:
@@ -172,4 +170,4 @@ def reason(error: OSError) -> str:
         errno.ENOSPC: "the disk is full",
         errno.EROFS: "the disk is read-only",
     }
-    return known.get(error.errno or 0) or (error.strerror or "it did not work").lower()
+    return known.get(error.errno or 0) or reason_of(error, "it did not work")

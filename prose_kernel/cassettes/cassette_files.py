@@ -5,13 +5,10 @@ A record is one write under a lock that other kernels honour; rewriting is all o
 
 from __future__ import annotations
 
-import contextlib
 import errno
-import fcntl
 import os
 import re
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Final
@@ -27,6 +24,7 @@ SUFFIX = ".jsonl"
 EVALUATION: Final = f".eval{SUFFIX}"
 """The end of the names of recordings of evaluations."""
 UNNAMED = "session"
+BOM: Final = b"\xef\xbb\xbf"
 
 Signature = tuple[int, int, int]
 
@@ -41,6 +39,14 @@ class Entry:
     raw: bytes
     used: bool = False
     replaced: bool = False
+
+    @property
+    def place(self) -> str:
+        return f"{self.file}, line {self.line}"
+
+    @property
+    def name(self) -> str:
+        return f"{self.place}: the {self.record.t} {self.record.at}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,11 @@ class CassetteFile:
     entries: list[Entry] = field(default_factory=list)
     bad: list[Bad] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def is_old(self) -> bool:
+        """Whether it has records of an earlier format."""
+        return any(entry.record.v < records.VERSION for entry in self.entries)
 
     @property
     def warnings(self) -> Iterable[str]:
@@ -98,7 +109,7 @@ def read_file(path: Path, name: str) -> CassetteFile:
 def parse(data: bytes, path: Path, name: str, signature: Signature | None = None) -> CassetteFile:
     """The records in the bytes of a cassette."""
     found = CassetteFile(path, name, signature)
-    for number, line, torn in jsonl.lines(data.removeprefix(b"\xef\xbb\xbf")):
+    for number, line, torn in jsonl.lines(data.removeprefix(BOM)):
         _take(found, number, line, torn)
     _supersede(found)
     return found
@@ -138,24 +149,32 @@ def _supersede(found: CassetteFile) -> None:
     entries, found.entries = found.entries, []
     for entry in entries:
         record = entry.record
-        repeated = record.t in records.ANSWERS and (record.key, record.at) in latest
-        if repeated and (why := records.damage(record)) is not None:
+        answers = record.t in records.ANSWERS
+        if answers and (record.key, record.at) in latest and (why := records.damage(record)) is not None:
             found.bad.append(Bad(entry.line, entry.raw, why))
             continue
         found.entries.append(entry)
-        if record.t not in records.ANSWERS:
-            continue
-        attempts = latest.setdefault((record.key, record.at), {})
-        dropped = list(attempts.values()) if record.tried == 1 else [attempts.get(record.tried)]
-        for former in dropped:
-            if former is not None:
+        if answers:
+            attempts = latest.setdefault((record.key, record.at), {})
+            for former in replaced_by(attempts, entry):
                 former.replaced = True
-        if record.tried == 1:
-            attempts.clear()
-        attempts[record.tried] = entry
+
+
+def replaced_by(attempts: dict[int, Entry], entry: Entry) -> list[Entry]:
+    """Put a record among the `attempts` that are recorded under its key and path; return those that it replaces."""
+    tried = entry.record.tried
+    gone = list(attempts.values()) if tried == 1 else [attempts[tried]] if tried in attempts else []
+    if tried == 1:
+        attempts.clear()
+    attempts[tried] = entry
+    return gone
 
 
 # ---------------------------------------------------------------- where they are
+
+
+NOTEBOOKS: Final = (".ipynb", ".prose.md")
+"""Endings of the files that notebooks are in."""
 
 
 def own_path(options: CassetteOptions, where: Surroundings) -> Path:
@@ -166,9 +185,10 @@ def own_path(options: CassetteOptions, where: Surroundings) -> Path:
     workspace = Path(where.cwd)
     if options.name:
         return _named(options.name, workspace)
-    stem = UNNAMED
-    if where.notebook and PurePath(where.notebook).suffix == ".ipynb":
-        stem = PurePath(where.notebook).stem
+    stem, notebook = UNNAMED, PurePath(where.notebook).name if where.notebook else ""
+    for ending in NOTEBOOKS:
+        if notebook.endswith(ending):
+            stem = notebook.removesuffix(ending)
     return workspace / DIRECTORY / (stem + SUFFIX)
 
 
@@ -208,15 +228,10 @@ PATIENCE: Final = 10.0
 """Seconds that a record waits for another kernel to finish writing."""
 
 LOCK: Final = ".lock"
-_LOCK_PAUSE: Final = 0.01
-
-
-class Busy(OSError):
-    """Another process is writing."""
 
 
 class Writer:
-    """The cassette that is written. Everything here raises `OSError`, and `Busy` when the lock cannot be had.
+    """The cassette that is written. Everything here raises `OSError`; it is a `BlockingIOError` if another one writes.
 
     Nothing is kept open between two records: another kernel may have put a new file in its place.
     """
@@ -230,23 +245,16 @@ class Writer:
         """Add whole lines; the number of the first one is returned. A file that cannot take all of them is left as it
         was."""
         self._prepare()
-        with self._locked(patience):
-            descriptor = jsonl.opened(self.path, private=self._private)
-            try:
-                return self._append(descriptor, lines)
-            finally:
-                os.close(descriptor)
+        lock = plain_files.locked(self.path.parent / LOCK, patience)
+        with lock, plain_files.closing(jsonl.opened(self.path, private=self._private)) as descriptor:
+            return self._append(descriptor, lines)
 
-    def rewrite(self, change: Callable[[bytes], bytes | None], *, patience: float = PATIENCE) -> bool:
-        """Replace the content by `change` of it, atomically; None from it changes nothing."""
-        if not os.path.lexists(self.path):
-            return False
-        with self._locked(patience):
-            data = change(plain_files.read(self.path, plain_files.HUGE))
-            if data is None:
-                return False
-            atomic.write_whole(self.path, data, durable=True, in_place=True)
-            return True
+    def rewrite(self, change: Callable[[bytes], bytes]) -> None:
+        """Replace the content by `change` of it, atomically."""
+        if os.path.lexists(self.path):
+            with plain_files.locked(self.path.parent / LOCK, PATIENCE):
+                data = change(plain_files.read(self.path, plain_files.HUGE))
+                atomic.write_whole(self.path, data, durable=True, in_place=True)
 
     def _append(self, descriptor: int, lines: bytes) -> int:
         """Write to the end of an open file, after a line end if the last writer did not come to one."""
@@ -266,38 +274,9 @@ class Writer:
         directory = self.path.parent
         if not directory.is_dir():
             try:
-                directory.mkdir(parents=True, exist_ok=True)
+                atomic.keep_out_of_git(str(directory), f"{LOCK}\n.gitignore\n")
             except FileExistsError:
                 raise NotADirectoryError(errno.ENOTDIR, f"{directory.name} is not a directory") from None
-            with (
-                contextlib.suppress(FileExistsError),
-                (directory / ".gitignore").open("x", encoding="utf-8") as ignored,
-            ):
-                ignored.write(f"{LOCK}\n.gitignore\n")
-
-    @contextlib.contextmanager
-    def _locked(self, patience: float) -> Iterator[None]:
-        descriptor = plain_files.descriptor(self.path.parent / LOCK, os.O_RDWR | os.O_CREAT)
-        try:
-            end = time.monotonic() + patience
-            while not _locks(descriptor):
-                if time.monotonic() >= end:
-                    raise Busy(None, "another process is writing to it")
-                time.sleep(_LOCK_PAUSE)
-            try:
-                yield
-            finally:
-                fcntl.flock(descriptor, fcntl.LOCK_UN)  # a process that was forked meanwhile has the descriptor too
-        finally:
-            os.close(descriptor)
-
-
-def _locks(descriptor: int) -> bool:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True
 
 
 def _line_ends(descriptor: int) -> int:

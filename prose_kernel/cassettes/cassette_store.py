@@ -5,20 +5,23 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any
+
+from msgspec import to_builtins
 
 from prose_kernel._version import __version__
 from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes import differences, records, tidying
-from prose_kernel.cassettes.cassette_files import PATIENCE, Busy, CassetteFile, Entry, Writer
-from prose_kernel.cassettes.keys import Identity, ToolNames, key_of
-from prose_kernel.cassettes.matching import How, Index, Take, scope
-from prose_kernel.cassettes.records import Meta
+from prose_kernel.cassettes.cassette_files import PATIENCE, CassetteFile, Entry, Writer
+from prose_kernel.cassettes.keys import Identity, ToolNames
+from prose_kernel.cassettes.matching import Found, Index, scope
+from prose_kernel.cassettes.recorded_requests import RecordedRequest, RecordedSession
+from prose_kernel.cassettes.records import Meta, NewRecord
 from prose_kernel.cassettes.redaction import Redaction, sound
 from prose_kernel.runtime import asides
-from prose_kernel.runtime.ports import Clock
+from prose_kernel.runtime.ports import Clock, SessionRequest, Usage
 from prose_kernel.runtime.secret_patterns import mapped
 from prose_kernel.runtime.session_options import CassetteOptions, Rule, Surroundings
 
@@ -54,8 +57,10 @@ class CassetteStore:
         self._index = Index(options.repeats)
         self._told: set[str] = set()
         self._touched: set[str] = set()
-        self._asked_in: set[str] = set()
+        self.asked_in: set[str] = set()
+        """The races in which sessions or judgements were asked."""
         self._nearest: differences.Nearest | None = None
+        self._has_old = False
         self._replaced = 0
         self._done = 0
         self.on_use: Callable[[str, Meta], None] | None = None
@@ -70,27 +75,29 @@ class CassetteStore:
     def load(self) -> bool:
         """Read what is new on disk; whether there was anything."""
         paths = [self.own] if self.options.alone else files.all_paths(self.own, self._workspace)
-        signatures = {path: files.signature_of(path) for path in paths}
-        known = {path: found.signature for path, found in self._files.items()}
-        if {path: s for path, s in signatures.items() if s is not None} == known:
+        signatures = {path: found for path in paths if (found := files.signature_of(path)) is not None}
+        if signatures == {path: found.signature for path, found in self._files.items()}:
             return False
         used = {(e.file, e.raw) for e in self.entries() if e.used}
-        kept = self._files
-        self._files = {}
+        former, self._files = self._files, {}
         for path, signature in signatures.items():
-            if signature is None:
-                continue
-            found = kept[path] if path in kept and kept[path].signature == signature else self._read(path)
-            if found is not None:
-                self._files[path] = found
+            known = former.get(path)
+            if known is None or known.signature != signature:
+                known = self._read(path)
+            if known is not None:
+                self._files[path] = known
         if self._pending:  # not on disk yet
             own = self._files.setdefault(self.own, CassetteFile(self.own, self.own_name))
             own.entries.extend(entry for entry, _ in self._pending)
         for entry in self.entries():
             entry.used = (entry.file, entry.raw) in used
+        self._find_again()
+        return True
+
+    def _find_again(self) -> None:
+        """The records have changed."""
         self._index = self._index.renewed(found.entries for found in self._files.values())
         self._nearest = None
-        return True
 
     def _read(self, path: Path) -> CassetteFile | None:
         name = files.shown_name(path, self._workspace)
@@ -101,6 +108,9 @@ class CassetteStore:
             return None
         for warning in found.warnings:
             self.warn(warning)
+        if found.is_old and not self._has_old:
+            self._has_old = True
+            self.warn(f"{name} has records of an earlier format: `prose cassette upgrade` converts all recordings")
         self.redaction.learn(found.places)
         return found
 
@@ -118,34 +128,36 @@ class CassetteStore:
         for found in self._files.values():
             yield from found.entries
 
-    def lookup(self, key: str, at: str, attempt: int = 1, *, failed: bool = True) -> tuple[Take, How, Entry] | None:
+    def session(self, request: SessionRequest) -> RecordedSession:
+        return RecordedSession(self, request)
+
+    def race(self, text: str, at: str) -> RecordedRequest:
+        return RecordedRequest(self, self.identity.race(text), at)
+
+    def lookup(self, key: str, at: str, attempt: int = 1, *, failed: bool = True) -> Found | None:
         """The record that answers an attempt at this path, not used up yet; without `failed` none that ended in a
         failure."""
         found = self._sound(key, at, attempt)
         if found is None and self.load():
             found = self._sound(key, at, attempt)
-        return found if found is None or failed or found[0].last.record.t != "error" else None
+        return found if found is None or failed or found.take.last.record.t != "error" else None
 
-    def _sound(self, key: str, at: str, attempt: int) -> tuple[Take, How, Entry] | None:
+    def _sound(self, key: str, at: str, attempt: int) -> Found | None:
         """The same; a record that is damaged, or does not belong to its key, is named and left out."""
-        while (found := self._found(key, at, attempt)) is not None:
-            entry = found[2]
+        while (found := self._index.find(key, at, asides.cell.get())) is not None:
+            take, how = found
+            if (entry := take.entry(attempt)) is None:
+                return None
             if (damage := records.damage(entry.record)) is None:
-                return found
-            self.warn(f"{entry.file}, line {entry.line} is left out: {damage}")
-            self._index.drop(found[0], entry)
-            self._nearest = None
+                return Found(take, how, entry)
+            self.warn(f"{entry.place} is left out: {damage}")
+            entry.replaced = True
+            self._find_again()
         return None
 
-    def _found(self, key: str, at: str, attempt: int) -> tuple[Take, How, Entry] | None:
-        found = self._index.find(key, at, asides.cell.get())
-        if found is None or (entry := found[0].entry(attempt)) is None:
-            return None
-        return *found, entry
-
-    def use(self, take: Take, how: How, at: str, entry: Entry) -> None:
-        self._index.use(take, how, at, asides.cell.get())
-        self._count(at, entry)
+    def use(self, found: Found, at: str) -> None:
+        self._index.use(found.take, found.how, at, asides.cell.get())
+        self._count(at, found.entry)
 
     def _count(self, at: str, entry: Entry) -> None:
         entry.used = True
@@ -176,10 +188,9 @@ class CassetteStore:
             if counts and not entry.used and entry.file in self._touched:
                 yield entry
 
-    def miss(self, what: str, req: Mapping[str, Any], keys: Sequence[str], at: str, program: str) -> tuple[str, str]:
-        """Why nothing is found under any of these keys, and how to record it."""
-        find, cell = self._index.find, asides.cell.get()
-        used_up = sum(self._index.count(key, scope(at)) for key in keys if find(key, at, cell) is None)
+    def miss(self, what: str, req: Mapping[str, Any], key: str, at: str, program: str) -> tuple[str, str]:
+        """Why nothing is found under this key, and how to record it."""
+        used_up = 0 if self._index.find(key, at, asides.cell.get()) else self._index.count(key, scope(at))
         if self._nearest is None:
             counting = [entry for entry in self.entries() if not entry.replaced]
             self._nearest = differences.Nearest(counting, self.own_name)
@@ -194,10 +205,7 @@ class CassetteStore:
         for number, part in enumerate(parts):
             if _BRANCH.fullmatch(part):
                 starred = _NUMBER.sub("*", part, count=1)
-                self._asked_in.add("/".join((*parts[:number], starred)))
-
-    def asked_in(self, race: str) -> bool:
-        return race in self._asked_in
+                self.asked_in.add("/".join((*parts[:number], starred)))
 
     # ------------------------------------------------------------ writing
 
@@ -205,43 +213,40 @@ class CassetteStore:
         """The path under which the answer to a request at this path is recorded (`Index.place`)."""
         return self._index.place(key, at, asides.cell.get())
 
-    def meta(self, **told: Any) -> Meta:
-        """The facts about a record that is written now."""
+    def meta(self, begun: float | None = None, usage: Usage | None = None, **told: Any) -> Meta:
+        """The facts about a record that is written now, of a request that was made when the clock said `begun`."""
         self._done += 1
-        return Meta(done=self._done, recorded=f"{self.clock.now():%Y-%m-%d}", prose=__version__, **told)
+        ms = max(0, round((self.clock.monotonic() - begun) * 1000)) if begun is not None else 0
+        day, spent = f"{self.clock.now():%Y-%m-%d}", records.usage_facts(usage)
+        return Meta(done=self._done, recorded=day, prose=__version__, usage=spent, ms=ms, **told)
 
-    async def add(
-        self, kind: str, at: str, req: Mapping[str, Any] | None, out: Any, meta: Meta, tried: int = 1
-    ) -> None:
+    async def add(self, record: NewRecord) -> None:
         """Write a record. A failure causes a warning, and loses only that record."""
-        self._queue(kind, at, req, out, meta, tried)
+        self._queue(record)
         async with self._turn:
             while self._pending and not self._flush(0):
-                if not await asyncio.to_thread(self._wait):
+                if not await asyncio.to_thread(self._flush, PATIENCE):
                     self._give_up()
 
-    def add_at_once(
-        self, kind: str, at: str, req: Mapping[str, Any] | None, out: Any, meta: Meta, tried: int = 1
-    ) -> None:
+    def add_at_once(self, record: NewRecord) -> None:
         """The same for those who cannot wait: while another kernel writes, it stays with what is written next."""
-        self._queue(kind, at, req, out, meta, tried)
+        self._queue(record)
         self._flush(0)
 
-    def _queue(self, kind: str, at: str, req: Mapping[str, Any] | None, out: Any, meta: Meta, tried: int) -> None:
-        plain = mapped(out, sound)
-        body = mapped(plain, self.redaction.text)
-        if body != plain:
+    def _queue(self, record: NewRecord) -> None:
+        kind, at, req = record.t, record.at, record.req
+        answer = record.data()
+        plain = mapped(answer, sound)
+        body, facts = mapped(plain, self.redaction.text)
+        if [body, facts] != [*plain]:
             self.warn(f"{kind} {at}: the record has a placeholder in the place of a secret; a replay gives that text")
-        data: dict[str, Any] = {
-            "t": kind,
-            "v": records.VERSION,
-            "at": at,
-            "out": body,
-            "meta": self._told_of(meta, out),
-        }
+        meta = self._told_of(record.meta, answer)
+        data: dict[str, Any] = {"t": kind, "v": records.VERSION, "at": at, "out": body, "meta": meta}
+        if facts:
+            data["facts"] = facts
         if req is not None:
-            key = key_of(req)
-            data |= {"key": key, "req": req, "try": tried, "at": self.place(key, at)}
+            key = records.key_of(req)
+            data |= {"key": key, "req": req, "try": record.tried, "at": self.place(key, at)}
             if cell := asides.cell.get():
                 data["cell"] = cell
         line = records.encoded(data)
@@ -249,7 +254,7 @@ class CassetteStore:
 
     def _told_of(self, meta: Meta, out: Any) -> dict[str, Any]:
         places = self.redaction.places_in(_texts(out), PLACES)
-        told: dict[str, Any] = self.redaction.data(records.builtins(meta))
+        told: dict[str, Any] = self.redaction.data(to_builtins(meta))
         named = {word.strip("«»"): place for word, place in places.items()}
         return told | named
 
@@ -273,10 +278,11 @@ class CassetteStore:
         if not batch or not self.options.writes:
             self._pending.clear()
             return True
-        unchanged = self._known_signature() == files.signature_of(self.own)
+        own = self._files.get(self.own)
+        unchanged = (own.signature if own is not None else None) == files.signature_of(self.own)
         try:
             first = self._writer.append(b"".join(line for _, line in batch), patience=patience)
-        except Busy:
+        except BlockingIOError:
             return False
         except OSError as problem:
             self._give_up(problem.strerror or "it cannot be written")
@@ -284,16 +290,9 @@ class CassetteStore:
         for number, (entry, _) in enumerate(batch, first):
             entry.line = number
             self._pending.popleft()
-        if unchanged and self.own in self._files:
-            self._files[self.own].signature = files.signature_of(self.own)
+        if unchanged and own is not None:
+            own.signature = files.signature_of(self.own)
         return True
-
-    def _known_signature(self) -> files.Signature | None:
-        found = self._files.get(self.own)
-        return found.signature if found is not None else None
-
-    def _wait(self) -> bool:
-        return self._flush(PATIENCE)
 
     def _give_up(self, why: str = "another process keeps writing to it") -> None:
         count = len(self._pending)
@@ -313,9 +312,7 @@ class CassetteStore:
         try:
             self._writer.rewrite(lambda data: tidying.without(data, lambda entry: entry.replaced)[0])
         except OSError as problem:
-            self.warn(
-                f"{self.own_name} could not be tidied: {problem.strerror or 'another process keeps writing to it'}"
-            )
+            self.warn(f"{self.own_name} could not be tidied: {problem.strerror or 'it cannot be written'}")
 
 
 def _places(where: Surroundings) -> dict[str, str]:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import difflib
 import heapq
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from prose_kernel.cassettes import records
 from prose_kernel.cassettes.cassette_files import CassetteFile, Entry
+from prose_kernel.cassettes.records import Record
 from prose_kernel.runtime.text import one_line
 
 CANDIDATES: Final = 20
@@ -22,15 +24,25 @@ _LONG: Final = frozenset({"sha256", "chars", "head"})
 _TEXTS: Final = ("prompt", "condition", "text")
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
-    """The first place where two requests differ: a field, and in a text the character (from 1)."""
+class _Request:
+    """What a request is compared by, taken apart once."""
 
-    field: str
-    said: str
+    __slots__ = ("kind", "parts", "text")
 
-    def __str__(self) -> str:
-        return f"`{self.field}` {self.said}"
+    def __init__(self, req: Mapping[str, Any]) -> None:
+        self.kind = "session" if req.get("kind") == "resume" else str(req.get("kind"))
+        self.parts = frozenset((name, repr(value)) for name, value in req.items())
+        self.text = _main_text(req)[:COMPARED]
+
+    def rank(self, other: _Request) -> tuple[int, int]:
+        """How many fields are the same, and how far the texts agree: cheap, and good enough to choose candidates."""
+        return len(self.parts & other.parts), _agreement(self.text, other.text)
+
+    def likeness(self, other: _Request, *, exact: bool) -> tuple[float, int, int]:
+        """How much of the words is the same; `exact` heeds their order."""
+        words, other_words = (one.text.split()[:WORDS] for one in (self, other))
+        matcher = difflib.SequenceMatcher(None, words, other_words, autojunk=False)
+        return round(matcher.ratio() if exact else matcher.quick_ratio(), 6), *self.rank(other)
 
 
 class Nearest:
@@ -41,71 +53,32 @@ class Nearest:
 
     def __init__(self, entries: Iterable[Entry], own: str = "") -> None:
         self._own = own
-        self._entries = [entry for entry in entries if entry.record.t in ("session", "error", "judge")]
-        self._requests: dict[int, dict[str, Any]] = {}
-        self._parts: dict[int, frozenset[tuple[str, str]]] = {}
-        self._at: dict[str, list[Entry]] = {}
-        for entry in self._entries:
-            self._at.setdefault(entry.record.at, []).append(entry)
+        self._known: dict[str, list[tuple[_Request, Entry]]] = defaultdict(list)
+        for entry in entries:
+            if entry.record.t in ("session", "error", "judge"):
+                one = _Request(records.mapping(entry.record.req))
+                self._known[one.kind].append((one, entry))
 
     def find(self, req: Mapping[str, Any], at: str) -> tuple[Entry, bool] | None:
-        """The nearest record, and whether it has the same path.
+        """The nearest record, and whether it has the same path. A session is compared with sessions, a judgement with
+        judgements of its kind.
 
         The path counts in the recording of this notebook or program; those of others have the same paths by chance.
         """
-        asked = _Asked(req)
-        here = [entry for entry in self._at.get(at, ()) if self._comparable(entry, req)]
-        own = [entry for entry in here if self._own in ("", entry.file)]
+        asked = _Request(req)
+        known = self._known[asked.kind]
+        here = [(one, entry) for one, entry in known if entry.record.at == at]
+        own = [(one, entry) for one, entry in here if self._own in ("", entry.file)]
         if own:
-            return max(own, key=lambda entry: self._rank(entry, asked)), True
-        comparable = [entry for entry in self._entries if self._comparable(entry, req)]
-        if not comparable:
+            return max(own, key=lambda pair: pair[0].rank(asked))[1], True
+        if not known:
             return None
-        best = heapq.nlargest(CANDIDATES, comparable, key=lambda entry: self._rank(entry, asked))
-        best = heapq.nlargest(FINALISTS, best, key=lambda entry: self._likeness(entry, asked, exact=False))
-        nearest = max(best, key=lambda entry: self._likeness(entry, asked, exact=True))
-        if here and self._likeness(nearest, asked, exact=True)[0] < ALIKE:
-            nearest = max(here, key=lambda entry: self._rank(entry, asked))
-        return nearest, nearest in here
-
-    def request(self, entry: Entry) -> dict[str, Any]:
-        found = self._requests.get(id(entry))
-        if found is None:
-            found = self._requests[id(entry)] = records.mapping(entry.record.req)
-        return found
-
-    def _comparable(self, entry: Entry, req: Mapping[str, Any]) -> bool:
-        """A session is compared with sessions, a judgement with judgements of its kind."""
-        kinds = {str(self.request(entry).get("kind")), str(req.get("kind"))}
-        return len(kinds) == 1 or kinds == {"session", "resume"}
-
-    def _rank(self, entry: Entry, asked: _Asked) -> tuple[int, int]:
-        """How many fields are the same, and how far the texts agree: cheap, and good enough to choose candidates."""
-        other = self.request(entry)
-        parts = self._parts.get(id(entry))
-        if parts is None:
-            parts = self._parts[id(entry)] = _parts(other)
-        return len(parts & asked.parts), _agreement(_main_text(other)[:COMPARED], asked.text)
-
-    def _likeness(self, entry: Entry, asked: _Asked, *, exact: bool) -> tuple[float, int, int]:
-        """How much of the words is the same; `exact` heeds their order."""
-        words = _main_text(self.request(entry))[:COMPARED].split()[:WORDS]
-        matcher = difflib.SequenceMatcher(None, words, asked.words, autojunk=False)
-        ratio = matcher.ratio() if exact else matcher.quick_ratio()
-        return round(ratio, 6), *self._rank(entry, asked)
-
-
-class _Asked:
-    """What a request is compared by, taken apart once."""
-
-    def __init__(self, req: Mapping[str, Any]) -> None:
-        self.parts = _parts(req)
-        self.text = _main_text(req)[:COMPARED]
-        self.words = self.text.split()[:WORDS]
-
-
-def _parts(req: Mapping[str, Any]) -> frozenset[tuple[str, str]]:
-    return frozenset((name, repr(value)) for name, value in req.items())
+        best = heapq.nlargest(CANDIDATES, known, key=lambda pair: pair[0].rank(asked))
+        best = heapq.nlargest(FINALISTS, best, key=lambda pair: pair[0].likeness(asked, exact=False))
+        nearest = max(best, key=lambda pair: pair[0].likeness(asked, exact=True))
+        if here and nearest[0].likeness(asked, exact=True)[0] < ALIKE:
+            nearest = max(here, key=lambda pair: pair[0].rank(asked))
+        return nearest[1], nearest in here
 
 
 def _main_text(req: Mapping[str, Any]) -> str:
@@ -133,62 +106,51 @@ def _agreement(one: str, other: str) -> int:
 # ---------------------------------------------------------------- what differs
 
 
-def differences(recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> list[Difference]:
-    """Return the differences between two requests, field by field; prompts first.
-
-    Records from before version 0.2 hold a digest of all rules, and tools for the session's own files.
-    """
-    if isinstance(recorded.get("perm"), str) and isinstance(asked.get("perm", {}), Mapping):
-        tools = {"tools": asked["tools"]} if {*recorded.get("tools", ())} >= {*asked.get("tools", ("",))} else {}
-        known = {name: value for name, value in recorded.items() if name not in ("perm", *tools)}
-        now = {name: value for name, value in asked.items() if name not in ("perm", *tools)}
-        return differences(known, now) or [Difference("permissions", "are others than in the recording")]
+def differences(recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
+    """Return the differences between two requests, each as a field and the first place where it differs (in a text the
+    character, from 1); prompts first."""
     order = [*_TEXTS, "system", "context", "bindings", "memory", "options", "model", "kind", "tools", "perm", "skills"]
     names = [name for name in order if name in recorded or name in asked]
     names += sorted((recorded.keys() | asked.keys()) - set(names))
-    found: list[Difference] = []
-    for name in names:
-        found += _differs(name, recorded.get(name), asked.get(name))
-    return found
+    differing = (name for name in names if recorded.get(name) != asked.get(name))
+    return [
+        f"`{field}` {said}" for name in differing for field, said in _differs(name, recorded.get(name), asked.get(name))
+    ]
 
 
-def _differs(name: str, recorded: Any, asked: Any) -> list[Difference]:
-    if recorded == asked:
-        return []
+def _differs(name: str, recorded: Any, asked: Any) -> Iterable[tuple[str, str]]:
+    """The fields that differ in a part of two requests, with the difference."""
     if name in ("context", "bindings", "skills"):
         return _members(name, recorded or {}, asked or {})
     if name in (*_TEXTS, "system"):
-        return [Difference(name, text_difference(recorded, asked))]
+        return [(name, text_difference(recorded, asked))]
     if name == "memory":
-        return [Difference(name, "holds something else")]
+        return [(name, "holds something else")]
     if name == "perm":
         return _rules(recorded, asked)
-    return [Difference(name, f"is {shown(asked)} instead of {shown(recorded)}")]
+    return [(name, f"is {shown(asked)} instead of {shown(recorded)}")]
 
 
-def _rules(recorded: Any, asked: Any) -> list[Difference]:
+def _rules(recorded: Any, asked: Any) -> Iterable[tuple[str, str]]:
     """The rules that differ, each by its name."""
     if isinstance(recorded, str) or isinstance(asked, str):
-        return [Difference("permissions", "are others than in the recording")]
+        return [("permissions", "are others than in the recording")]
     before, now = recorded or {}, asked or {}
     return [
-        Difference(f"permissions.{kind}", f"is {shown(now.get(kind))} instead of {shown(before.get(kind))}")
+        (f"permissions.{kind}", f"is {shown(now.get(kind))} instead of {shown(before.get(kind))}")
         for kind in sorted(before.keys() | now.keys())
         if before.get(kind) != now.get(kind)
     ]
 
 
-def _members(name: str, recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> list[Difference]:
-    found = []
-    for member in [*recorded, *(m for m in asked if m not in recorded)]:
-        field = f"{name}.{member}"
+def _members(name: str, recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    for member in {**recorded, **asked}:
         if member not in asked:
-            found.append(Difference(field, "is not there any more"))
+            yield f"{name}.{member}", "is not there any more"
         elif member not in recorded:
-            found.append(Difference(field, "is new"))
+            yield f"{name}.{member}", "is new"
         elif recorded[member] != asked[member]:
-            found.append(Difference(field, _content_difference(recorded[member], asked[member])))
-    return found
+            yield f"{name}.{member}", _content_difference(recorded[member], asked[member])
 
 
 def _content_difference(recorded: Any, asked: Any) -> str:
@@ -258,11 +220,11 @@ def message(what: str, nearest: Nearest, req: Mapping[str, Any], at: str, *, use
         return f"nothing is recorded for {what}: there is no cassette with such a record"
     entry, same = found
     where = "the record at the same path" if same else f"the nearest record ({entry.record.at})"
-    differing = differences(nearest.request(entry), req)
-    told = "; ".join(map(str, differing[:2])) + (f" and {len(differing) - 2} more" if len(differing) > 2 else "")
+    differing = differences(records.mapping(entry.record.req), req)
+    told = "; ".join(differing[:2]) + (f" and {len(differing) - 2} more" if len(differing) > 2 else "")
     if not differing:
         told = f"has no attempt left (it has {entry.record.tried})"
-    return f"nothing is recorded for {what}: {where} is {entry.file}, line {entry.line}: {told}"
+    return f"nothing is recorded for {what}: {where} is {entry.place}: {told}"
 
 
 # ---------------------------------------------------------------- two cassettes
@@ -286,28 +248,17 @@ class Change:
 def changes(old: CassetteFile, new: CassetteFile) -> list[Change]:
     """Return the changes from one cassette to another, in the order of the new one; removed records come last."""
     before, after = _counting(old), _counting(new)
-    by_key = {(e.record.key, e.record.at, e.record.tried): e for e in before}
-    by_path = {(_family(e), e.record.at, e.record.tried): e for e in before}
     pairs: dict[int, Entry] = {}
     taken: set[int] = set()
-
-    def pair(entry: Entry, former: Entry | None) -> None:
-        if former is not None and id(former) not in taken and id(entry) not in pairs:
-            pairs[id(entry)] = former
-            taken.add(id(former))
-
-    for entry in after:
-        pair(entry, by_key.get((entry.record.key, entry.record.at, entry.record.tried)))
-    moved: dict[tuple[str, int], list[Entry]] = {}
-    for entry in before:
-        if id(entry) not in taken:
-            moved.setdefault((entry.record.key, entry.record.tried), []).append(entry)
-    for entry in after:
-        waiting = moved.get((entry.record.key, entry.record.tried)) if id(entry) not in pairs else None
-        if waiting:
-            pair(entry, waiting.pop(0))
-    for entry in after:
-        pair(entry, by_path.get((_family(entry), entry.record.at, entry.record.tried)))
+    for alike in (_same, _moved, _in_place):
+        waiting: dict[tuple[object, ...], list[Entry]] = {}
+        for entry in before:
+            if id(entry) not in taken:
+                waiting.setdefault(alike(entry.record), []).append(entry)
+        for entry in after:
+            if id(entry) not in pairs and (formers := waiting.get(alike(entry.record))):
+                pairs[id(entry)] = former = formers.pop(0)
+                taken.add(id(former))
     found = [change for entry in after if (change := _change(pairs.get(id(entry)), entry)) is not None]
     gone = [entry for entry in before if id(entry) not in taken]
     return found + [Change("removed", e.record.t, e.record.at, e.record.tried) for e in gone]
@@ -317,9 +268,17 @@ def _counting(found: CassetteFile) -> list[Entry]:
     return [entry for entry in found.entries if entry.record.t in records.ANSWERS and not entry.replaced]
 
 
-def _family(entry: Entry) -> str:
-    """What a record answers: a session's answer and its failure answer the same."""
-    return "session" if entry.record.t == "error" else entry.record.t
+def _same(record: Record) -> tuple[object, ...]:
+    return record.key, record.at, record.tried
+
+
+def _moved(record: Record) -> tuple[object, ...]:
+    return record.key, record.tried
+
+
+def _in_place(record: Record) -> tuple[object, ...]:
+    """A session's answer and its failure answer the same."""
+    return "session" if record.t == "error" else record.t, record.at, record.tried
 
 
 def _change(old: Entry | None, new: Entry) -> Change | None:
@@ -336,9 +295,8 @@ def details_of(old: Entry, new: Entry) -> Iterable[str]:
     """Return the differences between two records of one place: the question, then the answer, then its source."""
     if old.record.t != new.record.t:
         yield f"was {_noun(old)}, is {_noun(new)}"
-    asked = differences(records.mapping(old.record.req), records.mapping(new.record.req))
-    yield from map(str, asked)
-    was, is_now = records.mapping(old.record.out), records.mapping(new.record.out)
+    yield from differences(records.mapping(old.record.req), records.mapping(new.record.req))
+    was, is_now = ({**records.mapping(e.record.out), **records.mapping(e.record.facts)} for e in (old, new))
     for name in sorted(was.keys() | is_now.keys()):
         if name == "summary" and was.get("text") != is_now.get("text"):
             continue  # made of the text

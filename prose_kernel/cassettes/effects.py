@@ -12,14 +12,14 @@ import stat
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from prose_kernel.access import atomic, plain_files
-from prose_kernel.access.policy import Policy, Ruling
-from prose_kernel.cassettes.records import Seen, Written, builtins
+from prose_kernel.access.policy import Policy
+from prose_kernel.cassettes.records import Facts, Written
 from prose_kernel.cassettes.redaction import Redaction
 from prose_kernel.errors import PermissionDenied, ProviderError
-from prose_kernel.runtime.ports import FileWrite, SessionRequest, SessionResult, Target
+from prose_kernel.runtime.ports import FileRead, FileWrite, SessionRequest, SessionResult, Target
 from prose_kernel.runtime.secret_patterns import holds_private_key
 from prose_kernel.runtime.text import one_line
 
@@ -39,24 +39,13 @@ def _digest(data: bytes) -> str:
 # ---------------------------------------------------------------- recording
 
 
-def describe(writes: Iterable[FileWrite], cwd: str, redaction: Redaction) -> tuple[list[Written], list[str]]:
-    """What is recorded of the writes, and the paths outside of the workspace, which no replay will write."""
-    found, outside = [], []
-    for write in writes:
-        path = _relative(write.path, cwd)
-        if path is None:
-            outside.append(write.path)
-        elif (written := _described(write, path, cwd, redaction)) is not None:
-            found.append(written)
-    return found, outside
-
-
 def _described(write: FileWrite, path: str, cwd: str, redaction: Redaction) -> Written | None:
+    """What is recorded of a file below the workspace; None: it was made and removed again."""
     before = _digest(redaction.text(write.before).encode("utf-8", "replace")) if write.before is not None else None
     if write.after is None:
         data = _bytes(Path(cwd, path))
         if data is None and write.before is None:
-            return None  # made and removed again
+            return None
         return Written(path, _digest(data) if data is not None else None, None, before)
     text = redaction.text(write.after)
     data = text.encode("utf-8", "replace")
@@ -79,7 +68,7 @@ def _bytes(path: Path) -> bytes | None:
         return None
 
 
-def changed(reads: Iterable[Seen], cwd: str, redaction: Redaction) -> list[str]:
+def changed(reads: Iterable[FileRead], cwd: str, redaction: Redaction) -> list[str]:
     """The files that a session read and that hold something else now, or are gone."""
     return [seen.path for seen in reads if seen.sha256 not in _states(_bytes(Path(cwd, seen.path)), redaction)]
 
@@ -97,8 +86,7 @@ def _states(here: bytes | None, redaction: Redaction) -> set[str | None]:
 # ---------------------------------------------------------------- replaying
 
 
-@dataclass(frozen=True, slots=True)
-class _Step:
+class _Step(NamedTuple):
     """One file to bring into the state after: its bytes, None to remove it."""
 
     path: Path
@@ -109,7 +97,6 @@ class _Step:
 class Replayed:
     """Whose writes are made again, and under which rules."""
 
-    request: SessionRequest
     policy: Policy
     cwd: str
     redaction: Redaction
@@ -177,7 +164,7 @@ class Replayed:
         return path
 
     async def _permit(self, step: _Step, may_write: MayWrite) -> None:
-        ruling = self._ruling(step)
+        ruling = self.policy.rule("write", os.path.realpath(step.path))  # noqa: ASYNC240
         name = step.path.relative_to(self.cwd).as_posix()
         if ruling.answer == "allow" or (ruling.answer == "prompt" and await may_write(name)):
             return
@@ -186,9 +173,6 @@ class Replayed:
             f"the recorded session wrote {one_line(name)}, which this one may not: {why}",
             hint="allow it in `permissions:`, or record the session again",
         )
-
-    def _ruling(self, step: _Step) -> Ruling:
-        return self.policy.rule("write", os.path.realpath(step.path))
 
     def _make(self, step: _Step) -> None:
         try:
@@ -211,38 +195,35 @@ class Replayed:
 
 def answer_of(
     result: SessionResult, request: SessionRequest, shelf: CassetteStore
-) -> tuple[dict[str, Any] | None, list[str]]:
-    """`out` of a session's record, and warnings for the person. None: it must not be recorded."""
-    text = result.text if result.text is not None else written_answer(request.target, shelf.where.cwd)
-    writes, outside = describe(result.writes, shelf.where.cwd, shelf.redaction)
-    warnings = [
-        f"session {request.at} wrote {path}, outside of the working directory: a replay will not write it"
-        for path in outside
-    ]
-    trace = [
-        {"tool": use.tool, "summary": use.summary, "outcome": use.outcome, "detail": use.detail} for use in result.trace
-    ]
-    texts = [
+) -> tuple[SessionResult, Facts] | None:
+    """A session's answer as it is recorded, and the facts about its files; None: it must not be recorded. Warns the
+    person of what no replay will give."""
+    cwd = shelf.where.cwd
+    text = result.text if result.text is not None else written_answer(request.target, cwd)
+    writes = []
+    for write in result.writes:
+        path = _relative(write.path, cwd)
+        if path is None:
+            shelf.warn(
+                f"session {request.at} wrote {write.path}, outside of the working directory: a replay will not write it"
+            )
+        elif (written := _described(write, path, cwd, shelf.redaction)) is not None:
+            writes.append(written)
+    kept = (text, result.reply, result.memory_after, result.segment, result.summary)
+    texts = [*kept, *(write.after for write in result.writes), *(use.detail for use in result.trace)]
+    if any(holds_private_key(text) for text in texts if text):
+        shelf.warn(f"session {request.at} is not recorded: its answer holds a private key (PEM)")
+        return None
+    answer = SessionResult(
         text,
-        result.reply,
-        result.memory_after,
-        result.segment,
         result.summary,
-        *(write.after for write in result.writes),
-    ]
-    if any(holds_private_key(text) for text in [*texts, *(use.detail for use in result.trace)] if text):
-        warnings.append(f"session {request.at} is not recorded: its answer holds a private key (PEM)")
-        return None, warnings
-    out: dict[str, Any] = {
-        "text": text,
-        "memory_after": result.memory_after,
-        "writes": [builtins(write) for write in writes],
-    }
-    cut = result.details.get("cut") is True
-    reads = [{"path": read.path, "sha256": read.sha256} for read in result.reads]
-    more = {"reads": reads, "summary": result.summary, "segment": result.segment, "trace": trace, "cut": cut}
-    more["reply"] = result.reply
-    return out | {name: value for name, value in more.items() if value}, warnings
+        details={"cut": True} if result.details.get("cut") is True else {},
+        trace=result.trace,
+        memory_after=result.memory_after,
+        segment=result.segment,
+        reply=result.reply,
+    )
+    return answer, Facts(result.reads, tuple(writes))
 
 
 def written_answer(target: Target | None, cwd: str) -> str | None:

@@ -11,29 +11,20 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
-from msgspec import structs
-
 from prose_kernel.access import plain_files
 from prose_kernel.access.policy import Policy, touches
-from prose_kernel.cassettes.records import canonical, key_of
+from prose_kernel.cassettes.records import canonical
 from prose_kernel.cassettes.redaction import Redaction
 from prose_kernel.errors import PermissionDenied
 from prose_kernel.runtime.content import Material, images_in, material, readable
-from prose_kernel.runtime.ports import LAST_RESULT, ContextItem, Given, JudgeRequest, SessionRequest
+from prose_kernel.runtime.ports import ContextItem, Given, JudgeRequest, SessionRequest
 from prose_kernel.runtime.secret_patterns import holds_private_key
 from prose_kernel.runtime.session_options import Rule, Surroundings
-from prose_kernel.runtime.text import NAME
-from prose_kernel.runtime.values import Value
 
 WHOLE: Final = 65_536
 """Characters of a prompt that a record holds; of a longer one it holds the beginning and the digest."""
 HEAD: Final = 1_000
 """Characters of a context or of another long text that are held, for people and for telling what has changed."""
-SHOWN: Final = 20
-"""Bindings that a judge is shown when the question names none."""
-_FORMER: Final = ("read", "write", "edit")
-
-__all__ = ["HEAD", "WHOLE", "Identity", "digest", "held", "key_of"]
 
 Req = dict[str, Any]
 ToolNames = Callable[[SessionRequest], tuple[str, ...]]
@@ -58,7 +49,6 @@ class Identity:
     ) -> None:
         self.redaction = redaction
         self._where = where
-        self._cwd = where.cwd
         self._tool_names = tool_names
         self._permissions = dict(permissions)
 
@@ -85,11 +75,6 @@ class Identity:
             }
         )
 
-    def former_session(self, req: Req, request: SessionRequest) -> Req:
-        """The same request as keyed before version 0.2: with all rules, and tools for the session's own files."""
-        rules = "sha256:" + digest(self.redaction.identity(self._rules(request)))
-        return {**req, "tools": sorted({*req.get("tools", ()), *_FORMER}), "perm": rules}
-
     def holds_private_key(self, request: SessionRequest) -> bool:
         """Whether any text that the session would get holds a private key."""
         context = [self._content(item) for item in request.context or () if not item.missing]
@@ -115,22 +100,6 @@ class Identity:
                 "previews": {same(name): same(text) for name, text in sent.previews.items()},
             }
         )
-
-    def former_judgement(self, req: Req, request: JudgeRequest) -> Req | None:
-        """The same question as it was keyed before version 0.2; None where nothing has changed."""
-        if request.subject is not None:
-            return None
-        if LAST_RESULT in request.bindings:  # it was not sent before
-            named = {name: value for name, value in request.bindings.items() if name != LAST_RESULT}
-            sent = self.judgement("decide", structs.replace(request, bindings=named))
-            former = {name: value for name, value in req.items() if name not in ("bindings", "previews")}
-            return former | {name: sent[name] for name in ("bindings", "previews") if name in sent}
-        if "bindings" not in req or any(name in request.bindings for name in NAME.findall(request.text)):
-            return None
-        same = self.redaction.identity
-        bindings = {same(name): held(same(readable(value))) for name, value in _latest(request).items()}
-        former = {name: value for name, value in req.items() if name != "previews"} | {"bindings": bindings}
-        return former if former != req else None
 
     def race(self, text: str) -> Req:
         """A `parallel` with a winner, by how it is written."""
@@ -172,7 +141,7 @@ class Identity:
         return self._file(item.location) if item.location else None
 
     def _file(self, location: str) -> str | None:
-        path = Path(self._cwd, location).expanduser()
+        path = Path(self._where.cwd, location).expanduser()
         try:
             return plain_files.read(path).decode("utf-8", "replace") if path.is_file() else None
         except OSError:
@@ -203,17 +172,6 @@ class Identity:
             kind: same(rule) if isinstance(rule, str) else [same(pattern) for pattern in rule]
             for kind, rule in rules.items()
         }
-
-    def _rules(self, request: SessionRequest) -> str:
-        try:
-            return self.policy(request).digest
-        except PermissionDenied:  # whoever runs the session says so
-            return canonical({"host": self._permissions, "stated": dict(request.permissions)}).decode()
-
-
-def _latest(request: JudgeRequest) -> dict[str, Value]:
-    """The bindings that a question without names was keyed by before version 0.2: the latest ones."""
-    return {name: request.bindings[name] for name in [*request.bindings][-SHOWN:]}
 
 
 def _memory(request: SessionRequest) -> str:

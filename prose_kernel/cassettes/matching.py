@@ -4,13 +4,15 @@ last (4.2)."""
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from prose_kernel.cassettes import records
-from prose_kernel.cassettes.cassette_files import Entry
+from prose_kernel.cassettes.cassette_files import Entry, replaced_by
+from prose_kernel.runtime.keys import Equal
+from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.session_options import Repeats
 
 How = Literal["path", "key", "reuse"]
@@ -46,6 +48,10 @@ class Take:
     attempts: dict[int, Entry] = field(default_factory=dict)
     used: bool = False
 
+    @property
+    def is_free(self) -> bool:
+        return not self.used
+
     def entry(self, attempt: int) -> Entry | None:
         """The record of an attempt. A first one whose record is lost gets the first that there is."""
         found = self.attempts.get(attempt)
@@ -58,25 +64,37 @@ class Take:
         return self.attempts[max(self.attempts)]
 
 
-class _Queue:
-    """Takes in order; the next unused one costs nothing to find, however many are used up."""
+class Found(NamedTuple):
+    """The record that answers a request, and how it was found."""
 
-    __slots__ = ("_next", "takes")
+    take: Take
+    how: How
+    entry: Entry
 
-    def __init__(self) -> None:
-        self.takes: list[Take] = []
-        self._next = 0
+    @property
+    def answer(self) -> object:
+        return records.answer_of(self.entry.record)
 
-    def add(self, take: Take) -> None:
-        self.takes.append(take)
+    @property
+    def facts(self) -> records.Facts:
+        return records.part(self.entry.record.facts, records.Facts)
 
-    def rewind(self) -> None:
-        self._next = 0
+    @property
+    def meta(self) -> records.Meta:
+        return records.part(self.entry.record.meta, records.Meta)
 
-    def unused(self) -> Take | None:
-        while self._next < len(self.takes) and self.takes[self._next].used:
-            self._next += 1
-        return self.takes[self._next] if self._next < len(self.takes) else None
+    @property
+    def usage(self) -> Usage:
+        return records.usage_of(self.entry.record)
+
+
+class Miss(NamedTuple):
+    """A session without a record; `message` and `hint` are those of `CassetteMiss`."""
+
+    key: str
+    at: str
+    message: str
+    hint: str
 
 
 class Index:
@@ -89,9 +107,9 @@ class Index:
     def __init__(self, repeats: Repeats) -> None:
         self._repeats = repeats
         self._exact: dict[tuple[str, str], Take] = {}
-        self._by_tail: dict[tuple[str, str], _Queue] = {}
-        self._by_key: dict[str, _Queue] = {}
-        self._by_scope: dict[tuple[str, str], _Queue] = {}
+        self._by_tail: dict[tuple[str, str], Equal[Take]] = defaultdict(Equal)
+        self._by_key: dict[str, list[Take]] = defaultdict(list)
+        self._by_scope: dict[tuple[str, str], Equal[Take]] = defaultdict(Equal)
         self._by_cell: dict[tuple[str, str, str], Take] = {}
         self._ran: set[tuple[str, str, str]] = set()  # what cells have asked in this process
         self._borrowed: Counter[tuple[str, str]] = Counter()
@@ -123,20 +141,16 @@ class Index:
         for entries in files:
             fresh.add(entries)
         for (key, at), (take, how) in self._bound.items():
-            same = next((t for t in fresh._takes(key) if (t.file, t.at) == (take.file, take.at)), None)
+            same = next((t for t in fresh._by_key[key] if (t.file, t.at) == (take.file, take.at)), None)
             if same is not None:
                 fresh.use(same, how, at)
         return fresh
 
-    def _takes(self, key: str) -> list[Take]:
-        queue = self._by_key.get(key)
-        return queue.takes if queue is not None else []
-
     def _put(self, take: Take) -> None:
         self._exact.setdefault((take.key, take.at), take)
-        self._by_tail.setdefault((take.key, tail(take.at)), _Queue()).add(take)
-        self._by_key.setdefault(take.key, _Queue()).add(take)
-        self._by_scope.setdefault((take.key, scope(take.at)), _Queue()).add(take)
+        self._by_tail[take.key, tail(take.at)].add(take)
+        self._by_key[take.key].append(take)
+        self._by_scope[take.key, scope(take.at)].add(take)
 
     def place(self, key: str, at: str, cell: str) -> str:
         """The path under which the answer to a request is recorded. A cell that is run again replaces its own record,
@@ -149,35 +163,17 @@ class Index:
         file."""
         place = (entry.record.key, entry.record.at)
         take = self._exact.get(place)
-        replaced: list[Entry] = []
         if take is None or take.file != entry.file:
             take = Take(entry.file, *place, used=True)
             self._exact[place] = take
-            self._by_key.setdefault(take.key, _Queue()).add(take)
-        elif entry.record.tried == 1:
-            replaced, take.attempts = list(take.attempts.values()), {}
-        elif (former := take.attempts.get(entry.record.tried)) is not None:
-            replaced = [former]
-        take.attempts[entry.record.tried] = entry
+            self._by_key[take.key].append(take)
+        replaced = replaced_by(take.attempts, entry)
         take.used = entry.used = True
         self._bound[take.key, at] = (take, "path")
         if cell := entry.record.cell:
             self._by_cell[take.key, tail(at), cell] = take
             self._ran.add((take.key, tail(at), cell))
         return replaced
-
-    def drop(self, take: Take, entry: Entry) -> None:
-        """A record that cannot answer counts no more."""
-        entry.replaced = True
-        take.attempts = {number: other for number, other in take.attempts.items() if other is not entry}
-        if not take.attempts:
-            take.used = True
-            self._exact = {place: other for place, other in self._exact.items() if other is not take}
-            self._by_cell = {place: other for place, other in self._by_cell.items() if other is not take}
-            self._bound = {place: bound for place, bound in self._bound.items() if bound[0] is not take}
-            for queue in (*self._by_key.values(), *self._by_tail.values(), *self._by_scope.values()):
-                queue.takes = [other for other in queue.takes if other is not take]
-                queue.rewind()
 
     def find(self, key: str, at: str, cell: str = "") -> tuple[Take, How] | None:
         """The take that answers a request, which is not used up by asking. What a cell has recorded answers it, and no
@@ -194,8 +190,8 @@ class Index:
         if exact is not None:
             return exact, "path"
         own = scope(at)
-        for queue in (self._by_tail.get((key, tail(at))), self._by_scope.get((key, own))):
-            if queue is not None and (take := queue.unused()) is not None:
+        for queue in (self._by_tail[key, tail(at)], self._by_scope[key, own]):
+            if (take := queue.free()) is not None:
                 return take, "key"
         if own and (lent := self._lent(key, own)) is not None:
             return lent, "key"
@@ -205,13 +201,12 @@ class Index:
 
     def _reusable(self, key: str, own: str) -> Iterator[Take]:
         """The takes that may answer again, the last one first: for an ordinary run none of an evaluation."""
-        return (take for take in reversed(self._takes(key)) if own or not scope(take.at))
+        return (take for take in reversed(self._by_key[key]) if own or not scope(take.at))
 
     def _lent(self, key: str, own: str) -> Take | None:
         """What ordinary runs have recorded, for this run of an evaluation."""
-        queue = self._by_scope.get((key, "")) if _borrows(own) else None
-        number = self._borrowed[key, own]
-        return queue.takes[number] if queue is not None and number < len(queue.takes) else None
+        lent, number = self._by_scope[key, ""].answers if _borrows(own) else [], self._borrowed[key, own]
+        return lent[number] if number < len(lent) else None
 
     def take(self, key: str, at: str) -> Take | None:
         """The take that is recorded under a key and a path."""
@@ -230,7 +225,3 @@ class Index:
         if own and not scope(take.at) and (take.key, at) not in self._bound:
             self._borrowed[take.key, own] += 1
         self._bound[take.key, at] = (take, how)
-
-    def __iter__(self) -> Iterator[Take]:
-        for queue in self._by_key.values():
-            yield from queue.takes

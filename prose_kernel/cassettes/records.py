@@ -1,25 +1,27 @@
 """The lines of a cassette: what a record holds, how it is written and read (sessions.md 4.2).
 
-A cassette is a JSON object a line, UTF-8, keys sorted. A line is only looked into where it is needed: reading a file
-decodes what records are found by (`Record`), the rest stays as the bytes it is. A line that makes no sense, or comes
-from a newer version, is kept by whoever rewrites the file.
+A cassette is a JSON object a line, UTF-8, keys sorted. Answers, errors and keys are those of a journal
+(`runtime/journal_codec.py`, `runtime/keys.py`). A line is only looked into where it is needed: reading a file decodes
+what records are found by (`Record`), the rest stays as the bytes it is. A line of format 1 is converted when it is read
+(`format1.py`). A line that makes no sense, or comes from a newer version, is kept by whoever rewrites the file.
 """
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Mapping
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 
 from prose_kernel._version import __version__
+from prose_kernel.errors import BudgetSpent
+from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime import keys
 from prose_kernel.runtime.nesting import DEEPER, LEVELS, levels
-from prose_kernel.runtime.ports import Usage
+from prose_kernel.runtime.ports import FileRead, Finding, Pick, SessionResult, Usage, Verdict
 
-VERSION: Final = 1
-PREFIX: Final = "k1:"
+VERSION: Final = 2
 _CONFLICT: Final = re.compile(rb"(?:<{7}|>{7}|\|{7})(?: |\Z)|={7}\s*\Z")
 TYPES: Final = ("head", "session", "judge", "ask", "race", "error", "phrase")
 DECIDES: Final = ("session", "error", "judge", "race")
@@ -27,8 +29,16 @@ DECIDES: Final = ("session", "error", "judge", "race")
 ANSWERS: Final = (*DECIDES, "phrase")
 """The types that answer something on replay, and therefore have a key. `phrase`: how an input was put into words."""
 
-T = TypeVar("T", bound=msgspec.Struct)
+T = TypeVar("T")
+_STATE: Final = {"hint": str | None, "retryable": bool, "retry_after": float | int | None}
+"""The fields of an error that decide what follows it."""
+
+_UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+_EDITED: Final = "its key does not match its request: it was edited by hand"
+_NO_ANSWER: Final = "its answer cannot be read"
 _EMPTY: Final = msgspec.Raw(b"{}")
+_NAMED: Final = ("context", "bindings", "previews")
+"""The parts of a request that are values by their names."""
 
 
 class Record(msgspec.Struct, frozen=True):
@@ -43,6 +53,7 @@ class Record(msgspec.Struct, frozen=True):
     cell: str = ""
     req: msgspec.Raw = _EMPTY
     out: msgspec.Raw = _EMPTY
+    facts: msgspec.Raw = _EMPTY
     meta: msgspec.Raw = _EMPTY
 
 
@@ -56,52 +67,11 @@ class Written(msgspec.Struct, frozen=True, omit_defaults=True):
     before: str | None = None
 
 
-class Seen(msgspec.Struct, frozen=True):
-    """A workspace file that a session read, and the digest of what it read."""
+class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
+    """The files of an answer: those that it depends on, with digests of what was read, and those that it wrote."""
 
-    path: str
-    sha256: str
-
-
-class Used(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One call of a tool, for reading."""
-
-    tool: str
-    summary: str = ""
-    outcome: Literal["ok", "refused", "failed"] = "ok"
-    detail: str = ""
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """`out` of a session. `cut`: the reply ended at the limit of tokens. `reply`: what is said beside the answer."""
-
-    text: str | None = None
-    summary: str = ""
-    memory_after: str | None = None
-    segment: str | None = None
+    reads: tuple[FileRead, ...] = ()
     writes: tuple[Written, ...] = ()
-    reads: tuple[Seen, ...] = ()
-    trace: tuple[Used, ...] = ()
-    cut: bool = False
-    reply: str | None = None
-
-
-class Failure(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`out` of an error. `kind` is the class of the error tree; `timeout` marks the program's own time limit."""
-
-    kind: str = msgspec.field(name="class", default="ProviderError")
-    message: str = ""
-    retryable: bool = True
-    hint: str | None = None
-    retry_after: float | None = None
-
-
-class Judgement(msgspec.Struct, frozen=True, omit_defaults=True):
-    """`out` of a judgement: what was decided, picked, found or phrased, and why."""
-
-    answer: Any = None
-    reason: str = ""
-    no_progress: bool = False
 
 
 class Order(msgspec.Struct, frozen=True):
@@ -129,6 +99,28 @@ class Meta(msgspec.Struct, frozen=True, omit_defaults=True):
     home: str = ""
 
 
+class NewRecord(NamedTuple):
+    """A record to write: its type, path, answer, and, for one that answers something, what was asked and the number of
+    the attempt."""
+
+    t: str
+    at: str
+    answer: object
+    meta: Meta
+    req: Mapping[str, Any] | None = None
+    facts: Facts | None = None
+    tried: int = 1
+
+    def data(self) -> tuple[Any, Any]:
+        """The answer and the facts as plain data."""
+        error = isinstance(self.answer, Exception)
+        out = codec.encode_error(self.answer) if error else codec.encode(self.answer)  # type: ignore[arg-type]
+        return codec.loads(out, object), msgspec.to_builtins(self.facts) if self.facts is not None else {}
+
+
+_JUDGED: Final[Mapping[str, type[Verdict] | type[Pick]]] = {"decide": Verdict, "choose": Pick}
+
+
 class BadLine(ValueError):
     """A line that is no record; the message says why, in a few words."""
 
@@ -143,15 +135,6 @@ def canonical(data: object) -> bytes:
     return _write.encode(data)
 
 
-_OUT: Final[Mapping[str, type[msgspec.Struct]]] = {
-    "session": Answer,
-    "error": Failure,
-    "judge": Judgement,
-    "phrase": Judgement,
-    "race": Order,
-}
-
-
 def encoded(data: object) -> bytes:
     """A record as a line, with its line end."""
     return _write.encode(data) + b"\n"
@@ -162,14 +145,28 @@ def head() -> dict[str, object]:
 
 
 def read(line: bytes) -> Record:
-    """The record of a line. Raises `BadLine`."""
+    """The record of a line, in the present format; `v` is the version of the line. Raises `BadLine`."""
     try:
         record = _read(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
+        if record.v < VERSION:
+            record = msgspec.structs.replace(_read(encoded(_upgraded(_plain(line)))), v=record.v)
+    except _UNREADABLE as problem:
         raise BadLine(_why(line, problem)) from None
     if record.t in ANSWERS and record.v <= VERSION and not record.key:
         raise BadLine("it has no key")
     return record
+
+
+def _upgraded(data: dict[str, Any]) -> dict[str, Any]:
+    """A line of format 1 in the present format. Raises `BadLine` for a key that is not that of the request."""
+    from prose_kernel.cassettes import format1
+
+    new, req = {**data, "v": VERSION}, data.get("req")
+    if data.get("t") in ANSWERS and isinstance(req, dict):
+        if data.get("key") != format1.key_of(canonical(req)):
+            raise BadLine(_EDITED)
+        new["key"] = key_of(req)
+    return new | format1.answer(data)
 
 
 def _why(line: bytes, problem: Exception) -> str:
@@ -177,64 +174,98 @@ def _why(line: bytes, problem: Exception) -> str:
         return "it is a conflict marker of git: keep the records of both sides and remove the marker"
     try:
         _plain(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except _UNREADABLE:
         return "it is not JSON"
     return f"it is not a record: {problem}".replace("\n", " ")[:160]
 
 
 def plain(line: bytes) -> dict[str, Any]:
-    """A whole line as plain data, unknown fields included. Raises `BadLine`."""
+    """A whole line as plain data in the present format, unknown fields included. Raises `BadLine`."""
+    data = _object(line)
+    version = data.get("v", VERSION)
+    return _upgraded(data) if isinstance(version, int) and version < VERSION else data
+
+
+def mapping(part: msgspec.Raw) -> dict[str, Any]:
+    """A part of a record as plain data; anything that is no object is empty."""
     try:
-        data = _plain(line)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return _object(part)
+    except BadLine:
+        return {}
+
+
+def _object(text: bytes | msgspec.Raw) -> dict[str, Any]:
+    try:
+        data = _plain(text)
+    except _UNREADABLE:
         raise BadLine("it is not JSON") from None
     if not isinstance(data, dict):
         raise BadLine("it is not a JSON object")
     return data
 
 
-def part(raw: msgspec.Raw, kind: type[T]) -> T:
-    """A part of a record, fields of newer versions left out. Raises `BadLine`."""
+def part(raw: msgspec.Raw, kind: type[T], what: str = "it is not a record") -> T:
+    """A part of a record, fields of newer versions left out. Raises `BadLine`, which begins with `what`."""
     try:
-        return msgspec.json.decode(raw, type=kind)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as problem:
-        raise BadLine(f"it is not a record: {problem}".replace("\n", " ")[:160]) from None
+        return codec.decode(raw, kind)
+    except (*_UNREADABLE, TypeError, ValueError) as problem:
+        raise BadLine(f"{what}: {problem}".replace("\n", " ")[:160]) from None
+
+
+def failure(record: Record) -> Exception:
+    """The error that an attempt ended with. Raises `BadLine`."""
+    try:
+        error = codec.decode_error(record.out)
+        state = vars(error)
+    except (msgspec.MsgspecError, TypeError, ValueError, AttributeError):
+        raise BadLine("its error cannot be read") from None
+    needed = ("budget", "message") if isinstance(error, BudgetSpent) else ()
+    fits = all(isinstance(state[name], kinds) for name, kinds in _STATE.items() if name in state)
+    if not fits or not all(isinstance(state.get(name), str) for name in needed):
+        raise BadLine("its error cannot be read")
+    return error
+
+
+def answer_of(record: Record) -> SessionResult | Exception | Verdict | Pick | Finding | Order:
+    """What a record answers. Raises `BadLine`."""
+    match record.t:
+        case "error":
+            return failure(record)
+        case "race":
+            return part(record.out, Order)
+        case "session":
+            return part(record.out, SessionResult, _NO_ANSWER)
+        case _:
+            asked = mapping(record.req).get("kind")
+            kind: type[Verdict] | type[Pick] | type[Finding] = _JUDGED.get(str(asked), Finding)
+            return part(record.out, kind, _NO_ANSWER)
 
 
 def damage(record: Record) -> str | None:
     """Why a record cannot answer anything; None for one that can. Its key must be that of what it was asked."""
     try:
-        _plain(record.req), part(record.meta, Meta)
-        out = part(record.out, _OUT[record.t])
+        req = _plain(record.req)
+        part(record.meta, Meta), part(record.facts, Facts)
+        found = answer_of(record)
     except BadLine as bad:
         return str(bad)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+    except _UNREADABLE:
         return "what it was asked is not JSON"
-    if isinstance(out, Judgement) and levels(out.answer) > LEVELS:
+    if isinstance(found, Finding) and levels(found.value) > LEVELS:
         return f"its answer {DEEPER}"
-    if record.key != key_of(mapping(record.req)):
-        return "its key does not match its request: it was edited by hand"
+    if not isinstance(req, dict) or record.key != key_of(req):
+        return _EDITED
     return None
 
 
 def key_of(req: Mapping[str, Any]) -> str:
-    """The key of a record with this `req`."""
-    return PREFIX + hashlib.sha256(canonical(req)).hexdigest()
+    """The key of a record with this `req`. Names of variables are no part of it."""
+    parts = ((name, canonical(_without_names(name, req[name]))) for name in sorted(req))
+    return keys.key_of(str(req.get("kind")), parts).digest
 
 
-def mapping(raw: msgspec.Raw) -> dict[str, Any]:
-    """A part of a record as plain data; anything that is no object is empty."""
-    try:
-        data = _plain(raw)
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
-        return {}
-    return data if isinstance(data, dict) else {}
-
-
-def builtins(part: msgspec.Struct) -> dict[str, Any]:
-    """A part as plain data, for writing."""
-    data: dict[str, Any] = msgspec.to_builtins(part)
-    return data
+def _without_names(name: str, value: Any) -> Any:
+    return [value[key] for key in sorted(value)] if name in _NAMED and isinstance(value, dict) else value
 
 
 def usage_facts(usage: Usage | None) -> Mapping[str, float]:

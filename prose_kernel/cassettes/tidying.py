@@ -16,7 +16,7 @@ from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes import records
 from prose_kernel.cassettes.cassette_files import CassetteFile, Entry
 from prose_kernel.cassettes.effects import LONGEST
-from prose_kernel.cassettes.keys import HEAD, digest, key_of
+from prose_kernel.cassettes.keys import HEAD, digest
 from prose_kernel.cassettes.redaction import Redaction
 
 _NUMBER: Final = re.compile(r"\d+")
@@ -62,15 +62,28 @@ def _order(entry: Entry) -> tuple[list[tuple[str, int]], str, int]:
     return parts, entry.record.t if entry.record.t not in ("session", "error") else "", entry.record.tried
 
 
-# ---------------------------------------------------------------- unused records
+def upgraded(data: bytes) -> tuple[bytes, int]:
+    """The file with all records in the present format, and the number of those that had another one."""
+    data, old = _edited(
+        data.removeprefix(files.BOM),
+        lambda entry: entry.record.v < records.VERSION,
+        lambda entry: records.encoded(records.plain(entry.raw)),
+    )
+    return data, sum(entry.record.t != "head" for entry in old)
 
 
 def without(data: bytes, unwanted: Callable[[Entry], bool]) -> tuple[bytes, list[Entry]]:
-    """The file without some of its records, which are returned; every other line stays as it is."""
-    gone = [entry for entry in parsed(data).entries if unwanted(entry)]
-    numbers = {entry.line for entry in gone}
-    lines = data.split(b"\n")
-    return b"\n".join(line for number, line in enumerate(lines, 1) if number not in numbers), gone
+    """The file without some of its records, which are returned."""
+    return _edited(data, unwanted, lambda entry: b"")
+
+
+def _edited(data: bytes, chosen: Callable[[Entry], bool], new: Callable[[Entry], bytes]) -> tuple[bytes, list[Entry]]:
+    """The file with the `new` lines of the chosen records, which are returned; every other line stays as it is."""
+    found = [entry for entry in parsed(data).entries if chosen(entry)]
+    lines = [line + b"\n" for line in data.split(b"\n")]
+    for entry in found:
+        lines[entry.line - 1] = new(entry)
+    return b"".join(lines)[:-1], found
 
 
 # ---------------------------------------------------------------- secrets
@@ -113,7 +126,7 @@ def _line(line: bytes, redaction: Redaction, number: int, result: Redacted) -> b
     if isinstance(req, Mapping) and "key" in record and after["req"] != req:
         lost: list[str] = []
         after["req"] = _held_again(req, redaction, lost)
-        after["key"] = key_of(after["req"])
+        after["key"] = records.key_of(after["req"])
         if lost:
             result.lost.append(number)
     for write, former in zip(_writes(after), _writes(record), strict=True):
@@ -125,8 +138,8 @@ def _line(line: bytes, redaction: Redaction, number: int, result: Redacted) -> b
 
 
 def _writes(record: Mapping[str, Any]) -> list[dict[str, Any]]:
-    out = record.get("out")
-    writes = out.get("writes") if isinstance(out, Mapping) else None
+    facts = record.get("facts")
+    writes = facts.get("writes") if isinstance(facts, Mapping) else None
     return [write for write in writes if isinstance(write, dict)] if isinstance(writes, list) else []
 
 

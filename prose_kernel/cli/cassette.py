@@ -1,4 +1,4 @@
-"""`prose cassette`: read, tidy, prune, compare and redact recordings (sessions.md 4.2)."""
+"""`prose cassette`: read, tidy, upgrade, prune, compare and redact recordings (sessions.md 4.2)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prose_kernel.access import jsonl, plain_files
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, usage_errors
 from prose_kernel.views.document import Table, counted
 from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.safety import visible
@@ -32,9 +32,9 @@ _check = click.option("--check", is_flag=True, help="Change nothing; exit status
 
 @click.group()
 def cassette() -> None:
-    """Read and look after recordings. FILE is a path or the name of a recording in cassettes/; all of them without one.
+    """Read and maintain recordings. FILE is a path or the name of a recording in cassettes/; default: all of them.
 
-    Exit status: 0 done, 1 differences (diff, --check) or a program that did not replay (prune), 2 usage.
+    Exit status 1: differences (diff, --check) or a program that did not replay (prune).
     """
 
 
@@ -43,18 +43,18 @@ def cassette() -> None:
 
 @cassette.command(short_help="Print records for people.")
 @_files
-@click.option("--at", "at", metavar="PATH", help="Only what is at or below this execution path.")
+@click.option("--at", "at", metavar="PATH", help="Only records at or below this execution path.")
 @click.option(
     "--type",
     "kind",
     type=click.Choice(["session", "error", "judge", "race", "ask", "phrase"]),
     help="Only records of a type.",
 )
-@click.option("--grep", metavar="TEXT", help="Only records that hold this text.")
+@click.option("--grep", metavar="TEXT", help="Only records that contain this text.")
 @click.option("--full", is_flag=True, help="Print whole records, as Markdown.")
 @_json
 def show(names: Sequence[str], at: str | None, kind: str | None, grep: str | None, full: bool, as_json: bool) -> None:
-    """Print records: a line each, or whole with --full."""
+    """Print records, one line for each."""
     for found in map(_read, _chosen(names)):
         entries = [e for e in found.entries if e.record.t != "head" and _wanted(e, at, kind, grep)]
         if as_json:
@@ -116,9 +116,7 @@ def _print(found: CassetteFile, entries: Sequence[Entry], full: bool) -> None:
 @_files
 @_check
 def tidy(names: Sequence[str], check: bool) -> int:
-    """Put records into the order of their paths and into canonical form, each once; take out those that a later
-    one has replaced. Lines that make no sense are kept beside, in FILE.bad; those of a newer version stay.
-    """
+    """Sort records by path, in canonical form, and remove replaced ones. Damaged lines move to FILE.bad."""
     from prose_kernel.cassettes.tidying import tidied
 
     changed = False
@@ -151,6 +149,27 @@ def _tidy(path: Path, data: bytes) -> bytes:
     return result.data
 
 
+# ---------------------------------------------------------------- upgrade
+
+
+@cassette.command(short_help="Convert recordings of earlier formats.")
+@_files
+@click.option("--dry-run", is_flag=True, help="Only show the changes.")
+def upgrade(names: Sequence[str], dry_run: bool) -> None:
+    """Convert records of earlier formats. They replay as before."""
+    from prose_kernel.cassettes.tidying import parsed, upgraded
+
+    for path in _chosen(names):
+        data = _bytes(path)
+        new, count = upgraded(data)
+        if new != data and not dry_run:
+            _rewrite(path, lambda data: upgraded(data)[0])
+        verb = "would be converted" if dry_run else "converted"
+        click.echo(f"{_shown(path)}: {counted(count, 'record')} {verb}")
+        for bad in parsed(data).bad:
+            click.echo(f"Warning: {_shown(path)}, line {bad.line} stays as it is: {visible(bad.why)}", err=True)
+
+
 # ---------------------------------------------------------------- prune
 
 
@@ -158,9 +177,9 @@ def _tidy(path: Path, data: bytes) -> bytes:
 @click.argument("programs", metavar="PROGRAM...", nargs=-1, required=True)
 @click.option("--cassette", "names", metavar="FILE", multiple=True, help="Prune this recording.  [default: those used]")
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="The value of an input. Repeatable.")
-@click.option("--yes", metavar="GATE", multiple=True, help="Approve this gate beforehand. Repeatable.")
-@click.option("--no", metavar="GATE", multiple=True, help="Reject this gate beforehand. Repeatable.")
-@click.option("--dry-run", is_flag=True, help="Only say what would be removed.")
+@click.option("--yes", metavar="GATE", multiple=True, help="Approve a gate in advance. Repeatable.")
+@click.option("--no", metavar="GATE", multiple=True, help="Reject a gate in advance. Repeatable.")
+@click.option("--dry-run", is_flag=True, help="Only show the records.")
 def prune(
     programs: Sequence[str],
     names: Sequence[str],
@@ -169,10 +188,9 @@ def prune(
     no: Sequence[str],
     dry_run: bool,
 ) -> int:
-    """Run the programs and notebooks in replay, and remove the records that none of them has used.
+    """Run the programs and notebooks in replay, with their commands, and remove unused records.
 
-    Give all programs that share a recording: what only others use is removed. Their commands are run, as by
-    `prose run`. Nothing is removed when one of them does not come to its end.
+    Name all programs that share a recording. Nothing is removed if one of them fails.
     """
     from prose_kernel.cli.cassette_prune import replayed
 
@@ -217,10 +235,7 @@ def _prune(path: Path, kept: frozenset[bytes], dry_run: bool) -> None:
 @click.option("--rev", metavar="REV", default="HEAD", show_default=True, help="The version in git to compare with.")
 @_json
 def diff(old_or_only: str, new: str | None, rev: str, as_json: bool) -> int:
-    """Say which sessions and judgements are new, gone, moved or changed, and in which field.
-
-    Exit status: 0 no difference, 1 differences, 2 usage.
-    """
+    """Show new, missing, moved and changed sessions and judgements."""
     from prose_kernel.cassettes.cassette_files import parse
     from prose_kernel.cassettes.differences import changes
 
@@ -272,12 +287,11 @@ def _change_data(change: Change) -> dict[str, object]:
 
 @cassette.command(short_help="Take secrets out of recordings.")
 @_files
-@click.option("--pattern", "patterns", metavar="REGEX", multiple=True, help="What is secret, too. Repeatable.")
+@click.option("--pattern", "patterns", metavar="REGEX", multiple=True, help="Further secrets. Repeatable.")
 @_check
 def redact(names: Sequence[str], patterns: Sequence[str], check: bool) -> int:
-    """Take out of recordings what would not be recorded today: values of secret-looking variables of this
-    environment, token shapes, the patterns of prose.toml and --pattern; keys are made again. What is in git's history
-    stays there.
+    """Remove secrets: values of variables whose names look secret, tokens of known formats, the patterns of prose.toml
+    and --pattern. The history of git is not changed.
     """
     from prose_kernel.cassettes.redaction import Redaction
     from prose_kernel.cassettes.tidying import redacted
@@ -327,10 +341,8 @@ def _path(name: str) -> Path:
 
 
 def _bytes(path: Path) -> bytes:
-    try:
+    with usage_errors(f"cannot read {_shown(path)}", lower=False):
         return plain_files.read(path, plain_files.HUGE)
-    except OSError as problem:
-        raise UsageError(f"cannot read {_shown(path)}: {problem.strerror}") from None
 
 
 def _read(path: Path) -> CassetteFile:

@@ -7,16 +7,15 @@ import io
 import re
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from prose_kernel.cli import execution, files, report, run, run_options
-from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
+from prose_kernel.cli.execution import Ended, ProgramRun, Request
 from prose_kernel.cli.notebook_file import NotebookRun
 from prose_kernel.cli.terminal import Screen, TerminalAsker
-from prose_kernel.errors import ProseError, RunError
+from prose_kernel.errors import ProseError
 from prose_kernel.runs import settings
-from prose_kernel.runs.languages import Language
 
 _PROVIDER = re.compile(r"^%provider\b.*$", re.MULTILINE)
 _MODE = re.compile(r"^(%cassette\b.*?)\s+--mode[=\s]+\S+", re.MULTILINE)
@@ -36,21 +35,17 @@ class _Watched(ProgramRun):
 
     used: frozenset[tuple[str, bytes]] = frozenset()
 
-    def __init__(self, request: Request, screen: Screen, language: Language) -> None:
-        super().__init__(request, screen, language)
+    def __init__(self, request: Request, screen: Screen) -> None:
+        super().__init__(request, screen)
         self.asker = TerminalAsker(sys.stdin, screen, available=False)
 
-    async def _close(self, error: ProseError | None, done: int, received: Sequence[int]) -> Ended:
+    async def ended(self, error: ProseError | None) -> Ended:
         self.used = self.workspace.opened.services.cassettes.used()
-        return await super()._close(error, done, received)
+        return await super().ended(error)
 
 
 class _WatchedNotebook(_Watched, NotebookRun):
     """The same for a notebook; the replay asks for all of its cells."""
-
-    def __init__(self, request: Request, screen: Screen, language: Language, cells: Sequence[Cell]) -> None:
-        NotebookRun.__init__(self, request, screen, language, cells)
-        self.asker = TerminalAsker(sys.stdin, screen, available=False)
 
 
 def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequence[str]) -> Replayed:
@@ -63,26 +58,24 @@ def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequen
         provider="replay",
         cassette_mode="replay",
     )
-    request = Request(name, run_options.pairs(inputs), run_options.decisions(yes, no), chosen, cwd)
-    screen = Screen(io.StringIO(), sys.stderr)
     cells, language = run.read(name)
-    if name.endswith(".ipynb"):
-        cells = [Cell(_in_replay(cell.text), cell.name, cell.may_fail) for cell in cells]
-        watched: _Watched = _WatchedNotebook(request, screen, language, cells)
-    else:
-        watched = _Watched(request, screen, language)
-    ended = asyncio.run(watched.through(cells))
+    is_notebook = name.endswith(".ipynb")
+    request = Request(
+        cwd,
+        name,
+        notebook=False,
+        supplied=run_options.pairs(inputs),
+        decisions=run_options.decisions(yes, no),
+        language=language,
+        settings=chosen,
+        cells=[replace(cell, text=_in_replay(cell.text)) for cell in cells] if is_notebook else cells,
+    )
+    watched = (_WatchedNotebook if is_notebook else _Watched)(request, Screen(io.StringIO(), sys.stderr))
+    ended = asyncio.run(watched.through())
     if ended.error is None and ended.signal is None:
         return Replayed(watched.used)
-    return Replayed(frozenset(), _told(ended, request.name), ended.status or execution.FAILED)
-
-
-def _told(ended: Ended, name: str) -> str:
-    if ended.error is None:
-        return "interrupted"
-    if isinstance(ended.error, RunError):
-        return report.run_error_text(ended.error, shown_stderr=ended.stderr_shown)
-    return report.usage_text(ended.error)
+    told = report.error_text(ended.error, ended.stderr_shown) if ended.error is not None else "interrupted"
+    return Replayed(frozenset(), told, ended.status or execution.FAILED)
 
 
 def _in_replay(text: str) -> str:

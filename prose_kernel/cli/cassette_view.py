@@ -20,7 +20,7 @@ def row(line: int, record: Mapping[str, Any]) -> tuple[str, ...]:
 def whole(record: Mapping[str, Any], line: int) -> str:
     """A record as Markdown, with everything that people may want to read of it."""
     req, meta = _mapping(record.get("req")), _mapping(record.get("meta"))
-    parts = [f"## {_kind(record)} {record.get('at', '')} (line {line})", _facts(record, req, meta)]
+    parts = [f"## {_kind(record)} {record.get('at', '')} (line {line})", _facts(req, meta)]
     for title, text in (("System", _text(req.get("system"))), ("Asked", asked(record))):
         if text:
             parts.append(f"**{title}**\n\n{_quoted(text)}")
@@ -29,9 +29,9 @@ def whole(record: Mapping[str, Any], line: int) -> str:
             sizes = "\n".join(f"- {name}: {_size(value)}" for name, value in members.items())
             parts.append(f"**{title.capitalize()}**\n\n{sizes}")
     parts.append(f"**Answer**\n\n{_quoted(answer(record))}")
-    out = _mapping(record.get("out"))
-    for title, name, label in (("Files", "writes", "path"), ("Tools", "trace", "tool")):
-        listed = [f"- {_item(item, label)}" for item in out.get(name) or ()]
+    out, files = _mapping(record.get("out")), _mapping(record.get("facts")).get("writes")
+    for title, items, label in (("Files", files, "path"), ("Tools", out.get("trace"), "tool")):
+        listed = [f"- {_item(item, label)}" for item in items or ()]
         if listed:
             parts.append(f"**{title}**\n\n" + "\n".join(listed))
     for title, name in (("Memory afterwards", "memory_after"), ("Segment", "segment")):
@@ -56,17 +56,17 @@ def answer(record: Mapping[str, Any]) -> str:
         case "session":
             return str(out["text"]) if out.get("text") is not None else "(nothing)"
         case "error":
-            return f"{out.get('class', 'ProviderError')}: {out.get('message', '')}"
+            return f"{out.get('type', 'ProviderError')}: {' '.join(map(str, out.get('args') or ()))}"
         case "race":
             return "ended in this order: " + ", ".join(map(str, out.get("ended") or ()))
         case "judge":
-            said = out.get("answer")
+            said = next((out[name] for name in ("answer", "label", "value") if name in out), None)
             text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
             text = {"true": "yes", "false": "no", "null": "uncertain"}.get(text, text)
             text += " (no progress)" if out.get("no_progress") else ""
             return f"{text}: {out['reason']}" if out.get("reason") else text
         case "phrase":
-            said = _mapping(out.get("answer"))
+            said = _mapping(out.get("value"))
             options = " | ".join(map(str, said.get("options") or ()))
             return f"{said.get('question', '')} ({options})" if options else str(said.get("question", ""))
         case _:
@@ -83,7 +83,7 @@ def _by(record: Mapping[str, Any]) -> str:
     return " ".join(str(meta[name]) for name in ("origin", "provider") if meta.get(name)) or "-"
 
 
-def _facts(record: Mapping[str, Any], req: Mapping[str, Any], meta: Mapping[str, Any]) -> str:
+def _facts(req: Mapping[str, Any], meta: Mapping[str, Any]) -> str:
     facts = [f"{name} {req[name]}" for name in ("model",) if req.get(name)]
     facts += [f"{name} {meta[name]}" for name in ("agent", "label", "origin", "provider", "resolved") if meta.get(name)]
     facts += [f"effects {meta['effects']}"] if meta.get("effects") else []

@@ -8,21 +8,19 @@ from typing import TYPE_CHECKING
 import click
 
 from prose_kernel.cli import report
-from prose_kernel.cli.profiles import profile_of, profile_options
+from prose_kernel.cli.options import profile_of, profile_options
 
 if TYPE_CHECKING:
     from prose_kernel.judging.chain import Condition
 
 
-@click.command(short_help="Tell which conditions rules can decide.")
+@click.command(short_help="List the conditions that rules can decide.")
 @click.argument("name", metavar="FILE")
 @profile_options
 def check(name: str, strict: bool, profile: str | None) -> int:
-    """List the conditions of a program, and which of them rules can decide; nothing is run.
+    """List the conditions of a program, and whether a rule can decide them (docs/reference/judge-rules.md).
 
-    A rule decides only when the value it names is of a fitting kind; otherwise a condition of any form goes on to
-    a recording, a model or a person. docs/reference/judge-rules.md has the forms. Exit status:
-    0 rules suffice, 1 errors, or a condition that needs a model or a person.
+    Exit status 1: errors, or a condition that needs a model or a person.
     """
     from prose_kernel.cli.compile import compile_file
     from prose_kernel.judging.chain import decidable_conditions

@@ -14,8 +14,8 @@ import click
 
 from prose_kernel.access import atomic
 from prose_kernel.cli import files, report
-from prose_kernel.cli.profiles import profile_of, profile_option, profile_options
-from prose_kernel.errors import CompileError, ImportProgramError, UsageError
+from prose_kernel.cli.options import profile_of, profile_option, profile_options
+from prose_kernel.errors import CompileError, ImportProgramError, UsageError, usage_errors
 from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors
 from prose_kernel.runs import languages
 
@@ -44,15 +44,15 @@ class Compiled(NamedTuple):
 @click.command("compile", short_help="Check programs; nothing is run.")
 @click.argument("names", metavar="FILE...", nargs=-1, required=True)
 @profile_options
-@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How findings are printed.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Format of the findings.")
 def compile_(names: tuple[str, ...], strict: bool, profile: str | None, form: str) -> int:
-    """Check programs without running anything; print the canonical form of what is right, of VVM its exports.
+    """Check programs without running them. Print correct ones in canonical form, of VVM the exports.
 
-    Findings go to stderr, all else to stdout. With --format json, one object for each file on stdout:
-    {"file", "language", "ok", "contract", "diagnostics"}; the contract of a program without errors holds its inputs and
-    outputs, or of VVM its agents, functions, exports and imports. FILE may be - for OpenProse on standard input.
+    Findings go to stderr. With --format json, one object for each file on stdout: {"file", "language", "ok",
+    "contract", "diagnostics"}; contract: inputs and outputs, or of VVM agents, functions, exports and imports. FILE may
+    be - for OpenProse on standard input.
 
-    Exit status: 0 no errors (warnings are fine), 1 errors, 2 a file that cannot be read.
+    Exit status 1: errors.
     """
     status = 0
     for compiled in _compile_all(names, profile_of(profile, strict)):
@@ -177,7 +177,7 @@ def _with_unreadable(compiled: Compiled) -> tuple[Diagnostic, ...]:
 
 def _print_compiled(compiled: Compiled, several: bool, printed: Callable[[Compiled], str] = _canonical) -> None:
     if compiled.unreadable:
-        click.echo(report.usage_text(compiled.unreadable), err=True)
+        click.echo(report.error_text(compiled.unreadable), err=True)
     if several and compiled.diagnostics:
         click.echo(f"{compiled.name}:", err=True)
     if compiled.language.refusal and not compiled.ok:
@@ -192,14 +192,12 @@ def _print_compiled(compiled: Compiled, several: bool, printed: Callable[[Compil
 @click.argument("names", metavar="FILE...", nargs=-1, required=True)
 @click.option("--check", "check_only", is_flag=True, help="Print nothing; name the files that are not canonical.")
 @click.option("--write", is_flag=True, help="Rewrite the files in place.")
-@click.option("--drop-comments", is_flag=True, help="With --write: rewrite files with comments too, without them.")
+@click.option("--drop-comments", is_flag=True, help="With --write: also rewrite files with comments, without them.")
 @profile_option
 def fmt(names: tuple[str, ...], check_only: bool, write: bool, drop_comments: bool, profile: str | None) -> int:
-    """Print programs in canonical form: two spaces, one statement a line.
+    """Print programs in canonical form. OpenProse: declarations first, no comments. VVM keeps comments and blank lines.
 
-    OpenProse: declarations first, no comments. VVM keeps its comments and blank lines.
-
-    Exit status: 0 done, 1 a program has errors, would change (--check) or was left alone (--write), 2 unreadable.
+    Exit status 1: errors, or files that would change (--check) or were skipped (--write).
     """
     if check_only and write:
         raise click.UsageError("--check and --write exclude each other")
@@ -237,10 +235,8 @@ def _rewrite(compiled: Compiled, drop_comments: bool) -> int:
         click.echo(f"{compiled.name} holds comments, which the canonical form drops; left alone", err=True)
         click.echo("hint: --drop-comments rewrites it without them", err=True)
         return FAULT
-    try:
+    with usage_errors(f"cannot write {compiled.name}", lower=False):
         atomic.write_whole(compiled.name, _as_before(files.read_bytes(compiled.name), text), in_place=True)
-    except OSError as problem:
-        raise UsageError(f"cannot write {compiled.name}: {problem.strerror}") from None
     return 0
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 
-from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.errors import CompileError, UsageError, usage_errors
 from prose_kernel.language.contracts import SUFFIX, is_contract
 
 STDOUT = "-"
@@ -19,10 +19,10 @@ STDOUT = "-"
 @click.option("-o", "--output", metavar="FILE", default=STDOUT, help="The file to write.  [default: print it]")
 @click.option("--force", is_flag=True, help="Replace the file.")
 def export(notebook: str, output: str, force: bool) -> int:
-    """Write the cells of a notebook as one program that runs the same; nothing is run.
+    """Write the cells of a notebook as one program, without running it.
 
-    Words become comments, magics become comments and options of prose run. Cells that are expected to fail are left
-    out. Cells of two languages cannot be one program. The notebook of a contract file becomes that file again.
+    Text and magics become comments. Cells that are expected to fail are left out. Cells of two languages cannot be one
+    program. The notebook of a contract file becomes that file again.
     """
     from prose_kernel.cli import files
     from prose_kernel.cli.notebook_file import MAY_FAIL, of_magic, read_book
@@ -62,13 +62,13 @@ def export(notebook: str, output: str, force: bool) -> int:
 
 @click.command(short_help="Make a notebook of a program.")
 @click.argument("program", metavar="PROGRAM")
-@click.option("-o", "--output", metavar="FILE", help="The file to write; - prints it.  [default: beside PROGRAM]")
+@click.option("-o", "--output", metavar="FILE", help="The file to write; - prints it.  [default: next to PROGRAM]")
 @click.option("--force", is_flag=True, help="Replace the file.")
 def notebook(program: str, output: str | None, force: bool) -> int:
-    """Make a notebook of a program: comments between its statements become words, statements become cells.
+    """Make a notebook of a program or contract file, without running it: comments and sections become text, statements
+    cells.
 
-    Of a contract file, sections become words and the scripts in its fences cells. The notebook runs the same, and
-    prose export gives the program back. Nothing is run: prose test --update saves the outputs.
+    prose export gives the program back; prose test --update saves the outputs.
     """
     if program.endswith(SUFFIX):
         data, stem = _of_contract(program), program.removesuffix(SUFFIX)
@@ -111,12 +111,10 @@ def write(name: str, text: str, *, force: bool) -> None:
         click.echo(text, nl=False)
         return
     path = Path(name).expanduser()
-    try:
+    with usage_errors(f"cannot write {name}"):
         if path.exists() and not force:
             if plain_files.read(path) == text.encode(errors="replace"):
                 return
             raise UsageError(f"{name} exists", hint="--force replaces it")
         atomic.write_whole(path, text, in_place=True)
-    except OSError as problem:
-        raise UsageError(f"cannot write {name}: {(problem.strerror or 'unknown').lower()}") from None
     click.echo(f"{name} is written")

@@ -29,16 +29,14 @@ START_SECONDS = 30
 PACKAGES = ("ipykernel", "jupyter_client", "ipython", "lark", "nbformat")
 
 
-@click.command(short_help="Find out what does not work, and the fix.")
+@click.command(short_help="Find problems, and their fixes.")
 @click.option("--start/--no-start", "start", default=True, help="Start each Prose kernel that Jupyter sees.")
-@click.option(
-    "--ask", is_flag=True, help="Ask every model and agent of the settings the smallest question; costs money."
-)
-@click.option("--seconds", type=click.FloatRange(min=0.1), default=60.0, help="How long each may take to answer (60).")
+@click.option("--ask", is_flag=True, help="Ask every configured model and agent a small question; costs money.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=60.0, help="Limit for each answer (60).")
 def doctor(start: bool, ask: bool, seconds: float) -> int:
-    """Look for what keeps Prose from working: versions, kernelspecs, the shell, the session provider.
+    """Check versions, kernelspecs, the shell, providers and confinement, and print a fix for each problem.
 
-    Exit status: 0 all is well, 1 something is broken; each problem is followed by its fix.
+    Exit status 1: something is broken.
     """
     broken = 0
     for finding in chain(examine(start), _ask(seconds) if ask else ()):

@@ -10,7 +10,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, reason_of
 
 if TYPE_CHECKING:
     from prose_kernel.models.providers.choice import Choice
@@ -197,7 +197,7 @@ def _recordings(cwd: Path) -> Iterator[Finding]:
         try:
             read = read_file(path, f"{DIRECTORY}/{path.name}")
         except OSError as problem:
-            yield Finding("broken", "recordings", f"{path.name} cannot be read: {(problem.strerror or '').lower()}")
+            yield Finding("broken", "recordings", f"{path.name} cannot be read: {reason_of(problem, '')}")
             continue
         count += sum(entry.record.t != "head" for entry in read.entries)
         for warning in read.warnings:

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import click
 
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, usage_errors
 from prose_kernel.runs import languages
 
 DIRECTORY = Path(__file__).parent.parent / "examples"
@@ -85,7 +85,7 @@ def find_example(wanted: str) -> Path | None:
 )
 @click.pass_context
 def examples(context: click.Context, name: str | None, execute: bool, target: Path | None) -> int:
-    """List the bundled examples by category, or print the one called NAME (a number, a name or a keyword)."""
+    """List the bundled examples, or print NAME (a number, a name or a keyword)."""
     if target is not None:
         if name is not None or execute:
             raise click.UsageError("--notebooks takes neither NAME nor --run")
@@ -120,13 +120,11 @@ def _copy_notebooks(target: Path) -> None:
     places = [source / directory for directory in ("", "course", "topics")]
     found = sorted({path for place in places for pattern in SHIPPED for path in place.glob(pattern) if path.is_file()})
     found = [path for path in found if not any(part.startswith(".") for part in path.relative_to(source).parts)]
-    try:
+    with usage_errors(f"cannot write {target}", lower=False):
         for path in found:
             copy = target / path.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)
             copy.write_bytes(path.read_bytes())
-    except OSError as problem:
-        raise UsageError(f"cannot write {target}: {problem.strerror}") from None
     click.echo(f"{sum(path.suffix == '.ipynb' for path in found)} notebooks: open {target / 'tour.ipynb'}")
 
 

@@ -3,31 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING
 
 from prose_kernel.access import atomic
 from prose_kernel.cli import report
 from prose_kernel.cli.examples import is_bundled
 from prose_kernel.cli.narrator import Narrator
+from prose_kernel.cli.signals import interrupts
 from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
-from prose_kernel.errors import CompileError, Interrupted, ProseError, RunError, StateError, UsageError
-from prose_kernel.runs.workspace import Start, Workspace, refuse_unknown_inputs, stay
+from prose_kernel.errors import CompileError, Interrupted, ProseError, RunError, UsageError
+from prose_kernel.runs.execution import refuse_unknown_inputs, to_end
+from prose_kernel.runs.languages import without_errors
+from prose_kernel.runs.workspace import Start, Workspace, stay
 from prose_kernel.runtime.values import Value, verbatim
 from prose_kernel.views.output_window import Limits
 
 if TYPE_CHECKING:
     from prose_kernel.cli.only_stale import Former
     from prose_kernel.runs.journal import Resumption
-    from prose_kernel.runs.keeping import EarlierRun
     from prose_kernel.runs.languages import Compiled, Language
     from prose_kernel.runs.run import Run
     from prose_kernel.runs.settings import Settings
@@ -35,35 +33,6 @@ if TYPE_CHECKING:
 
 FAILED, NOT_STARTED, NOBODY = 1, 2, 3
 NOT_LOADABLE = ("E215", "E112")
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """A request to run a program: its inputs, decisions made in advance, and the settings in force.
-
-    `origin` is set for a program that is fetched, `trust` is what was agreed to about such programs. `who_answers` are
-    the options that a resumed run does not remember. `run_id` is the id of a new run, "" for any. `keep` is the run
-    whose answers it may use; `why` lists the requests that are asked in spite of it. `former`: only stale cells of a
-    notebook run.
-    """
-
-    name: str
-    inputs: Mapping[str, str]
-    decisions: Mapping[str, bool]
-    settings: Settings
-    cwd: Path
-    origin: str = ""
-    trust: tuple[str, ...] = ()
-    json: bool = False
-    usage: bool = False
-    gate_files: bool = False
-    who_answers: tuple[str, ...] = ()
-    resumption: Resumption | None = None
-    run_id: str = ""
-    keep: EarlierRun | None = None
-    why: bool = False
-    former: Former | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +42,27 @@ class Cell:
     text: str
     name: str
     may_fail: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request(Start):
+    """A request to run a program: the start of its run, its texts, and the settings in force.
+
+    `language` is that of a text which names none. `who_answers` are the options that a resumed run does not remember.
+    `why` lists the requests that are asked in spite of `keep`. `former`: only stale cells of a notebook run. `remarks`
+    are shown before it runs.
+    """
+
+    language: Language
+    settings: Settings
+    cells: Sequence[Cell] = ()
+    json: bool = False
+    usage: bool = False
+    who_answers: tuple[str, ...] = ()
+    resumption: Resumption | None = None
+    why: bool = False
+    former: Former | None = None
+    remarks: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,40 +87,26 @@ class Ended:
 
 
 class ProgramRun:
-    """One run from its first text to its closing. `feed` compiles and runs one text in it. `language` is that of a text
-    which names none."""
+    """One run from its first text to its closing. `feed` compiles and runs one text in it."""
 
-    def __init__(self, request: Request, screen: Screen, language: Language) -> None:
+    def __init__(self, request: Request, screen: Screen) -> None:
         self.request = request
         self.screen = screen
-        self.language = language
+        self.language = request.language
         limits = Limits(request.settings.display_cap, request.settings.display_lines)
         self.narrator = Narrator(screen, limits, keep=self._keep_image)
         here = somebody_here(sys.stdin, sys.stderr)
         self.asker = TerminalAsker(sys.stdin, screen, here, request.settings.notify)
-        self.text_name = request.name
+        self.text_name = request.program_file
+        self._done = 0  # texts that have come to their end
+        self._received: Sequence[int] = ()  # signals
 
     @cached_property
     def workspace(self) -> Workspace:
-        given = self.request
-        start = Start(
-            given.cwd,
-            given.name,
-            notebook=False,
-            supplied=given.inputs,
-            decisions=given.decisions,
-            gate_files=given.gate_files,
-            elsewhere=is_bundled(given.name),
-            origin=given.origin,
-            trust=given.trust,
-            language=self.language,
-            run_id=given.run_id,
-            keep=given.keep,
-        )
-        settings = given.settings
+        request, settings = self.request, self.request.settings
         if not (self.screen.shares_terminal("stdout") and self.screen.shares_terminal("stderr")):
             settings = settings.changed(display_cap=0)  # a pipe gets everything, and a command waits for a slow reader
-        return self.plugged(settings, start)
+        return self.plugged(settings, replace(request, elsewhere=is_bundled(request.program_file)))
 
     def plugged(self, settings: Settings, start: Start) -> Workspace:
         """The workspace of this run, which the narrator reports; it continues the run that the request resumes."""
@@ -167,7 +143,7 @@ class ProgramRun:
     async def feed(self, cell: Cell) -> None:
         """Raises what `Workspace.execute` raises, and `UsageError` for an `--input` that the program does not take."""
         compiled = self.compile(cell.text, cell.name)
-        refuse_unknown_inputs(self.request.inputs, compiled, self.language, "--input ")
+        refuse_unknown_inputs(self.request.supplied, compiled, self.language, "--input ")
         self.narrator.language = self.language
         value = await self.workspace.run(compiled)
         if self.request.resumption is not None and self.request.resumption.complete:
@@ -175,43 +151,47 @@ class ProgramRun:
 
     def compile(self, text: str, name: str, language: Language | None = None) -> Compiled:
         """Compile a text; its warnings are shown, its errors raised."""
-        compiled = self.workspace.compile(text, name, language)
-        if not compiled.ok:
-            raise CompileError(compiled.diagnostics)
+        compiled = without_errors(self.workspace.compile(text, name, language))
         for found in compiled.diagnostics:
             self.screen.note(found.render().partition("\n")[0], "yellow")
             if found.hint:
                 self.screen.note(f"hint: {found.hint}")
         return compiled
 
-    def execute(self, cells: Sequence[Cell]) -> Ended:
+    def execute(self) -> Ended:
         """Run all texts to the end of the run."""
         self.screen.banner()
-        return asyncio.run(self.through(cells))
+        return asyncio.run(self.through())
 
-    async def through(self, cells: Sequence[Cell]) -> Ended:
-        """Feed all texts, the first error ends it; then take what the run has made, and close it."""
-        error: ProseError | None = None
-        done = 0
-        with _interrupts(lambda: self.workspace) as received:
+    async def through(self) -> Ended:
+        """Run all texts, and close the run."""
+        with interrupts(lambda: self.workspace.interrupt()) as self._received:
             try:
-                if self.request.trust:
-                    self.workspace.imports.from_elsewhere()  # nonsense is an error, whatever the program uses
-                if self.request.origin and self.request.resumption is None:
-                    cells = [Cell(await self.workspace.fetch_program(), self.request.name)]
-                for cell in cells:
-                    self.text_name = cell.name
-                    await self._feed(cell)
-                    done += 1
-                    if received:
-                        break
-            except (CompileError, RunError, StateError, UsageError) as problem:
-                error = problem
-            except asyncio.CancelledError:
-                stay()
+                return await to_end(lambda: self.workspace, self._texts(), self.ended)
             finally:
-                ended = await self._close(error, done, received)
-        return ended
+                self.narrator.close()
+
+    async def _texts(self) -> None:
+        """Feed all texts, as far as they succeed. Raises the first error, and `Interrupted` after a signal."""
+        request, cells = self.request, self.request.cells
+        try:
+            if request.trust:
+                self.workspace.imports.from_elsewhere()  # nonsense is an error, whatever the program uses
+            if request.origin and request.resumption is None:
+                cells = [Cell(await self.workspace.fetch_program(), request.program_file)]
+            for cell in cells:
+                self.text_name = cell.name
+                await self._feed(cell)
+                self._done += 1
+                if self._received:
+                    break
+        except asyncio.CancelledError:
+            stay()
+        except ProseError:
+            if not self._received:
+                raise
+        if self._received:
+            raise Interrupted
 
     async def _feed(self, cell: Cell) -> None:
         """Note the failure of a cell that may fail, and continue, as Jupyter's runners do."""
@@ -222,48 +202,33 @@ class ProgramRun:
                 raise
             self.screen.note(f"{cell.name} failed, as its tag raises-exception expects: {problem}")
 
-    async def _close(self, error: ProseError | None, done: int, received: Sequence[int]) -> Ended:
-        """Take what the run has made, if there is one, write its end down, and close it."""
-        workspace, run = self.workspace, self.workspace.current
-        started = done > 0 or bool(received) or isinstance(error, RunError) or (run is not None and run.id is not None)
-        cause = Interrupted() if received else error if isinstance(error, RunError) else None
+    async def ended(self, error: ProseError | None) -> Ended:
+        """How the run has ended, and what it has made. It is still open."""
+        workspace, run, received = self.workspace, self.workspace.current, self._received
+        started = self._done > 0 or isinstance(error, RunError) or (run is not None and run.id is not None)
         from_outside = bool(received) or (isinstance(error, RunError) and bool(error.answer))
-        try:
-            if started:
-                error = await self._write_end(cause) or error
-            outputs = workspace.outputs() if started else {}
-            bindings = {name: named.info.value for name, named in workspace.bindings().items()} if started else {}
-            self.narrator.close()
-            return Ended(
-                128 + received[0] if received else _status(error, done),
-                run_id=run.id if run is not None else None,
-                run_directory=run.directory if run is not None else None,
-                outputs=self._data({name: value for name, (value, _) in outputs.items()}),
-                bindings=self._data(bindings),
-                products=self._products(outputs),
-                error=None if received else error,
-                text_name=self.text_name,
-                journal=run.journal_file if from_outside and run is not None else None,
-                forgotten=from_outside and workspace.context.leaves_nothing,
-                signal=received[0] if received else None,
-                stderr_shown=error is not None and error is self.narrator.shown_error,
-                notes=self._notes(run) if started and run is not None else (),
-            )
-        finally:
-            await workspace.close(cause)
+        outputs = workspace.outputs() if started else {}
+        self.narrator.close()
+        return Ended(
+            128 + received[0] if received else _status(error, self._done),
+            run_id=run.id if run is not None else None,
+            run_directory=run.directory if run is not None else None,
+            outputs=self._data({name: value for name, (value, _) in outputs.items()}),
+            bindings=self._data(workspace.values() if started else {}),
+            products=self._products(outputs),
+            error=None if received else error,
+            text_name=self.text_name,
+            journal=run.journal_file if from_outside and run is not None else None,
+            forgotten=from_outside and workspace.context.leaves_nothing,
+            signal=received[0] if received else None,
+            stderr_shown=error is not None and error is self.narrator.shown_error,
+            notes=self._notes(run) if started and run is not None else (),
+        )
 
     def _notes(self, run: Run) -> tuple[str, ...]:
         earlier = run.journal.earlier if run.journal is not None else None
         kept = report.kept(earlier, why=self.request.why) if earlier is not None else []
         return (*report.session_notes(run.started_services, usage=self.request.usage), *kept)
-
-    async def _write_end(self, cause: RunError | None) -> StateError | None:
-        """The last line of the log; what is in the way of that is the run's error when it has no other."""
-        try:
-            await self.workspace.end(cause)
-        except StateError as unkept:
-            return None if cause else unkept
-        return None
 
     def _data(self, values: Mapping[str, Value]) -> dict[str, object]:
         """Values as JSON data; only where they are asked for, because it reads every binding."""
@@ -290,30 +255,3 @@ def _status(error: ProseError | None, done: int) -> int:
     if isinstance(error, RunError) and not (error.code in NOT_LOADABLE and not done):
         return NOBODY if error.nobody else FAILED
     return FAILED if done else NOT_STARTED
-
-
-@contextmanager
-def _interrupts(workspace: Callable[[], Workspace]) -> Iterator[list[int]]:
-    """Signals end the program, not this process: the first by the interrupt ladder, the second at once.
-
-    A third one is taken literally. A signal that was ignored when we were started (nohup) stays ignored. Plain signal
-    handlers run even while the loop is busy, which a handler of the loop would not.
-    """
-    received: list[int] = []
-
-    def interrupt(number: int, _: FrameType | None) -> None:
-        received.append(number)
-        if len(received) > 2:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        workspace().interrupt()
-
-    before = {number: signal.getsignal(number) for number in SIGNALS}
-    for number, handler in before.items():
-        if handler is not signal.SIG_IGN:
-            signal.signal(number, interrupt)
-    try:
-        yield received
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -27,14 +27,14 @@ _LARGEST = 50 * 1024 * 1024
 """Bytes of a file that is copied for each answer; larger ones are no material of an exercise."""
 
 
-@click.command(short_help="Prove the checks of exercises: solutions pass, empty answers fail.")
+@click.command(short_help="Test the checks of exercises.")
 @click.argument("names", metavar="FILE...", nargs=-1, required=True)
 def exercises(names: tuple[str, ...]) -> int:
-    """Try every exercise of FILE, a file of exercises (checks/NOTEBOOK.yaml) or its notebook: the solution must pass
-    its checks, an empty answer and each wrong answer must fail, and say what the file says they do.
+    """Test every exercise of FILE (checks/NOTEBOOK.yaml, or its notebook): the solution must pass its checks; an empty
+    answer and each wrong answer must fail, with the feedback of the file. Answers run offline, in a copy of the
+    notebook's directory.
 
-    Answers run in a copy of the notebook's directory, offline: sessions and conditions get the answers that the
-    exercise has for them. Exit status: 0, 1 an exercise whose checks are wrong, 2 a file that cannot be read.
+    Exit status 1: an exercise whose checks are wrong.
     """
     status = 0
     _find_our_commands()

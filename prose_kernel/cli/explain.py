@@ -15,10 +15,9 @@ from prose_kernel.runs import languages, reference
 @click.command(short_help="Explain an error code, a section, a word, or a program.")
 @click.argument("wanted", metavar="[PAGE] [CODE|SECTION|WORD|FILE]", nargs=-1, required=True)
 def explain(wanted: tuple[str, ...]) -> int:
-    """Print a section of the language reference: a diagnostic code (E004), a number (3.7), or either of them behind
-    the name of a page (sessions 4.2, V001); of a page alone (vvm) its outline. Codes and numbers alone are those
-    of OpenProse if it has them. Of a word (loop, retry, pmap) what it means; of a program file what the program would
-    do, statement by statement in plain words: nothing is run."""
+    """Print a section of the reference: a code (E004, V001), a number of OpenProse (3.7) or of a page (sessions 4.2);
+    the outline of a page (vvm); the meaning of a word (loop, retry, pmap). Of a program file, print each statement in
+    plain words; nothing is run."""
     words = " ".join(wanted)
     if len(wanted) == 1 and words.endswith(languages.suffixes()):
         return _program(words)

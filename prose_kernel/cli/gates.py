@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from prose_kernel.cli.options import state_dir_option
 from prose_kernel.runtime.text import escaped, escaped_lines
 from prose_kernel.views.safety import visible
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from prose_kernel.storage.gates.decisions import PendingGate, Verb
     from prose_kernel.storage.runs import RunPlace
 
-_state_dir = click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
 _run = click.option("--run", "run", metavar="RUN", help="The run, by its id.")
 _as = click.option("--as", "principal", metavar="NAME", default="user", help="Decide as this principal of the gate.")
 _comment = click.option("--comment", metavar="TEXT", default="", help="Kept with the decision.")
@@ -29,11 +29,11 @@ _target = click.argument("target", metavar="[RUN] GATE", nargs=-1, required=True
 
 @click.command(short_help="List the gates that wait for a decision.")
 @_run
-@_state_dir
+@state_dir_option
 def gates(run: str | None, state_dir: str | None) -> None:
     """List the gates that wait for a decision, of one run or of all.
 
-    Exit status: 0 done, 1 no such run.
+    Exit status 1: no such run.
     """
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.storage.gates.decisions import damaged_records, pending_gates
@@ -64,9 +64,9 @@ def _time(when: datetime) -> str:
 
 @click.group()
 def gate() -> None:
-    """Decide a gate, or read its log. GATE is a record id, or a gate name when one pending record has it.
+    """Decide a gate, or read its log. GATE is a record id, or the name of a single pending gate.
 
-    Exit status: 0 done, 1 refused (no such gate, already resolved, too late, not allowed, from inside a run), 2 usage.
+    Exit status 1: refused (no such gate, already resolved, too late, not allowed, from inside a run).
     """
 
 
@@ -75,7 +75,7 @@ def gate() -> None:
 @_run
 @_comment
 @_as
-@_state_dir
+@state_dir_option
 def approve(target: tuple[str, ...], run: str | None, comment: str, principal: str, state_dir: str | None) -> None:
     """Approve a pending gate."""
     _resolve("approve", target, run, comment, principal, state_dir)
@@ -86,7 +86,7 @@ def approve(target: tuple[str, ...], run: str | None, comment: str, principal: s
 @_run
 @_reason
 @_as
-@_state_dir
+@state_dir_option
 def reject(target: tuple[str, ...], run: str | None, comment: str, principal: str, state_dir: str | None) -> None:
     """Reject a pending gate."""
     _resolve("reject", target, run, comment, principal, state_dir)
@@ -101,7 +101,7 @@ reject_alias = click.Command("reject", callback=reject.callback, params=reject.p
 @gate.command()
 @_target
 @_run
-@_state_dir
+@state_dir_option
 def log(target: tuple[str, ...], run: str | None, state_dir: str | None) -> None:
     """Print the events of one gate, oldest first."""
     from prose_kernel.runtime.clock import SystemClock

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from prose_kernel.cli import report
-from prose_kernel.cli.profiles import profile_of, profile_options
+from prose_kernel.cli.options import profile_of, profile_options
 
 
 @click.command(short_help="Draw a program as a diagram.")
@@ -15,14 +15,13 @@ from prose_kernel.cli.profiles import profile_of, profile_options
     "form",
     type=click.Choice(["text", "mermaid", "markdown"]),
     default="text",
-    help="Indented lines, the source of a Mermaid diagram, or a Markdown block that GitHub draws.",
+    help="Indented lines, a Mermaid diagram, or a Markdown block with one.",
 )
 @profile_options
 def graph(name: str, form: str, strict: bool, profile: str | None) -> int:
-    """Draw a program: agents, sessions, commands, branches, loops, gates, imports, and which value goes where.
+    """Draw a program without running it. FILE may be - for OpenProse on standard input.
 
-    Nothing is run. FILE may be - for OpenProse on standard input. Exit status: 0, 1 errors in the program, 2 a file
-    that cannot be read.
+    Exit status 1: errors in the program.
     """
     from prose_kernel.cli.compile import compile_file
     from prose_kernel.language.source import Source

@@ -45,28 +45,27 @@ class KernelOptions:
 
 @click.command(short_help="Register the kernels with Jupyter, or install programs from elsewhere.")
 @click.argument("targets", metavar="[TARGET]...", nargs=-1)
-@click.option(
-    "--upgrade", is_flag=True, help="Fetch programs again and replace their pins; without TARGET all of them."
-)
+@click.option("--upgrade", is_flag=True, help="Fetch programs again and replace their pins; default: all.")
 @click.option(
     "--trust",
     metavar="PROGRAM",
     multiple=True,
-    help="Agree to programs in advance: a URL or handle/name with its imports, a SHA-256, or all. Repeatable.",
+    help="Agree to programs: a URL or handle/name with its imports, a SHA-256, or all. Repeatable.",
 )
 @click.option("--user", "where", flag_value="user", help="For this account (the default).")
 @click.option("--sys-prefix", "where", flag_value="sys-prefix", help="Into this Python environment.")
 @click.option("--prefix", metavar="P", help="Below P/share/jupyter.")
 @click.option("--language", metavar="L", help="One kernel only: prose or vvm.  [default: both]")
 @click.option("--name", metavar="N", help="The name of that kernelspec.  [default: prose, vvm]")
-@click.option("--display-name", metavar="TEXT", help="What the launcher shows for it.")
+@click.option("--display-name", metavar="TEXT", help="Its name in the launcher.")
 def install(targets: tuple[str, ...], upgrade: bool, trust: tuple[str, ...], **options: Any) -> int:
-    """Register the kernels of Prose and VVM with Jupyter, to be started with this Python interpreter.
+    """Register the kernels of Prose and VVM with Jupyter, for this Python interpreter. --name and --display-name name
+    one kernel.
 
-    --name and --display-name are those of one kernel, of Prose where --language says nothing else.
+    With TARGET (handle/name or a URL): fetch programs with their imports, show what they can do, and write your
+    agreement into prose.lock.
 
-    With TARGET (handle/name or a URL): fetch programs with all that they import, show what they can do, and note in
-    prose.lock that you agree. Exit status: 0 done, 1 a program has errors, 2 not fetched or not agreed to.
+    Exit status 1: a program has errors.
     """
     given = KernelOptions(**options)
     if targets or upgrade:

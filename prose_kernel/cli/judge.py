@@ -17,21 +17,19 @@ if TYPE_CHECKING:
 NOBODY = 3
 
 
-@click.group(short_help="Find out how far a judge can be trusted.")
+@click.group(short_help="Measure how often a judge is right.")
 def judge() -> None:
-    """Questions about who decides conditions."""
+    """Measure the judge of conditions."""
 
 
-@judge.command(short_help="Put a labelled set to the judge, and count how often it is right.")
+@judge.command(short_help="Measure how often a judge is right.")
 @click.argument("file", metavar="[FILE]", required=False)
 @click.option("--judge", "name", metavar="NAME", help="The judge: SERVER[:MODEL] or acp:AGENT.")
-@click.option("--least", metavar="PERCENT", type=click.FloatRange(0, 100), help="Fail where it is right less often.")
-@click.option("--only", metavar="CATEGORY", help="Only the items of a category.")
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", help="How the result is printed."
-)
-@click.option("--cassette-mode", metavar="MODE", help="off, auto, record (ask anew) or replay (ask nobody).")
-@click.option("--budget", metavar="LIMITS", help="What it may consume: 2 usd, 200k tokens, 30 min, or some of it.")
+@click.option("--least", metavar="PERCENT", type=click.FloatRange(0, 100), help="Fail if it is right less often.")
+@click.option("--only", metavar="CATEGORY", help="Only the questions of a category.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Format of the result.")
+@click.option("--cassette-mode", metavar="MODE", help="off, auto, record or replay.")
+@click.option("--budget", metavar="LIMITS", help="Limits: 2 usd, 200k tokens, 30 min, or some of them.")
 def calibrate(
     file: str | None,
     name: str | None,
@@ -41,14 +39,10 @@ def calibrate(
     cassette_mode: str | None,
     budget: str | None,
 ) -> int:
-    """Put the items of FILE (JSON Lines; without it the 200 shipped ones) to the model or agent that judges, without
-    rules and without the person, and say how often it is right.
+    """Ask the judge the labelled questions of FILE (JSON Lines; default: the 200 of this package), and show how often
+    it is right. Answers are recorded in cassettes/calibration/ (docs/how-to/judge.md).
 
-    Answers are kept in cassettes/calibration/, one file a judge: what is recorded there is not asked again, and an
-    interrupted calibration goes on where it was. docs/how-to/judge.md tells what an item is.
-
-    Exit status: 0, 1 less often right than --least, or a budget is spent, 2 usage or a broken FILE, 3 no judge
-    answered.
+    Exit status 1: less often right than --least, or a budget is spent; 3: no judge answered.
     """
     from prose_kernel.errors import ProviderError, RunError, Undecided
     from prose_kernel.runs import settings

@@ -4,44 +4,50 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from prose_kernel.access import peers
 from prose_kernel.cli import report
-from prose_kernel.cli.terminal import somebody_here
+from prose_kernel.cli.terminal import confirm
 from prose_kernel.errors import UsageError
+from prose_kernel.runs import languages, settings
 from prose_kernel.runs.keeping import EarlierRun, earlier_run
 from prose_kernel.runs.resuming import refuse_dry_run
 from prose_kernel.runs.settings import Settings
+from prose_kernel.runtime.journal_records import Head
 from prose_kernel.storage import runs
+from prose_kernel.storage.runs import KeptRun
 from prose_kernel.views.document import counted
 
 if TYPE_CHECKING:
-    from prose_kernel.cli.execution import Cell, Request
+    from prose_kernel.cli.execution import Request
     from prose_kernel.cli.run_options import RunOptions
     from prose_kernel.runs.languages import Language
+    from prose_kernel.storage.database.kept_runs import PostgresRuns
 
 
-def kept(request: Request, given: RunOptions, cells: Sequence[Cell], language: Language) -> Request:
+def kept(request: Request, given: RunOptions) -> Request:
     """The request for a run that keeps answers of `--keep RUN`. Raises `UsageError`, also if the person declines."""
-    if request.name.endswith(".ipynb") or request.origin:
+    if request.program_file.endswith(".ipynb") or request.origin:
         raise UsageError("--keep is for program files", hint="cells of a notebook keep their answers in the notebook")
     refuse_dry_run(request.settings)
-    earlier = run_to_keep(given.keep or "", request.settings, language, request.cwd)
+    earlier = run_to_keep(given.keep or "", request.settings, request.language, request.cwd)
     earlier = replace(earlier, ask_again=given.ask_again)
-    confirm_rerun(earlier, cells[0].text, request.settings, yes=given.yes_rerun)
+    confirm_rerun(earlier, request.cells[0].text, request.settings, yes=given.yes_rerun)
     return replace(request, keep=earlier, why=given.why)
 
 
 def run_to_keep(wanted: str, settings: Settings, language: Language, cwd: Path) -> EarlierRun:
     """The run whose answers are kept, by the beginning of its id. Raises `UsageError`."""
-    found = runs.find(runs.places(cwd, settings.state_dir), wanted)
+    where: list[runs.RunPlace] = [*runs.places(cwd, settings.state_dir)]
+    if settings.state.kind == "postgres":
+        where = [*where, *kept_in_postgres(cwd, settings.state_dir)]
+    found = runs.find(where, wanted)
+    if not found.has_journal:
+        found = brought(found, cwd)
     if found.problem is not None:
         raise found.problem
     if not found.has_journal:
@@ -64,8 +70,37 @@ def confirm_rerun(earlier: EarlierRun, text: str, settings: Settings, *, yes: bo
     unused = f"The changed text does not use {counted(len(found), 'answer')} of run {earlier.head.run}."
     heading = f"{unused} Requests that it still makes run again:"
     listed = "\n".join([heading, *report.listed(found)])
-    if peers.inside_a_run() or not somebody_here(sys.stdin, sys.stderr):
-        raise UsageError(listed, hint="to run it without a question: --yes-rerun")
-    click.echo(listed, err=True)
-    if not click.confirm("Run it?", err=True):
-        raise UsageError("nothing was run")
+    confirm(listed, "Run it?", "to run it without a question: --yes-rerun", "nothing was run")
+
+
+def kept_in_postgres(cwd: Path, state_dir: str) -> list[PostgresRuns]:
+    """The runs of the database of a directory, if one is configured."""
+    from prose_kernel.storage.database.kept_runs import PostgresRuns
+    from prose_kernel.storage.database.postgres import PostgresDatabase
+    from prose_kernel.storage.layout import runs_directory
+
+    url = settings.postgres_urls(cwd, state_dir).url
+    return [PostgresRuns(PostgresDatabase(url), runs_directory(cwd / state_dir))] if url is not None else []
+
+
+def brought(found: KeptRun, cwd: Path) -> KeptRun:
+    """The run with the journal that the database has, if it is kept in PostgreSQL. Raises `UsageError`."""
+    head = found.head
+    if head is not None and (not is_in_postgres(head) or head.interactive):
+        return found
+    if head is None and found.has_journal:
+        return found  # it says why it can't be used
+    from prose_kernel.storage.database.kept_runs import DatabaseAway
+
+    for place in kept_in_postgres(cwd, str(found.directory.parent.parent)):
+        try:
+            place.bring(found.id, lambda remark: click.echo(remark, err=True))
+        except DatabaseAway:
+            if head is None:
+                raise
+    return runs.Directories(found.directory.parent).run(found.id)
+
+
+def is_in_postgres(head: Head) -> bool:
+    """Whether a run is kept in PostgreSQL."""
+    return languages.LANGUAGES[head.language].state == "state" and head.settings.get("state") == "postgres"

@@ -101,7 +101,10 @@ def _unknown(name: str) -> str:
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="prose", message="%(prog)s %(version)s")
 def cli() -> None:
-    """Run, check and manage programs in OpenProse and VVM: workflows of commands, agents and people."""
+    """Run, check and manage programs in OpenProse and VVM: workflows of commands, agents and people.
+
+    Exit status: 0 done, 2 wrong usage, or nothing could be done, 130 interrupted; the help of a command names others.
+    """
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -182,7 +185,7 @@ def _before_the_start(error: click.ClickException | UsageError | CompileError, a
 
     if isinstance(error, click.UsageError) and error.ctx is not None and not isinstance(error, NoArgsIsHelpError):
         click.echo(error.ctx.get_usage(), err=True)
-    _say(report.usage_text(error))
+    _say(report.error_text(error))
     if args[:1] == ["run"] and report.wants_json(args):
         click.echo(report.result_line(report.not_started(error)))
     return USAGE_STATUS

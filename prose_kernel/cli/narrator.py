@@ -9,7 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 from prose_kernel.cli.ordering import SourceOrder
 from prose_kernel.cli.terminal import Screen, Stream
@@ -94,27 +94,8 @@ class Narrator:
         self.markers: MarkedTrace | None = None
         """Narrates in the markers of the language, where it has some; remarks about the same are left out."""
         self.shown_error: RunError | None = None
-        self._handlers = {
-            e.CommandStarted: self._command_started,
-            e.CommandOutput: self._command_output,
-            e.CommandFinished: self._command_finished,
-            e.FileShown: self._file_shown,
-            e.SessionProgressed: self._session_progressed,
-            e.SessionFinished: self._session_finished,
-            e.Failed: self._failed,
-            e.Bound: self._bound,
-            e.StatementDone: self._statement_done,
-            e.ParallelStarted: self._parallel_started,
-            e.BranchFinished: self._branch_finished,
-            e.ParallelJoined: self._parallel_joined,
-            e.Retried: self._retried,
-            e.GateResolved: self._gate_resolved,
-            e.Judged: self._judged,
-            e.Warned: self._warned,
-            e.StoreWaits: self._store_waits,
-        }
-
-        self.kinds = frozenset(self._handlers)
+        self._narrated = dict(self._handlers)
+        self.kinds = frozenset(self._narrated)
         """Events that it wants to hear."""
 
     def watch(self, workspace: Workspace) -> None:
@@ -150,16 +131,16 @@ class Narrator:
         if self.markers is not None and type(event) in self.markers.kinds and not _is_late(event):
             for line in self.markers.lines_of(event):
                 self._order.say(event.place.branches, _Note(line))
-        handler = self._handlers.get(type(event))
+        handler = self._narrated.get(type(event))
         if handler is not None:
-            handler(event)  # type: ignore[operator]
+            handler(self, event)
 
     def narrate(self, markers: MarkedTrace) -> None:
         """Print these markers while a program runs."""
         self.markers = markers
         for told in (e.Judged, e.Retried, e.Warned):
-            self._handlers.pop(told, None)
-        self.kinds = self.kinds | markers.kinds
+            self._narrated.pop(told, None)
+        self.kinds |= markers.kinds
 
     def close(self) -> None:
         """Write what still waits for its turn, and take the live lines away."""
@@ -181,12 +162,12 @@ class Narrator:
 
     # -------------------------------------------------- commands
 
-    def _command_started(self, event: e.CommandStarted) -> None:
+    def on_command_started(self, event: e.CommandStarted) -> None:
         if event.bound_to is None and not event.consumed:
             form = event.format if event.format in DATA and self._screen.shares_terminal("stdout") else ""
             self._bare[event.spawn] = _Shown(OutputWindow(self._limits), form)
 
-    def _command_output(self, event: e.CommandOutput) -> None:
+    def on_command_output(self, event: e.CommandOutput) -> None:
         """A pipe gets all of it; on a terminal the middle of a long output is left out, and its last line shows."""
         shown = self._bare.get(event.spawn)
         if shown is None:
@@ -201,7 +182,7 @@ class Narrator:
         if self._live is not None and shown.window.cut:
             self._live.unprinted(event.spawn)
 
-    def _command_finished(self, event: e.CommandFinished) -> None:
+    def on_command_finished(self, event: e.CommandFinished) -> None:
         shown = self._bare.pop(event.spawn, None)
         result = event.result
         if shown is not None and shown.format:
@@ -236,7 +217,7 @@ class Narrator:
         text = f"{drawn.text}, kept in {place}" if place else drawn.text
         return self._order.say(branches, _Note(f"{event.bound_to}: {text}" if event.bound_to else text))
 
-    def _file_shown(self, event: e.FileShown) -> None:
+    def on_file_shown(self, event: e.FileShown) -> None:
         """A file that a command was to show: a table or a text for a person at the terminal, else a line about it."""
         text = file_text(event.file, shutil.get_terminal_size().columns)
         first, newline, _ = text.partition("\n")
@@ -253,7 +234,7 @@ class Narrator:
         for stream, text in parts:
             self._order.say(branches, _Text(stream, text))
 
-    def _failed(self, event: e.Failed) -> None:
+    def on_failed(self, event: e.Failed) -> None:
         """Remember the error of a command whose stderr has been passed through, so that it is not shown twice."""
         raised = self._raised
         if raised is not None and raised.place.span == event.place.span:
@@ -261,7 +242,7 @@ class Narrator:
 
     # -------------------------------------------------- sessions
 
-    def _session_progressed(self, event: e.SessionProgressed) -> None:
+    def on_session_progressed(self, event: e.SessionProgressed) -> None:
         """What a session lets be seen beside its text: notes, and the tools that it calls."""
         if event.kind == "note":
             self._order.say(event.place.branches, _Note(event.text))
@@ -271,13 +252,15 @@ class Narrator:
             why = f" ({clip(detail, 160)})" if detail else ""
             self._order.say(event.place.branches, _Note(f"{event.tool.tool} {clip(event.tool.summary, 80)}{how}{why}"))
 
-    def _session_finished(self, event: e.SessionFinished) -> None:
+    def on_session_finished(self, event: e.SessionFinished) -> None:
         if event.result is not None and event.result.origin == "authored":
             self._order.say(event.place.branches, _Note("replayed, example text written by hand"))
         if event.error is not None and event.final and event.request.kind == "call" and not event.error.nobody:
             # a value of the program, not an error of it: this line may be all that is ever seen of it
             self._order.say(event.place.branches, _Note(f"{event.request.agent}: {event.error.message}", "yellow"))
         elif event.error is None and event.bound_to is None and event.consumed:
+            if event.request.kind != "call":
+                return  # it renders a function, whose output shows it
             text = full_text(event.value)
             self._order.say(event.place.branches, _Note(f"{event.request.agent or 'session'}: {clip(text, 160)}"))
         elif event.error is None and event.bound_to is None:
@@ -287,13 +270,13 @@ class Narrator:
         elif event.error is None and event.bound_to is not None:
             self._answered.add((event.place.branches, event.bound_to))
 
-    def _retried(self, event: e.Retried) -> None:
+    def on_retried(self, event: e.Retried) -> None:
         why = f": {event.why}" if event.why else ""
         self._order.say(event.place.branches, _Note(f"retry {event.attempt} of {event.maximum}{why}"))
 
     # -------------------------------------------------- values
 
-    def _bound(self, event: e.Bound) -> None:
+    def on_bound(self, event: e.Bound) -> None:
         self.unshown = None
         steps = event.place.branches
         is_branch = bool(steps) and steps[-1].label == event.name  # shown when the branch is done
@@ -312,17 +295,17 @@ class Narrator:
         first = clip(text.partition("\n")[0], PREVIEW_COLUMNS)
         self._order.say(branches, _Note(f"{name} = {first}{rest}"))
 
-    def _statement_done(self, event: e.StatementDone) -> None:
+    def on_statement_done(self, event: e.StatementDone) -> None:
         shown = event.value is None or event.value is self._answer or isinstance(event.value, ExecText | Reference)
         self.unshown = None if shown else event.value
 
     # -------------------------------------------------- parallel
 
-    def _parallel_started(self, event: e.ParallelStarted) -> None:
+    def on_parallel_started(self, event: e.ParallelStarted) -> None:
         self._names[event.parallel] = BranchNames(event, self.language)
         self._order.started(event.place.branches, event.parallel, event.count)
 
-    def _branch_finished(self, event: e.BranchFinished) -> None:
+    def on_branch_finished(self, event: e.BranchFinished) -> None:
         if branch_state(event, self.language) == "failed":
             name = self._names[event.parallel][event.index]
             why = event.error.message if event.error is not None else branch_text(event, self.language)
@@ -331,13 +314,13 @@ class Narrator:
             self._value(event.place.branches, event.label, event.value)
         self._order.finished(event.place.branches)
 
-    def _parallel_joined(self, event: e.ParallelJoined) -> None:
+    def on_parallel_joined(self, event: e.ParallelJoined) -> None:
         self._names.pop(event.parallel, None)
         self._order.joined(event.place.branches, event.parallel)
 
     # -------------------------------------------------- decisions, warnings
 
-    def _judged(self, event: e.Judged) -> None:
+    def on_judged(self, event: e.Judged) -> None:
         answers = {True: "yes", False: "no", None: "uncertain"}
         is_verdict = event.answer is None or isinstance(event.answer, bool)
         answer = answers[event.answer] if is_verdict else clip(full_text(event.answer), 60)  # type: ignore[index]
@@ -348,7 +331,7 @@ class Narrator:
         question = f"{mark}{clip(event.question, 80)}{mark}"
         self._order.say(event.place.branches, _Note(f"{question} {about}{answer} ({event.by}{why})"))
 
-    def _gate_resolved(self, event: e.GateResolved) -> None:
+    def on_gate_resolved(self, event: e.GateResolved) -> None:
         decision = event.decision
         why = decision.comment or decision.reason or ""
         text = f"gate {event.request.id}: {decision.status} by {decision.decided_by}" + (
@@ -356,15 +339,17 @@ class Narrator:
         )
         self._order.say(event.place.branches, _Note(text, "green" if decision.status == "approved" else "red"))
 
-    def _store_waits(self, event: e.StoreWaits) -> None:
+    def on_store_waits(self, event: e.StoreWaits) -> None:
         if event.reason is not None:
             text = f"Waiting for {event.store}, at most {span(event.seconds)}: {event.reason}"
             self._screen.note(text, "yellow")
 
-    def _warned(self, event: e.Warned) -> None:
+    def on_warned(self, event: e.Warned) -> None:
         line, column = event.place.source.line_column(event.place.span.start)
         text = f"Warning at line {line}, column {column}: {event.message} [{event.code}]"
         self._order.say(event.place.branches, _Note(text, "yellow"))
+
+    _handlers: ClassVar = e.handlers(vars())
 
 
 @dataclass(slots=True)

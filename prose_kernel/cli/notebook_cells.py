@@ -27,13 +27,13 @@ class NotebookCells(Cells):
 
     def __init__(self, run: ProgramRun) -> None:
         given = run.request
-        notebook = (given.cwd / os.path.expanduser(given.name)).resolve()  # noqa: PTH111 - a home directory of nobody stays as it is
+        notebook = (given.cwd / os.path.expanduser(given.program_file)).resolve()  # noqa: PTH111 - a home directory of nobody stays as it is
         super().__init__(notebook.parent, run.asker, run.language)
         self._told_by = run
         self._start = Start(
             self.cwd,
             notebook.name,
-            supplied=given.inputs,
+            supplied=given.supplied,
             decisions=given.decisions,
             notebook_path=str(notebook),
             trust=given.trust,

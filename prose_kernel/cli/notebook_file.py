@@ -8,16 +8,14 @@ from __future__ import annotations
 
 import json
 import warnings
-from collections.abc import Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel.cli import files
-from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
+from prose_kernel.cli.execution import Cell, Ended, ProgramRun
 from prose_kernel.cli.notebook_cells import NotebookCells
-from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook.notebook_files import decoded, in_profile_of
+from prose_kernel.notebook.notebook_files import decoded, in_profile_of, language_of
 from prose_kernel.notebook.scan import PROFILE, segments, spoken
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
@@ -26,7 +24,6 @@ from prose_kernel.runs.workspace import Workspace
 if TYPE_CHECKING:
     from prose_kernel.runs.run import Run
 
-_KERNEL = (("kernelspec", "language"), ("language_info", "name"))
 MAY_FAIL = "raises-exception"
 
 
@@ -73,9 +70,7 @@ def _read(name: str) -> tuple[Any, Language | None]:
             book = nbformat.reads(json.dumps(data), as_version=4)  # type: ignore[no-untyped-call]
     except (ValueError, KeyError, AttributeError, TypeError, nbformat.ValidationError) as problem:
         raise UsageError(f"{name} is not a notebook: {str(problem).splitlines()[0]}") from None
-    names = ((book.metadata.get(part) or {}).get(key) for part, key in _KERNEL)
-    whole = next((found for name in names if isinstance(name, str) and (found := languages.of_magic(name))), None)
-    return book, in_profile_of(whole, book.metadata) if whole is not None else None
+    return book, language_of(book.metadata)
 
 
 def of_magic(source: str) -> str | None:
@@ -100,30 +95,26 @@ class NotebookRun(ProgramRun):
     """The cells of a notebook. Their commands expect to run beside it, as in Jupyter; the run is kept where it was
     started."""
 
-    def __init__(self, request: Request, screen: Screen, language: Language, cells: Sequence[Cell]) -> None:
-        super().__init__(request, screen, language)
-        self._texts = cells
-
     @cached_property
     def _cells(self) -> NotebookCells:
         if (former := self.request.former) is None:
             return NotebookCells(self)
         from prose_kernel.cli.only_stale import StaleCells
 
-        return StaleCells(self, former, self._texts)
+        return StaleCells(self, former)
 
     @property
     def workspace(self) -> Workspace:
         return self._cells.workspace
 
-    async def through(self, cells: Sequence[Cell]) -> Ended:
-        if self.request.inputs:
-            for cell in cells:
+    async def through(self) -> Ended:
+        if self.request.supplied:
+            for cell in self.request.cells:
                 language, text = spoken(cell.text, self.language)
                 texts = [piece.text for piece in segments(text, language) if not piece.magic]
                 for one in (*texts, self._cells.declarations("".join(texts), language)):
                     self.workspace.declare(one, language)
-        return await super().through(cells)
+        return await super().through()
 
     async def feed(self, cell: Cell) -> None:
         await self._cells.feed(cell)

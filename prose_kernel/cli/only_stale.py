@@ -27,14 +27,14 @@ from prose_kernel.runs.languages import Language
 from prose_kernel.runs.provenance import Opening
 from prose_kernel.runs.settings import DECIDES
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.continuing import EarlierAnswers
+from prose_kernel.runtime.earlier_answers import EarlierAnswers
 from prose_kernel.runtime.keys import Keys
 from prose_kernel.storage import runs
 from prose_kernel.storage.layout import new_run_id
 from prose_kernel.views.document import counted
 
 if TYPE_CHECKING:
-    from prose_kernel.storage.journal_file import JournalRead, TextRead
+    from prose_kernel.storage.journal_reading import JournalRead, TextRead
 
 Program = tuple[str, str, str]
 """A text with the name of its language and its profile."""
@@ -52,18 +52,18 @@ class Former:
     failed: frozenset[str] = frozenset()
 
 
-def continued(request: Request, cells: Sequence[Cell], language: Language) -> Request:
+def continued(request: Request) -> Request:
     """The request for a branch of the notebook's last run; the same request if there is none.
 
     Raises `UsageError` if that run can't be used.
     """
-    notebook = (request.cwd / Path(request.name).expanduser()).resolve()
+    notebook = (request.cwd / Path(request.program_file).expanduser()).resolve()
     found = _last_run(notebook, request)
     if found is None:
         return replace(request, former=Former())
-    earlier = earlier_run(found.path, language, notebook.parent)
+    earlier = earlier_run(found.path, request.language, notebook.parent)
     head, texts = earlier.head, earlier.journal.texts
-    for name, value in request.inputs.items():
+    for name, value in request.supplied.items():
         if head.supplied.get(name) != value:
             began = f"with {name}={head.supplied[name]}" if name in head.supplied else f"without a value for {name}"
             message = f"--input {name}={value}: run {head.run} began {began}"
@@ -77,10 +77,10 @@ def continued(request: Request, cells: Sequence[Cell], language: Language) -> Re
     how = Resumption(new)
     return replace(
         request,
-        inputs=dict(head.supplied),
+        supplied=dict(head.supplied),
         settings=request.settings.changed(**began_with, state_dir=how.state_dir or request.settings.state_dir),
         resumption=how,
-        former=_former(new, cells, language),
+        former=_former(new, request.cells, request.language),
     )
 
 
@@ -122,11 +122,11 @@ def _programs(cell: Cell, default: Language) -> Iterator[Program]:
 class StaleCells(NotebookCells):
     """The cells of a notebook whose last run was brought back; `feed` runs the stale ones."""
 
-    def __init__(self, run: ProgramRun, former: Former, cells: Sequence[Cell]) -> None:
+    def __init__(self, run: ProgramRun, former: Former) -> None:
         super().__init__(run)
         self.overrides["rerun"] = "keep"
         self._former = former
-        self._all = {cell.name: cell for cell in cells}
+        self._all = {cell.name: cell for cell in run.request.cells}
         self._ready = False
         self._why: dict[str, str] = {}
 

@@ -20,17 +20,17 @@ if TYPE_CHECKING:
     from prose_kernel.runs.settings import Settings
 
 
-@click.command(short_help="Show what a program would ask and run, and what it would keep.")
+@click.command(short_help="Show the requests of a program, and their maximum cost.")
 @click.argument("name", metavar="FILE")
 @click.option(
-    "--keep", metavar="RUN", help="Which answers of that run it would keep, what it would ask again, and why."
+    "--keep",
+    metavar="RUN",
+    help="Show which answers of that run it would keep, and why it would ask again.",
 )
 def plan(name: str, keep: str | None) -> int:
-    """Show each session, command and gate that a program comes to, with its text and its highest cost.
+    """Show each session, command and gate that a program will reach, with its text and maximum cost. Nothing is run.
 
-    With --keep, show which requests would keep their answers (as with prose run FILE --keep RUN), and why the others
-    would be asked. Nothing is asked or run. Exit status: 0, 1 errors in the program, 2 a file or run that cannot be
-    read.
+    Exit status 1: errors in the program.
     """
     from prose_kernel.cli import run_options
     from prose_kernel.runs import languages, settings
@@ -56,6 +56,7 @@ def _whole(name: str, text: str, language: Language, chosen: Settings) -> Iterat
     """The plan of a program, as the magic %plan shows it."""
     from prose_kernel.cli.terminal import Screen, TerminalAsker
     from prose_kernel.notebook.magics import previews
+    from prose_kernel.runs.languages import without_errors
     from prose_kernel.runs.workspace import Start, Workspace
     from prose_kernel.views.plain_text import plain_text
 
@@ -64,9 +65,7 @@ def _whole(name: str, text: str, language: Language, chosen: Settings) -> Iterat
         asker = TerminalAsker(sys.stdin, Screen(sys.stdout, sys.stderr), False)
         workspace = Workspace(chosen.changed(state="in-context", vvm_state="in-context"), start, asker=asker)
         try:
-            compiled = workspace.compile(text, name, language)
-            if not compiled.ok:
-                raise CompileError(compiled.diagnostics)
+            compiled = without_errors(workspace.compile(text, name, language))
             found = await workspace.preview(compiled, language)
             services = workspace.opened.services
             return plain_text(previews.plan(found, previews.uncounted(compiled, language), services))
@@ -81,14 +80,13 @@ def _kept(name: str, text: str, language: Language, chosen: Settings, keep: str)
     from prose_kernel.cli.keeping import run_to_keep
     from prose_kernel.language.source import Source
     from prose_kernel.runs.foreseeing import Foreseeing
+    from prose_kernel.runs.languages import without_errors
 
     cwd = Path.cwd()
     program = Path(cwd, os.path.expanduser(name))  # noqa: PTH111
     programs = language.programs(program.parent, program=program, profile=chosen.profile)
-    compiled = language.compile(Source.of(text, name), profile=chosen.profile, load=programs.load_contract)
-    if not compiled.ok:
-        raise CompileError(compiled.diagnostics)
-    foreseen = Foreseeing(run_to_keep(keep, chosen, language, cwd), text, chosen)
+    without_errors(language.compile(Source.of(text, name), profile=chosen.profile, load=programs.load_contract))
+    foreseen = Foreseeing.of_program(run_to_keep(keep, chosen, language, cwd), text, chosen)
     replayed = asyncio.run(foreseen.run())
     yield from _requests(foreseen)
     if replayed.gap or foreseen.stopped:
@@ -96,10 +94,8 @@ def _kept(name: str, text: str, language: Language, chosen: Settings, keep: str)
 
 
 def _requests(foreseen: Foreseeing) -> Iterator[str]:
-    from prose_kernel.runtime.continuing import AskedAgain
+    from prose_kernel.views.kept import planned
 
-    for one in foreseen.requests():
-        if isinstance(one, AskedAgain):
-            yield f"asked  {report.told(one.asked)}\n         {report.reason(one)}"
-        else:
-            yield f"kept   {report.told(one)}"
+    for one in planned(foreseen):
+        yield f"{'kept' if one.kept else 'asked':5}  {one.what}"
+        yield from (f"         {line}" for line in (*([] if one.kept else [one.why]), *one.files))

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 import click
 
 from prose_kernel.cli import files
-from prose_kernel.errors import CompileError, ImportProgramError, UsageError
+from prose_kernel.errors import CompileError, ImportProgramError, UsageError, usage_errors
 from prose_kernel.runtime.text import escaped
 from prose_kernel.views.document import Table
 from prose_kernel.views.plain_text import plain_text
@@ -69,13 +69,11 @@ def _install(resolver: RemotePrograms, target: str) -> int:
 # ---------------------------------------------------------------- programs
 
 
-@click.group("programs", short_help="List programs from elsewhere, and look after them.", invoke_without_command=True)
+@click.group("programs", short_help="List, show and remove programs from elsewhere.", invoke_without_command=True)
 @click.pass_context
 def programs(context: click.Context) -> None:
-    """List the programs from elsewhere that this project has agreed to, as prose.lock pins them.
-
-    For each its name or URL, the beginning of its SHA-256, its size, whether it is at hand without a connection, and
-    what it holds. `prose install` adds programs.
+    """List the programs from elsewhere that prose.lock pins: name or URL, SHA-256, size, contents, and whether the
+    cache has them. `prose install` adds programs.
     """
     if context.invoked_subcommand is None:
         _list(_resolver())
@@ -99,10 +97,9 @@ def _list(resolver: RemotePrograms) -> None:
 @programs.command()
 @click.argument("target")
 def show(target: str) -> None:
-    """Print the text of a program, to read it before it runs; nothing is run or agreed to.
+    """Print the text of a program. TARGET is a name, a URL, or the SHA-256 of a fetched program.
 
-    TARGET is a name, a URL, or the SHA-256 of a program that was fetched. What is not pinned is fetched now. At a
-    terminal, characters that do not show are written as escapes; a file or pipe gets exactly the bytes.
+    A terminal gets invisible characters as escapes; a file or pipe gets exactly the bytes.
     """
     resolver = _resolver()
     digest = target.removeprefix("sha256:")
@@ -131,7 +128,7 @@ def _print(data: bytes) -> None:
 @programs.command()
 @click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
 def remove(targets: tuple[str, ...]) -> None:
-    """Forget that programs are pinned and agreed to; before they run again, you are asked again."""
+    """Remove programs and your agreement from prose.lock."""
     resolver = _resolver()
     pins = _pins(resolver)
     wanted = {_address(resolver, target): target for target in targets}
@@ -144,20 +141,15 @@ def remove(targets: tuple[str, ...]) -> None:
 
 
 @programs.command()
-@click.option("--all", "everything", is_flag=True, help="Also what is pinned here.")
+@click.option("--all", "everything", is_flag=True, help="Also pinned ones.")
 def clean(everything: bool) -> None:
-    """Delete fetched programs from the cache, except those that are pinned here.
-
-    The cache is that of your account: other projects fetch again what they need.
-    """
+    """Delete fetched programs from the cache of your account, except those that are pinned here."""
     resolver = _resolver()
     needed = set() if everything else {pin.sha256 for pin in _pins(resolver).values()}
     gone = [(digest, size) for digest, size in resolver.cache.entries() if digest not in needed]
-    try:
+    with usage_errors("the cache cannot be cleaned"):
         for digest, _ in gone:
             resolver.cache.remove(digest)
-    except OSError as problem:
-        raise UsageError(f"the cache cannot be cleaned: {(problem.strerror or 'unknown').lower()}") from None
     click.echo(f"deleted {len(gone):,} programs, {sum(size for _, size in gone):,} bytes")
 
 
@@ -197,10 +189,8 @@ def _address(resolver: RemotePrograms, target: str) -> str:
 
 
 def _change(resolver: RemotePrograms, remove: Any) -> None:
-    try:
+    with usage_errors(f"{resolver.lock.path.name} cannot be written", lower=False):
         _plainly(lambda: resolver.lock.change(remove=remove))
-    except OSError as problem:
-        raise UsageError(f"{resolver.lock.path.name} cannot be written: {problem.strerror}") from None
 
 
 def _done(work: Awaitable[T]) -> T:

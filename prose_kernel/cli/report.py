@@ -15,17 +15,18 @@ from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret, has_errors
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.views.document import counted
+from prose_kernel.views.kept import reason, told
 
 _MOST_LISTED = 20
 """Requests that are listed; the others are counted."""
 
 if TYPE_CHECKING:
-    from prose_kernel.cassettes.library import Unused
+    from prose_kernel.cassettes.cassette_files import Entry
     from prose_kernel.models.usage import Line
     from prose_kernel.runs.journal import Resumption
     from prose_kernel.runs.languages import Language
     from prose_kernel.runs.session_chain import SessionServices
-    from prose_kernel.runtime.continuing import AskedAgain, EarlierAnswers, Why
+    from prose_kernel.runtime.earlier_answers import EarlierAnswers, Why
     from prose_kernel.runtime.journal_records import Asked
     from prose_kernel.runtime.values import Value
 
@@ -75,8 +76,10 @@ def diagnostics_text(diagnostics: Iterable[Diagnostic]) -> str:
     return "\n\n".join(d.render() for d in diagnostics)
 
 
-def usage_text(error: Exception) -> str:
-    """One `Error:` line and a hint, or the diagnostics."""
+def error_text(error: Exception, shown_stderr: bool = False) -> str:
+    """The error of a program, its diagnostics, or one `Error:` line and a hint. `shown_stderr`: as below."""
+    if isinstance(error, RunError):
+        return _run_error_text(error, shown_stderr)
     if isinstance(error, CompileError):
         return diagnostics_text(error.diagnostics)
     if isinstance(error, UsageError):
@@ -88,7 +91,7 @@ def usage_text(error: Exception) -> str:
 def code_of(error: Exception) -> str:
     """The code of an error that has an entry in the reference, "" for others."""
     if isinstance(error, CompileError):
-        return next((d.code for d in error.diagnostics if d.severity == "error"), "")
+        return error.first.code if error.first is not None else ""
     return error.code if isinstance(error, RunError) else ""
 
 
@@ -130,7 +133,7 @@ def result(
 
 def compile_error_json(error: CompileError) -> dict[str, object]:
     """The first error, and all diagnostics."""
-    first = next((d for d in error.diagnostics if d.severity == "error"), error.diagnostics[0])
+    first = error.first or error.diagnostics[0]
     return {
         "type": "CompileError",
         **{key: value for key, value in diagnostic_json(first).items() if key != "severity"},
@@ -158,7 +161,7 @@ def run_error_json(error: RunError) -> dict[str, object]:
     return body
 
 
-def run_error_text(error: RunError, shown_stderr: bool = False) -> str:
+def _run_error_text(error: RunError, shown_stderr: bool) -> str:
     """An uncaught error for people: head line, source line, caret, call stack, and a command's last words.
 
     The head line is that of a notebook. `shown_stderr` tells that the command's stderr has been passed through already.
@@ -254,23 +257,16 @@ def _line(line: Line) -> str:
     return f"usage of {who}: {', '.join(told)}"
 
 
-def _unused(unused: tuple[Unused, ...]) -> str:
+def _unused(unused: tuple[Entry, ...]) -> str:
     named = ", ".join(
-        f"{record.file} line {record.line}" + (f" ({record.at})" if record.at else "")
-        for record in unused[:UNUSED_SHOWN]
+        f"{entry.file} line {entry.line}" + (f" ({entry.record.at})" if entry.record.at else "")
+        for entry in unused[:UNUSED_SHOWN]
     )
     more = f" and {len(unused) - UNUSED_SHOWN} more" if len(unused) > UNUSED_SHOWN else ""
     return f"unused records: {named}{more}; `prose cassette prune` removes them"
 
 
 # ---------------------------------------------------------------- a run that goes on
-
-
-def told(asked: Asked) -> str:
-    """A request for people: `command c1/2/x0: make all`."""
-    from prose_kernel.views.safety import clip
-
-    return f"{asked.kind} {asked.key}: {clip(asked.said)}" if asked.said else f"{asked.kind} {asked.key}"
 
 
 def listed(requests: Sequence[Asked]) -> list[str]:
@@ -293,21 +289,6 @@ def kept(earlier: EarlierAnswers, *, why: bool = False) -> list[str]:
 
 
 _ASKED: Final[Mapping[Why, str]] = {"failed": "that had failed", "changed": "that changed", "new": "new"}
-
-
-def reason(one: AskedAgain) -> str:
-    """Why a request is asked although there is an earlier run."""
-    from prose_kernel.cassettes.differences import text_difference
-
-    said, near = one.reason, one.near
-    if near is not None and one.differs:
-        name, *others = one.differs
-        same = near.said == one.asked.said or name not in ("text", "prompt", "question")
-        said = f"{name} {'differs' if same else text_difference(near.said, one.asked.said)}"
-        said += f"; {', '.join(others)} too" if others else ""
-    if near is not None and near.key != one.asked.key:
-        said += f" (nearest: {told(near)})"
-    return said
 
 
 def under_way(lost: Sequence[Asked], how: Resumption) -> list[str]:

@@ -14,12 +14,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prose_kernel.access import peers
-from prose_kernel.cli import files, report, run_options
+from prose_kernel.cli import files, run_options
 from prose_kernel.cli.execution import Cell, Request
-from prose_kernel.cli.keeping import confirm_rerun
-from prose_kernel.cli.profiles import profile_of
+from prose_kernel.cli.keeping import brought, confirm_rerun, is_in_postgres, kept_in_postgres
+from prose_kernel.cli.options import profile_of
 from prose_kernel.cli.terminal import somebody_here
-from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages, settings
 from prose_kernel.runs.journal import Resumption, branch, imported, point_of, resumption
@@ -31,11 +31,11 @@ from prose_kernel.runtime.text import escaped
 from prose_kernel.storage import runs
 from prose_kernel.storage.layout import new_run_id
 from prose_kernel.storage.runs import KeptRun
+from prose_kernel.views.kept import told
 
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language
-    from prose_kernel.runtime.journal import UnderWay
-    from prose_kernel.storage.database.kept_runs import PostgresRuns
+    from prose_kernel.runtime.journal_replay import UnderWay
 
 _DIFF_LINES = 60
 
@@ -54,17 +54,7 @@ class Wanted:
     cwd: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Resumed:
-    """A run that goes on: its texts, and what is said before it does."""
-
-    cells: list[Cell]
-    language: Language
-    request: Request
-    remarks: tuple[str, ...]
-
-
-def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: Path) -> Resumed:
+def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: Path) -> Request:
     """What to run for `prose run [FILE] --resume [RUN]`. `options` are all others, by the names of their parameters.
 
     Raises `UsageError`, and `CompileError` for a changed text.
@@ -97,14 +87,16 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
     how, about = _way(kept, wanted) if keep is None else (None, _began_with(keep))
     how = replace(how, cwd=moved) if how is not None else None
     complete = how is not None and how.complete
-    if not complete:
-        remarks = (*remarks, *about)
-    request = Request(
-        head.program,
-        inputs,
-        decisions,
-        loaded,
+    return Request(
         directory,
+        head.program,
+        notebook=False,
+        supplied=inputs,
+        decisions=decisions,
+        language=language,
+        settings=loaded,
+        cells=cells,
+        remarks=(_complete(kept),) if complete else (*remarks, *about),
         json=options["form"] == "json",
         usage=options["usage"],
         gate_files=options["gate_files"],
@@ -115,7 +107,6 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
         keep=keep,
         why=options["why"],
     )
-    return Resumed(cells, language, request, remarks if not complete else (_complete(kept),))
 
 
 # ---------------------------------------------------------------- which run
@@ -134,7 +125,7 @@ def _run_of(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd:
     else:
         found = runs.find(where, wanted.run) if wanted.run else _last(runs.all_runs(where), target, wanted, cwd)
     if (wanted.at is None and not wanted.changed) or not found.has_journal:
-        found = _brought(found, cwd)
+        found = brought(found, cwd)
     if found.problem is not None and wanted.run:
         raise found.problem
     if found.problem is not None:
@@ -150,38 +141,6 @@ def _run_of(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd:
     if found.state == "running" and wanted.at is None and not wanted.changed:
         raise UsageError(f"run {found.id} is being run by another process", hint="wait until that one has ended")
     return found
-
-
-def kept_in_postgres(cwd: Path, state_dir: str) -> list[PostgresRuns]:
-    """The runs of the database of a directory, if one is configured."""
-    from prose_kernel.storage.database.kept_runs import PostgresRuns
-    from prose_kernel.storage.database.postgres import PostgresDatabase
-    from prose_kernel.storage.layout import runs_directory
-
-    url = settings.postgres_urls(cwd, state_dir).url
-    return [PostgresRuns(PostgresDatabase(url), runs_directory(cwd / state_dir))] if url is not None else []
-
-
-def _brought(found: KeptRun, cwd: Path) -> KeptRun:
-    """The run with the journal that the database has, if it is kept in PostgreSQL. Raises `UsageError`."""
-    head = found.head
-    if head is not None and (not _in_postgres(head) or head.interactive):
-        return found
-    if head is None and found.has_journal:
-        return found  # it says why it can't be used
-    from prose_kernel.storage.database.kept_runs import DatabaseAway
-
-    for place in kept_in_postgres(cwd, str(found.directory.parent.parent)):
-        try:
-            place.bring(found.id, lambda remark: click.echo(remark, err=True))
-        except DatabaseAway:
-            if head is None:
-                raise
-    return runs.Directories(found.directory.parent).run(found.id)
-
-
-def _in_postgres(head: Head) -> bool:
-    return languages.LANGUAGES[head.language].state == "state" and head.settings.get("state") == "postgres"
 
 
 def _last(known: Sequence[KeptRun], target: str | None, wanted: Wanted, cwd: Path) -> KeptRun:
@@ -223,7 +182,7 @@ def _moved(kept: KeptRun, head: Head, wanted: Wanted, target: str | None, here: 
         return None
     if wanted.cwd is not None:
         return here
-    if target is not None or not _in_postgres(head):
+    if target is not None or not is_in_postgres(head):
         return None
     began = f"run {kept.id} was begun in another directory: {escaped(head.directory)}"
     if peers.inside_a_run() or not somebody_here(sys.stdin, sys.stderr):
@@ -378,9 +337,8 @@ def _check(kept: KeptRun, text: str, language: Language, file: Path, profile: An
     assert kept.journal is not None
     head = kept.journal.head
     programs = language.programs(file.parent, program=file, profile=profile, texts=imported(kept.journal))
-    compiled = language.compile(Source.of(text, head.program), profile=profile, load=programs.load_contract)
-    if not compiled.ok:
-        raise CompileError(compiled.diagnostics)
+    source = Source.of(text, head.program)
+    languages.without_errors(language.compile(source, profile=profile, load=programs.load_contract))
 
 
 # ---------------------------------------------------------------- how it goes on
@@ -394,7 +352,7 @@ def _way(kept: KeptRun, wanted: Wanted) -> tuple[Resumption, tuple[str, ...]]:
         how = resumption(journal, wanted.under_way)
         lines = [f"Resuming run {kept.id} of {kept.program}: {_known(journal.answers(how.rewind))}."]
         if how.cause is not None:
-            lines.append(f"It goes on before what made it fail: {report.told(how.cause)}")
+            lines.append(f"It goes on before what made it fail: {told(how.cause)}")
         return how, tuple(lines)
     clock = SystemClock()
     new = branch(journal, point_of(journal, wanted.at), new_run_id(clock), clock.now())

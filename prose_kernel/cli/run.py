@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prose_kernel.cli import files, report, run_options
-from prose_kernel.cli.profiles import profile_of, profile_option
+from prose_kernel.cli.options import profile_of, profile_option, state_dir_option
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import ProseError, RunError, UsageError
 
 if TYPE_CHECKING:
     from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
-    from prose_kernel.cli.resuming import Resumed
     from prose_kernel.cli.run_key import RunKey
     from prose_kernel.runs.languages import Language
 
@@ -31,44 +30,42 @@ if TYPE_CHECKING:
     metavar="[RUN]",
     is_flag=False,
     flag_value="",
-    help="Let a run go on, by the beginning of its id; without RUN the last one that did not finish.",
+    help="Resume a run, by the beginning of its id; without RUN the last unfinished one.",
 )
 @click.option(
     "--interrupted",
     type=click.Choice(["rerun", "fail"]),
-    help="With --resume: what becomes of commands and sessions that were under way.  [default: rerun]",
+    help="With --resume: repeat or fail commands and sessions that were running.  [default: rerun]",
 )
-@click.option("--from", "at", metavar="AT", help="With --resume: a branch of the run that begins before c3 or c1/4.")
-@click.option("--stored", is_flag=True, help="With --resume: the program's text as it was when the run began.")
+@click.option("--from", "at", metavar="AT", help="With --resume: begin a branch of the run before c3 or c1/4.")
+@click.option("--stored", is_flag=True, help="With --resume: use the program's original text.")
 @click.option(
-    "--changed", is_flag=True, help="With --resume: a new run of the program's text as it is, which keeps answers."
+    "--changed", is_flag=True, help="With --resume: begin a new run of the changed text, which keeps answers."
 )
-@click.option(
-    "--cwd", metavar="DIR", help="With --resume: continue in this directory, not in the one where the run was begun."
-)
-@click.option("--keep", metavar="RUN", help="Use the answers of that run for requests that have not changed.")
-@click.option("--why", is_flag=True, help="With --changed or --keep: say why each request was asked.")
+@click.option("--cwd", metavar="DIR", help="With --resume: continue in this directory.")
+@click.option("--keep", metavar="RUN", help="Keep the answers of that run to unchanged requests.")
+@click.option("--why", is_flag=True, help="With --changed or --keep: show why each request was made.")
 @click.option("--ask-again", is_flag=True, help="With --changed or --keep: ask a person's inputs again.")
 @click.option(
     "--yes-rerun",
     is_flag=True,
-    help="With --changed or --keep: don't ask before commands and sessions are repeated.",
+    help="With --changed or --keep: repeat commands and sessions without a question.",
 )
-@click.option("--only-stale", is_flag=True, help="Of a notebook: continue its last run, and run only stale cells.")
+@click.option("--only-stale", is_flag=True, help="Of a notebook: continue its last run with stale cells only.")
 @click.option(
     "--id",
     "key",
     metavar="KEY",
-    help="At most one run for this key: repeated, the command resumes that run, or prints its outputs again.",
+    help="At most one run for this key: resume it, or print its outputs again.",
 )
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="The value of an input. Repeatable.")
 @click.option(
     "--prior",
     metavar="NAME=VALUE",
     multiple=True,
-    help="Of a responsibility: what an earlier render said under that name. Repeatable.",
+    help="Of a responsibility: the value of an earlier render. Repeatable.",
 )
-@click.option("--state-dir", metavar="DIR", help="The directory for runs.  [default: .prose]")
+@state_dir_option
 @click.option(
     "--state",
     "--backend",
@@ -76,68 +73,66 @@ if TYPE_CHECKING:
     metavar="KIND",
     help="filesystem, sqlite, postgres or in-context.  [default: OpenProse filesystem, VVM in-context]",
 )
-@click.option("--in-context", is_flag=True, help="Keep everything in memory; write nothing.")
+@click.option("--in-context", is_flag=True, help="Keep the run in memory.")
 @profile_option
-@click.option("--strict", is_flag=True, help="Apply the language reference literally.")
-@click.option("--gates", metavar="MODE", help="How gates are decided: auto (default), ask, wait or deny.")
-@click.option("--gate-files", is_flag=True, help="With --gates=wait: a decision file written by any program decides.")
+@click.option("--strict", is_flag=True, help="Accept only the original grammar.")
 @click.option(
-    "--yes", metavar="GATE", multiple=True, help="Approve a gate, or MODULE:GATE of an import, in advance. Repeatable."
+    "--gates",
+    metavar="MODE",
+    help="auto (default): ask, else reject; ask: only this prompt decides; wait: for prose gate; deny: reject. "
+    "More: prose explain 5.10.",
 )
+@click.option("--gate-files", is_flag=True, help="With --gates=wait: accept decision files, written by any program.")
 @click.option(
-    "--no", metavar="GATE", multiple=True, help="Reject a gate, or MODULE:GATE of an import, in advance. Repeatable."
+    "--yes", metavar="GATE", multiple=True, help="Approve a gate (MODULE:GATE of an import) in advance. Repeatable."
 )
+@click.option("--no", metavar="GATE", multiple=True, help="Reject a gate in advance. Repeatable.")
 @click.option(
     "--provider",
     metavar="NAME",
-    help="What answers sessions: human, scripted, dry-run, replay, SERVER[:MODEL], acp:AGENT.",
+    help="Provider of sessions: SERVER[:MODEL], acp:AGENT, human, scripted, dry-run, replay.",
 )
 @click.option("--script", metavar="FILE", help="The answers of the scripted provider (YAML).")
-@click.option("--judge", metavar="NAME", help="What decides conditions: SERVER[:MODEL], acp:AGENT, or off.")
+@click.option("--judge", metavar="NAME", help="Judge of conditions: SERVER[:MODEL], acp:AGENT, or off.")
 @click.option("--cassette", metavar="NAME", help="The recording to write.")
 @click.option("--cassette-mode", metavar="MODE", help="auto, record, replay or off.")
 @click.option(
     "--cassette-stale",
     metavar="HOW",
-    help="Where a file that a recorded session read has changed: warn, fail or ignore. Default: fail in CI, else warn.",
+    help="If a file that a recorded session read has changed: warn, fail (default in CI) or ignore.",
 )
 @click.option(
     "--trust",
     metavar="PROGRAM",
     multiple=True,
-    help="Agree to programs from elsewhere: a URL or handle/name with its imports, a SHA-256, or all. Repeatable.",
+    help="Agree to programs: a URL or handle/name with its imports, a SHA-256, or all. Repeatable.",
 )
 @click.option("--realtime", is_flag=True, help="Replay sessions at their recorded speed.")
 @click.option(
     "--remote",
     metavar="ADDRESS",
-    help="Run commands on the workers of a Dask scheduler (tls://HOST:PORT), or of a cluster here: local.",
+    help="Run commands on a Dask cluster: tls://HOST:PORT, or local.",
 )
 @click.option(
     "--budget",
     metavar="LIMITS",
-    help="What sessions and judgements may consume: 2 usd, 200k tokens, 30 min, 100 sessions, or some of it; off.",
+    help="Limits: 2 usd, 200k tokens, 30 min, 100 sessions, or some of them; off.",
 )
-@click.option(
-    "--otel", is_flag=True, help="Send spans of the run through OpenTelemetry; the OTEL_ variables say where."
-)
-@click.option("--log", metavar="FILE", help="Write what happens to FILE, as lines of JSON.")
-@click.option("--usage", is_flag=True, help="Print what sessions and judgements consumed.")
-@click.option(
-    "--format", "form", type=click.Choice(["text", "json"]), default="text", help="How the result is printed."
-)
+@click.option("--otel", is_flag=True, help="Send spans through OpenTelemetry.")
+@click.option("--log", metavar="FILE", help="Write spans to FILE, as lines of JSON.")
+@click.option("--usage", is_flag=True, help="Print the consumption of sessions and judgements.")
+@click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Format of the result.")
 @click.pass_context
 def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     """Run a program, a notebook (its cells in order) or a bundled example. TARGET is a file, - for OpenProse on
-    standard input, or the name, number or keyword of an example; handle/name or a URL is fetched.
+    standard input, the name, number or keyword of an example, or handle/name or a URL, which is fetched after your
+    agreement.
 
-    Before a program from elsewhere first runs, you are shown what it is and asked; prose.lock notes the answer.
+    Results go to stdout, remarks to stderr. With --format json stdout ends with one object {"status", "run_id",
+    "outputs", "bindings", "error"}, and all else goes to stderr.
 
-    Results of the program go to stdout, remarks about it to stderr. With --format json the last line of
-    stdout is one object {"status", "run_id", "outputs", "bindings", "error"}, and all else goes to stderr.
-
-    Exit status: 0 ended normally, 1 the program failed, 2 usage or an error found before the start (nothing was run),
-    3 failed because nobody could answer a session, condition, input or gate.
+    Exit status 1: the program failed; 2: nothing was started; 3: a missing answer (session, condition,
+    input, gate).
     """
     from prose_kernel.cli.execution import Request
     from prose_kernel.runs import languages, settings
@@ -158,7 +153,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
 
         under_way = given.interrupted or "rerun"
         wanted = resuming.Wanted(given.resume, given.at, under_way, given.stored, given.changed, given.cwd)
-        return _resume(resuming.resume(target, wanted, ctx.params, Path.cwd()))
+        return begin(resuming.resume(target, wanted, ctx.params, Path.cwd()))
     about_resuming = {
         "--from": given.at is not None,
         "--stored": given.stored,
@@ -182,27 +177,21 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
         cwd,
         file=run_options.settings_file(cwd, name),
         **kept,
-        state_dir=given.state_dir,
+        **{name: getattr(given, name) for name in run_options.SETTINGS},
         profile=profile_of(given.profile, given.strict) if given.profile or given.strict else None,
-        gates=given.gates,
-        provider=given.provider,
-        script=given.script,
-        judge=given.judge,
-        cassette=given.cassette,
-        cassette_mode=given.cassette_mode,
-        cassette_stale=given.cassette_stale,
         cassette_realtime=True if given.realtime else None,
-        remote=given.remote,
-        budget=given.budget,
         telemetry_otel=True if given.otel else None,
         telemetry_log=given.log,
     )
     request = Request(
-        name,
-        run_options.supplied(given),
-        run_options.decisions(given.yes, given.no),
-        chosen,
         cwd,
+        name,
+        notebook=False,
+        supplied=run_options.supplied(given),
+        decisions=run_options.decisions(given.yes, given.no),
+        language=language,
+        settings=chosen,
+        cells=cells,
         origin=name if fetched else "",
         trust=given.trust,
         json=given.form == "json",
@@ -221,12 +210,12 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     if given.keep is not None:
         from prose_kernel.cli import keeping
 
-        request = keeping.kept(request, given, cells, language)
+        request = keeping.kept(request, given)
     if given.only_stale:
-        request = _only_stale(request, given, cells, language)
+        request = _only_stale(request, given)
     if given.key is None:
-        return begin(request, cells, language)
-    return _run_once(request, cells, language, given.key, ctx.params)
+        return begin(request)
+    return _run_once(request, given.key, ctx.params)
 
 
 def _check_keeping(given: run_options.RunOptions, *, kept: bool) -> None:
@@ -236,27 +225,29 @@ def _check_keeping(given: run_options.RunOptions, *, kept: bool) -> None:
         raise UsageError(f"{option} is about --changed and --keep", hint="write one of them too, or leave it out")
 
 
-def _only_stale(request: Request, given: run_options.RunOptions, cells: list[Cell], language: Language) -> Request:
+def _only_stale(request: Request, given: run_options.RunOptions) -> Request:
     """Raises `UsageError` for a program that is not a notebook, and for options that exclude it."""
-    if not request.name.endswith(".ipynb"):
+    if not request.program_file.endswith(".ipynb"):
         raise UsageError("--only-stale is for notebooks", hint="prose run FILE --keep RUN keeps answers of a program")
     if given.keep is not None or given.key is not None:
         raise UsageError(f"--only-stale and --{'keep' if given.key is None else 'id'} exclude each other")
     from prose_kernel.cli import only_stale
 
-    return only_stale.continued(request, cells, language)
+    return only_stale.continued(request)
 
 
-def begin(request: Request, cells: list[Cell], language: Language, key: RunKey | None = None) -> int:
-    """Begin a run, and report how it ended. Returns the exit status."""
+def begin(request: Request, key: RunKey | None = None) -> int:
+    """Begin a run, or resume one, and report how it ended. Returns the exit status."""
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
-    program = run_of(request, screen, language, cells)
+    for remark in request.remarks:
+        screen.note(remark)
+    program = run_of(request, screen)
     if key is not None:
         key.begin(program.workspace.context)
-    return _report(request, program.execute(cells), screen)
+    return _report(request, program.execute(), screen)
 
 
-def _run_once(request: Request, cells: list[Cell], language: Language, key: str, options: Mapping[str, Any]) -> int:
+def _run_once(request: Request, key: str, options: Mapping[str, Any]) -> int:
     """Begin the run of a key, or resume it."""
     from prose_kernel.cli import resuming, run_key
     from prose_kernel.runtime.clock import SystemClock
@@ -264,19 +255,10 @@ def _run_once(request: Request, cells: list[Cell], language: Language, key: str,
 
     with run_key.claimed(key, request.settings, request.cwd) as claim:
         if claim.run is not None:
-            claim.check_program(request.name, request.cwd)
-            target = None if request.origin else request.name
-            return _resume(resuming.resume(target, resuming.Wanted(claim.run.id), options, request.cwd))
-        return begin(replace(request, run_id=new_run_id(SystemClock())), cells, language, claim)
-
-
-def _resume(resumed: Resumed) -> int:
-    request = resumed.request
-    screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
-    for remark in resumed.remarks:
-        screen.note(remark)
-    program = run_of(request, screen, resumed.language, resumed.cells)
-    return _report(request, program.execute(resumed.cells), screen)
+            claim.check_program(request.program_file, request.cwd)
+            target = None if request.origin else request.program_file
+            return begin(resuming.resume(target, resuming.Wanted(claim.run.id), options, request.cwd))
+        return begin(replace(request, run_id=new_run_id(SystemClock())), claim)
 
 
 def read(name: str) -> tuple[list[Cell], Language]:
@@ -294,15 +276,15 @@ def read(name: str) -> tuple[list[Cell], Language]:
     return [Cell(files.read_source(name).text, name)], languages.of_file(name)
 
 
-def run_of(request: Request, screen: Screen, language: Language, cells: Sequence[Cell]) -> ProgramRun:
+def run_of(request: Request, screen: Screen) -> ProgramRun:
     """What runs the texts of a program or notebook."""
     from prose_kernel.cli.execution import ProgramRun
 
-    if request.name.endswith(".ipynb"):
+    if request.program_file.endswith(".ipynb"):
         from prose_kernel.cli.notebook_file import NotebookRun
 
-        return NotebookRun(request, screen, language, cells)
-    return ProgramRun(request, screen, language)
+        return NotebookRun(request, screen)
+    return ProgramRun(request, screen)
 
 
 # ---------------------------------------------------------------- the end of a run
@@ -327,11 +309,9 @@ def _report(request: Request, ended: Ended, screen: Screen) -> int:
 
 
 def _error_text(request: Request, ended: Ended, error: ProseError) -> str:
-    if isinstance(error, RunError):
-        text = report.run_error_text(error, shown_stderr=ended.stderr_shown)
-        return text + _where(request, ended)
-    place = "" if ended.text_name == request.name else f"In {ended.text_name}:\n"
-    return place + report.usage_text(error) + _where(request, ended)
+    named = isinstance(error, RunError) or ended.text_name == request.program_file
+    place = "" if named else f"In {ended.text_name}:\n"
+    return place + report.error_text(error, ended.stderr_shown) + _where(request, ended)
 
 
 def _where(request: Request, ended: Ended) -> str:
@@ -340,7 +320,8 @@ def _where(request: Request, ended: Ended) -> str:
     lines = [f"\nrun directory: {_shortest(ended.run_directory, cwd)}"] if ended.run_directory is not None else []
     if ended.journal is not None:
         options = "".join(f" {shlex.quote(part)}" for part in request.who_answers)
-        program = f"{shlex.quote(request.name)} " if files.is_outside(request.name, request.cwd) else ""
+        name = request.program_file
+        program = f"{shlex.quote(name)} " if files.is_outside(name, request.cwd) else ""
         lines.append(f"\nto resume it: prose run {program}--resume {_named(ended.journal.parent, cwd)}{options}")
     elif ended.forgotten:
         lines.append("\nnothing of this run is kept; with --state=filesystem it can be resumed")

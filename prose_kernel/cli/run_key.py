@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from prose_kernel.access import atomic, plain_files
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, reason_of
 
 if TYPE_CHECKING:
     from prose_kernel.runs.context import RunContext
@@ -73,7 +73,7 @@ def claimed(key: str, settings: Settings, cwd: Path) -> Iterator[RunKey]:
         descriptor = plain_files.descriptor(path, os.O_RDWR | os.O_CREAT, 0o600, make=True)
     except OSError as error:
         raise _unusable(key, settings, error) from None
-    try:
+    with plain_files.closing(descriptor):
         try:
             plain_files.lock(descriptor)
         except BlockingIOError:
@@ -82,10 +82,7 @@ def claimed(key: str, settings: Settings, cwd: Path) -> Iterator[RunKey]:
         run_id = os.read(descriptor, 64).decode("ascii", "replace").strip()
         kept = runs.with_id(runs.places(cwd, settings.state_dir), run_id)
         yield RunKey(key, descriptor, kept[0] if kept and kept[0].has_journal else None)
-    finally:
-        os.close(descriptor)
 
 
 def _unusable(key: str, settings: Settings, error: OSError) -> UsageError:
-    reason = (error.strerror or "it cannot be written").lower()
-    return UsageError(f"--id {key}: its file in {settings.state_dir}/keys cannot be used: {reason}")
+    return UsageError(f"--id {key}: its file in {settings.state_dir}/keys cannot be used: {reason_of(error)}")

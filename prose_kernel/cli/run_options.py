@@ -13,7 +13,7 @@ import click
 from prose_kernel.language.contracts import PRIOR
 
 if TYPE_CHECKING:
-    from prose_kernel.runtime.journal import UnderWay
+    from prose_kernel.runtime.journal_replay import UnderWay
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +61,8 @@ class RunOptions:
 
 ANSWERING: Final = ("provider", "script", "judge", "cassette", "cassette_mode", "cassette_stale", "remote", "budget")
 """The options about who answers, where commands run, and what that may cost."""
+SETTINGS: Final = (*ANSWERING, "state_dir", "gates")
+"""The options that are settings of the same name."""
 
 
 def settings_file(cwd: Path, name: str) -> Path | None:

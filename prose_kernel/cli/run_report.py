@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from prose_kernel.cli.options import state_dir_option
 from prose_kernel.errors import UsageError
 
 if TYPE_CHECKING:
@@ -16,17 +17,11 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Write the report of a run as one HTML page.")
 @click.argument("run", required=False)
-@click.option("--output", "-o", metavar="FILE", help="Where it is written; - for standard output.  [default: RUN.html]")
-@click.option("--force", is_flag=True, help="Replace a file that is no report.")
-@click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
+@click.option("--output", "-o", metavar="FILE", help="The file; - for standard output.  [default: RUN.html]")
+@click.option("--force", is_flag=True, help="Replace a file that isn't a report.")
+@state_dir_option
 def report(run: str | None, output: str | None, force: bool, state_dir: str | None) -> int:
-    """Write all that happened in a run as one HTML page: RUN is an id, or its beginning; without it the last run.
-
-    The page needs no kernel, no script and nothing from elsewhere. Nothing of the run is asked or done again. A report
-    that is there is replaced, any other file only with --force.
-
-    Exit status: 0, 2 no such run, or a file that cannot be written.
-    """
+    """Write everything in a run as one HTML page. RUN is an id, or its beginning; default: the last run."""
     from prose_kernel.cli.gates import places_here
     from prose_kernel.runs import settings
     from prose_kernel.views.page import write_page

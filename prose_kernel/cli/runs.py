@@ -15,22 +15,21 @@ import click
 
 from prose_kernel.cli import files
 from prose_kernel.cli.gates import places_here
-from prose_kernel.cli.runs_fork import fork
-from prose_kernel.cli.runs_rebuild import rebuild
-from prose_kernel.cli.runs_repair import repair
-from prose_kernel.cli.runs_resume import resume
+from prose_kernel.cli.options import state_dir_option
+from prose_kernel.cli.runs_recovery import fork, rebuild, repair, resume
 from prose_kernel.errors import UsageError
 from prose_kernel.views.document import Table, counted
 from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.safety import clip, visible
 
 if TYPE_CHECKING:
-    from prose_kernel.storage.journal_file import JournalRead
+    from prose_kernel.storage.journal_reading import JournalRead
     from prose_kernel.storage.run_history import Difference, RunCell, Step
     from prose_kernel.storage.runs import KeptRun, StoredBinding
 
-_state_dir = click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
-_form = click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="How it is printed.")
+_form = click.option(
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", help="Format of the output."
+)
 _AGES: Final = {"h": "hours", "d": "days", "w": "weeks"}
 _LINES: Final = 40
 """Lines of one text that `show` prints, and of one value that `diff` compares."""
@@ -40,24 +39,24 @@ _STEPS: Final = 200
 
 @click.group(invoke_without_command=True)
 @_form
-@_state_dir
+@state_dir_option
 @click.pass_context
 def runs(context: click.Context, form: str, state_dir: str | None) -> None:
-    """List the runs that are kept here; show, compare, resume, fork, rebuild, repair or remove them.
-
-    RUN is an id, or its beginning.
+    """List the runs of this directory. RUN is an id, or its beginning.
 
     \b
-    running      some process runs it now
-    done         it has come to its end
-    failed       it ended with an error; prose run --resume RUN lets it go on
-    interrupted  a person ended it (the same)
-    killed       its process ended in the middle (the same); in a notebook, %restore RUN brings it back
-    lost         PostgreSQL: its process, on another machine, is gone or cannot reach the database (the same)
-    unreadable   its journal cannot be used; show tells why
-    unknown      it has no journal, and nothing tells how it ended
+    running      a process runs it now
+    done         it is complete
+    failed       it ended with an error; prose run --resume RUN repeats a failed request. After an error of the
+                 program itself, add --changed
+    interrupted  a person ended it; --resume RUN continues it
+    killed       its process was ended; --resume RUN continues it, in a notebook %restore RUN
+    lost         PostgreSQL: its process, on another machine, is gone or cannot reach the database; --resume RUN
+                 continues it
+    unreadable   its journal cannot be used; prose runs show RUN shows why
+    unknown      it has no journal
 
-    Exit status: 0 done, 1 the runs differ, or nothing was removed, 2 no such run, or wrong usage.
+    Exit status 1: the runs differ, or nothing was removed.
     """
     context.obj = state_dir
     if context.invoked_subcommand is None:
@@ -66,23 +65,21 @@ def runs(context: click.Context, form: str, state_dir: str | None) -> None:
 
 @runs.command("list")
 @_form
-@_state_dir
-@click.pass_context
-def list_(context: click.Context, form: str, state_dir: str | None) -> None:
+@state_dir_option
+def list_(form: str, state_dir: str | None) -> None:
     """List the runs, the latest last."""
-    _list(form, state_dir or context.obj)
+    _list(form, state_dir)
 
 
 @runs.command()
 @click.argument("run")
 @_form
-@_state_dir
-@click.pass_context
-def show(context: click.Context, run: str, form: str, state_dir: str | None) -> None:
-    """Show one run: its beginning, its texts, requests with their answers, what it has bound."""
+@state_dir_option
+def show(run: str, form: str, state_dir: str | None) -> None:
+    """Show one run: its texts, requests with their answers, and values."""
     from prose_kernel.storage.runs import bindings_of, find
 
-    where = places_here(state_dir or context.obj)
+    where = places_here(state_dir)
     found = find(where, run)
     bound = bindings_of(where, found)
     if form == "json":
@@ -95,13 +92,12 @@ def show(context: click.Context, run: str, form: str, state_dir: str | None) -> 
 @click.argument("first", metavar="RUN")
 @click.argument("second", metavar="RUN")
 @_form
-@_state_dir
-@click.pass_context
-def diff(context: click.Context, first: str, second: str, form: str, state_dir: str | None) -> int:
-    """Compare two runs: their texts, what was answered, and what they have bound. Exit status 1 when they differ."""
+@state_dir_option
+def diff(first: str, second: str, form: str, state_dir: str | None) -> int:
+    """Compare two runs: their texts, answers and values."""
     from prose_kernel.storage.runs import bindings_of, find
 
-    where = places_here(state_dir or context.obj)
+    where = places_here(state_dir)
     one, other = find(where, first), find(where, second)
     for run in (one, other):
         if run.problem is not None:
@@ -126,24 +122,16 @@ def difference_lines(parts: Iterable[Difference]) -> Iterator[str]:
 @runs.command()
 @click.argument("targets", metavar="[RUN]...", nargs=-1)
 @click.option("--older", metavar="AGE", help="All that began longer ago: 12h, 30d, 8w.")
-@click.option("--all-finished", is_flag=True, help="All that have come to their end (done).")
+@click.option("--all-finished", is_flag=True, help="All that are done.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@_state_dir
-@click.pass_context
-def rm(
-    context: click.Context,
-    targets: Sequence[str],
-    older: str | None,
-    all_finished: bool,
-    yes: bool,
-    state_dir: str | None,
-) -> int:
-    """Remove runs with all of their files. One that is running stays, whatever is asked for."""
+@state_dir_option
+def rm(targets: Sequence[str], older: str | None, all_finished: bool, yes: bool, state_dir: str | None) -> int:
+    """Remove runs with all of their files, except running ones."""
     from prose_kernel.storage.runs import all_runs, find, remove
 
     if not (targets or older or all_finished):
         raise click.UsageError("name the runs, or give --older or --all-finished")
-    where = places_here(state_dir or context.obj)
+    where = places_here(state_dir)
     chosen = {run.id: run for run in (find(where, target) for target in targets)}
     stay = 0
     if older or all_finished:
@@ -175,10 +163,8 @@ def rm(
     return status
 
 
-runs.add_command(fork)
-runs.add_command(rebuild)
-runs.add_command(repair)
-runs.add_command(resume)
+for command in (fork, rebuild, repair, resume):
+    runs.add_command(command)
 
 
 def _agreed(chosen: list[KeptRun]) -> bool:
@@ -292,10 +278,9 @@ def _page(run: KeptRun, bound: list[StoredBinding]) -> Iterator[str]:
     yield f"  kept in    {_shown(run.directory)}, {_size(run)}"
     if run.journal is not None:
         yield from _of_head(run)
-        lost = {asked.key for asked in run.journal.under_way()} if run.state != "done" else set()
         for cell in _cells(run):
             yield ""
-            yield from _of_cell(cell, lost)
+            yield from _of_cell(cell)
     if bound:
         yield "\nbindings"
         yield from (f"  {one.name} ({one.kind}) = {clip(one.value)}" for one in bound)
@@ -334,7 +319,7 @@ def _of_head(run: KeptRun) -> Iterator[str]:
     yield f"  answers    {_number(run.answers)}"
 
 
-def _of_cell(cell: RunCell, lost: Iterable[str]) -> Iterator[str]:
+def _of_cell(cell: RunCell) -> Iterator[str]:
     message = f": {cell.message}" if cell.message else ""
     yield f"c{cell.number}  {cell.name}, {cell.status or 'not ended'}{message}"
     lines = cell.text.strip("\n").splitlines()

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from prose_kernel.cli.options import state_dir_option
 from prose_kernel.errors import GateRefused
 from prose_kernel.views.document import Table
 from prose_kernel.views.plain_text import plain_text
@@ -23,7 +24,6 @@ from prose_kernel.views.safety import visible
 if TYPE_CHECKING:
     from prose_kernel.processes.tasks.records import TaskRecord
 
-_state_dir = click.option("--state-dir", metavar="DIR", help="Where runs are kept.  [default: .prose]")
 _target = click.argument("target", metavar="[RUN] TASK", nargs=-1, required=True)
 _STOP_SECONDS = 3.0
 _LOOK_SECONDS = 0.05
@@ -40,18 +40,16 @@ class Found:
 
 @click.group()
 def tasks() -> None:
-    """List, show, read and stop the tasks of runs.
+    """List, show, read and stop tasks. TASK is an id, or a number in RUN; default: the newest run with tasks.
 
-    TASK is the id of a task, or its number in a run. Without RUN, it is the newest run that has tasks.
-
-    Exit status: 0 done, 1 no such task, or the records cannot be read, 2 wrong usage.
+    Exit status 1: no such task, or unreadable records.
     """
 
 
 @tasks.command("list")
 @click.option("--run", metavar="RUN", help="The run, by its id.")
-@click.option("--all", "everything", is_flag=True, help="Also those that have ended.")
-@_state_dir
+@click.option("--all", "everything", is_flag=True, help="Also finished ones.")
+@state_dir_option
 def list_(run: str | None, everything: bool, state_dir: str | None) -> int:
     """List the active tasks of one run or of all."""
     tasks, problems = _all(_directory(state_dir), run)
@@ -71,7 +69,7 @@ def list_(run: str | None, everything: bool, state_dir: str | None) -> int:
 
 @tasks.command()
 @_target
-@_state_dir
+@state_dir_option
 def show(target: tuple[str, ...], state_dir: str | None) -> None:
     """Show one task: its state, command, result and times."""
     found = _find(target, state_dir)
@@ -98,10 +96,10 @@ def show(target: tuple[str, ...], state_dir: str | None) -> None:
 
 @tasks.command()
 @_target
-@click.option("--log", "whole", is_flag=True, help="Print the whole log, not only the beginning and the end.")
-@_state_dir
+@click.option("--log", "whole", is_flag=True, help="Print the whole log.")
+@state_dir_option
 def output(target: tuple[str, ...], whole: bool, state_dir: str | None) -> None:
-    """Print what a task has printed: its beginning and its end, or the whole log."""
+    """Print the beginning and the end of the output of a task."""
     from prose_kernel.processes.tasks import log
     from prose_kernel.processes.tasks.records import preview_of
     from prose_kernel.views.safety import TerminalText
@@ -121,9 +119,9 @@ def output(target: tuple[str, ...], whole: bool, state_dir: str | None) -> None:
 
 @tasks.command()
 @_target
-@_state_dir
+@state_dir_option
 def stop(target: tuple[str, ...], state_dir: str | None) -> None:
-    """Ask the kernel that runs a task to end it; the second time, to kill it."""
+    """End a task; the second time, kill it."""
     from prose_kernel.processes.tasks.store import Store
 
     found = _find(target, state_dir)

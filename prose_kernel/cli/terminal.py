@@ -10,6 +10,7 @@ import asyncio
 import functools
 import os
 import re
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 import click
 
 from prose_kernel.cli.live_region import LiveRegion, can_redraw, terminal_size
-from prose_kernel.errors import NobodyToAsk
+from prose_kernel.errors import NobodyToAsk, UsageError
 from prose_kernel.runtime import forms
 from prose_kernel.views.safety import TerminalText, terminal, visible
 
@@ -64,7 +65,6 @@ class Screen:
     def __init__(self, out: TextIO, err: TextIO, *, products_to_stderr: bool = False) -> None:
         out, err = (getattr(stream, "unguarded", stream) for stream in (out, err))
         self._files: dict[Stream, TextIO] = {"stdout": err if products_to_stderr else out, "stderr": err}
-        self.colour_out = has_colour(err if products_to_stderr else out)
         self.colour = has_colour(err)
         self._err = err
         self._region: LiveRegion | None = None
@@ -330,6 +330,17 @@ async def _read_when_ready(descriptor: int) -> bytes:
     return os.read(descriptor, 65536)
 
 
-def somebody_here(source: TextIO, err: TextIO, environment: Callable[[str], str | None] = os.environ.get) -> bool:
+def somebody_here(source: TextIO, err: TextIO) -> bool:
     """Whether a user can be asked: stdin and stderr are a terminal, and `CI` is not set."""
-    return source.isatty() and err.isatty() and not environment("CI")
+    return source.isatty() and err.isatty() and not os.environ.get("CI")
+
+
+def confirm(text: str, question: str, hint: str, refused: str = "nothing was changed") -> None:
+    """Show a text and ask the person. Raises `UsageError` if they decline, or if no person can be asked."""
+    from prose_kernel.access import peers
+
+    if peers.inside_a_run() or not somebody_here(sys.stdin, sys.stderr):
+        raise UsageError(text, hint=hint)
+    click.echo(text, err=True)
+    if not click.confirm(question, err=True):
+        raise UsageError(refused)

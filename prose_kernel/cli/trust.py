@@ -15,11 +15,8 @@ from prose_kernel.errors import UsageError
 @click.command(short_help="Agree to code or settings that a session's program has created.")
 @click.argument("names", metavar="[FILE]...", nargs=-1)
 def trust(names: tuple[str, ...]) -> int:
-    """Agree to FILE: a file or directory that a program of a session has created where there was none, and from which
-    code is loaded or settings are read (prose_tools.py, prose.toml ...). Read it before. Without FILE, list what waits
-    here.
-
-    Exit status: 0 agreed, or listed; 2 no program has created FILE, or called from inside a run.
+    """Agree to FILE, which a program of a session has created and from which code or settings are loaded
+    (prose_tools.py, prose.toml ...). Read it before. Without FILE, list the files that wait here.
     """
     cwd = Path.cwd()
     if not names:

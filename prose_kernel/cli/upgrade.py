@@ -16,9 +16,7 @@ from prose_kernel.errors import CompileError, UsageError
 @click.option("--force", is_flag=True, help="Replace the file.")
 def upgrade(name: str, dry_run: bool, force: bool) -> int:
     """Write FILE.prose as the function FILE.prose.md: its inputs are the parameters, its outputs the results.
-    FILE.prose.md becomes FILE.prose, where nothing is lost. The file itself stays.
-
-    Exit status: 0 done, 1 the program has errors or cannot be said in the other form, 2 usage.
+    FILE.prose.md becomes FILE.prose, if nothing is lost. The file itself stays.
     """
     from prose_kernel.cli.compile import compile_file
     from prose_kernel.cli.convert import write

@@ -21,21 +21,20 @@ if TYPE_CHECKING:
 @click.command(name="what-if", short_help="Run again with one answer replaced, and compare.")
 @click.argument("wanted", metavar="RUN")
 @click.argument("changes", metavar="AT=TEXT...", nargs=-1, required=True)
-@click.option("--provider", metavar="NAME", help="What answers sessions that are asked again.")
+@click.option("--provider", metavar="NAME", help="Provider of sessions that are asked again.")
 @click.option("--script", metavar="FILE", help="The answers of the scripted provider (YAML).")
-@click.option("--judge", metavar="NAME", help="What decides conditions that are asked again.")
+@click.option("--judge", metavar="NAME", help="Judge of conditions that are asked again.")
 @click.option("--cassette-mode", metavar="MODE", help="auto, record, replay or off.")
 @click.option("--yes", metavar="GATE", multiple=True, help="Confirm the approval of a gate. Repeatable.")
-@click.option("--why", is_flag=True, help="Say why each request was asked.")
-@click.option("--yes-rerun", is_flag=True, help="Don't ask before commands and sessions are repeated.")
-@click.option("--html", metavar="FILE", help="Write both runs side by side as one HTML page, too.")
-@click.option("--force", is_flag=True, help="With --html: replace a file that is no report.")
+@click.option("--why", is_flag=True, help="Show why each request was made.")
+@click.option("--yes-rerun", is_flag=True, help="Repeat commands and sessions without a question.")
+@click.option("--html", metavar="FILE", help="Also write both runs next to each other as an HTML page.")
+@click.option("--force", is_flag=True, help="With --html: replace a file that isn't a report.")
 def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
-    """Run the program of RUN as it was, with other answers, and show what becomes of it.
+    """Run the original program of RUN with other answers, and print the differences between the runs.
 
     AT=TEXT replaces the answer at a place (prose runs show RUN lists them), AT=@FILE by the text of a file; a condition
-    has yes or no. AT:model=NAME asks that session with another model. Everything that depends on it is asked again, and
-    everything else keeps its answer. Then the differences between the two runs are printed, as by prose runs diff.
+    has yes or no. AT:model=NAME asks that session with another model. Only requests that depend on it are made again.
 
     Exit status: that of the new run.
     """
@@ -71,9 +70,19 @@ def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
     confirm_rerun(earlier, text, chosen, yes=options["yes_rerun"])
     run_id, decisions = new_run_id(SystemClock()), run_options.decisions(options["yes"], ())
     request = Request(
-        head.program, dict(head.supplied), decisions, chosen, cwd, run_id=run_id, keep=earlier, why=options["why"]
+        cwd,
+        head.program,
+        notebook=False,
+        supplied=dict(head.supplied),
+        decisions=decisions,
+        language=language,
+        settings=chosen,
+        cells=[Cell(text, head.program)],
+        run_id=run_id,
+        keep=earlier,
+        why=options["why"],
     )
-    status = begin(request, [Cell(text, head.program)], language)
+    status = begin(request)
     compared = _Compared(found, run_id, runs.places(cwd, chosen.state_dir))
     for line in compared.lines():
         click.echo(line)

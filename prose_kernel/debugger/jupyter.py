@@ -98,7 +98,7 @@ class KernelDebugger:
 
     def back(self) -> str:
         run = self._kernel.cells.current
-        if run is None or run.journal is None or not run.journal.abandon():
+        if run is None or run.journal is None or not run.journal.abandon_text():
             return "going back needs the run's journal; the setting journal is off, or the run is kept in memory"
         return ""
 

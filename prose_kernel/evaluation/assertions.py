@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from prose_kernel.access import plain_files
 from prose_kernel.access.created_code import require_agreed
-from prose_kernel.errors import BudgetSpent, CompileError, ProseError, RunError, Undecided, UsageError
+from prose_kernel.errors import BudgetSpent, CompileError, ProseError, RunError, Undecided, UsageError, reason_of
 from prose_kernel.evaluation.results import Check
 from prose_kernel.evaluation.spec import Assertion, Spec
 from prose_kernel.judging import rules
@@ -39,7 +39,7 @@ class NotEvaluated(ProseError):
 
 
 @dataclass(frozen=True, slots=True)
-class Ran:
+class FinishedRun:
     """A run that has come to its end, for those who look at it. `values` are its names and those of the case, `outputs`
     what the program gives, `at` the path of the run; `judged` hears what a live judge has consumed."""
 
@@ -74,7 +74,7 @@ class Assertions:
                 except UsageError as problem:
                     raise spec.mistake(("assert", number, "python"), str(problem), problem.hint) from None
 
-    async def check(self, ran: Ran) -> tuple[list[Check], bool]:
+    async def check(self, ran: FinishedRun) -> tuple[list[Check], bool]:
         """What each says of a run, and whether one of them had nobody to answer it. Raises `BudgetSpent`."""
         found, nobody = [], False
         for number, one in enumerate(self._all):
@@ -86,7 +86,7 @@ class Assertions:
                 found.append(Check(one.name, False, 0.0, one_line(str(problem), _REASON), error=True))
         return found, nobody
 
-    async def _score(self, one: Assertion, number: int, ran: Ran) -> tuple[float, str]:
+    async def _score(self, one: Assertion, number: int, ran: FinishedRun) -> tuple[float, str]:
         match one.kind:
             case "expression":
                 return await _expression(one.expression, ran)
@@ -106,7 +106,7 @@ class Assertions:
         return math.fsum(w * check.score for w, check in zip(weights, checks, strict=True)) / total
 
 
-async def _expression(text: str, ran: Ran) -> tuple[float, str]:
+async def _expression(text: str, ran: FinishedRun) -> tuple[float, str]:
     try:
         value = await ran.machine.evaluate(text)
     except CompileError as problem:
@@ -126,14 +126,14 @@ def _number(value: object) -> float:
     raise NotEvaluated(f"true, false or a number from 0 to 1 is wanted, not {one_line(str(value), 60)!r}")
 
 
-def _rule(text: str, ran: Ran) -> tuple[float, str]:
+def _rule(text: str, ran: FinishedRun) -> tuple[float, str]:
     ruling = rules.decide(text, ran.values)
     if ruling.answer is None:
         raise NotEvaluated(f"no rule decides it: {ruling.why}")
     return float(ruling.answer), ruling.why
 
 
-async def _judge(text: str, number: int, ran: Ran) -> tuple[float, str]:
+async def _judge(text: str, number: int, ran: FinishedRun) -> tuple[float, str]:
     request = JudgeRequest(text, f"{ran.at}a{number}/j0", ran.program, ran.values)
     try:
         verdict = await ran.machine.ports.judge.decide(request)
@@ -169,7 +169,7 @@ class PythonFunction:
                 raise UsageError(f"{name} wants `{parameter}`", hint=f"it can ask for {', '.join(PARAMETERS)}")
         self._wanted = [name for name in PARAMETERS if takes_all or name in named]
 
-    async def __call__(self, ran: Ran, seconds: float) -> tuple[float, str]:
+    async def __call__(self, ran: FinishedRun, seconds: float) -> tuple[float, str]:
         if self._blocks:
             raise NotEvaluated(f"{self._name} has not ended before, and is not called again")
         outputs = {name: verbatim(value) for name, value in ran.outputs.items()}
@@ -232,7 +232,7 @@ def _loaded(directory: Path, file: str, name: str) -> Callable[..., Any]:
     except FileNotFoundError:
         raise UsageError(f"there is no file {file}") from None
     except OSError as problem:
-        raise UsageError(f"{file} cannot be read: {(problem.strerror or 'unknown').lower()}") from None
+        raise UsageError(f"{file} cannot be read: {reason_of(problem)}") from None
     title = f"prose_evaluation_{path.stem}"
     module = ModuleType(title)
     module.__file__ = str(path)

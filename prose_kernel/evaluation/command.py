@@ -7,16 +7,16 @@ import gc
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stdout
+from collections.abc import Callable
+from contextlib import redirect_stdout
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from prose_kernel.errors import UsageError
+from prose_kernel.cli.signals import interrupts
+from prose_kernel.errors import UsageError, usage_errors
 
 if TYPE_CHECKING:
     from prose_kernel.evaluation.results import Result
@@ -43,30 +43,27 @@ class CommandOptions:
 @click.command("eval", short_help="Evaluate a program over a data set.")
 @click.argument("spec", metavar="SPEC")
 @click.option(
-    "-n", "--parallel", metavar="N", type=click.IntRange(1), help="How many runs at once.  [default: the file's, or 4]"
+    "-n", "--parallel", metavar="N", type=click.IntRange(1), help="Runs at the same time.  [default: the file's, or 4]"
 )
-@click.option("--fresh", is_flag=True, help="Begin anew, also where an interrupted evaluation could go on.")
+@click.option("--fresh", is_flag=True, help="Start again instead of continuing an interrupted evaluation.")
 @click.option("--baseline", metavar="FILE", help="Compare with a stored baseline; a regression is exit status 1.")
 @click.option("--save-baseline", metavar="FILE", help="Store the results as a baseline.")
 @click.option("--html", "page", metavar="FILE", help="Write a page with every run.")
 @click.option("--junit-xml", "--junitxml", "junit", metavar="FILE", help="Write a report for CI systems.")
-@click.option("--provider", metavar="NAME", help="What answers sessions, instead of what the settings say.")
-@click.option("--judge", metavar="NAME", help="What decides criteria: SERVER[:MODEL], acp:AGENT, or off.")
+@click.option("--provider", metavar="NAME", help="Provider of sessions.")
+@click.option("--judge", metavar="NAME", help="Judge: SERVER[:MODEL], acp:AGENT, or off.")
 @click.option("--cassette-mode", metavar="MODE", help="auto, record, replay or off.")
-@click.option("--budget", metavar="LIMITS", help="What the whole evaluation may consume: 2 usd, 200k tokens, 30 min.")
-@click.option("--force", is_flag=True, help="With --html: replace a file that is no report.")
+@click.option("--budget", metavar="LIMITS", help="Limits of the whole evaluation: 2 usd, 200k tokens, 30 min.")
+@click.option("--force", is_flag=True, help="With --html: replace a file that isn't a report.")
 def evaluate(spec: str, **options: Any) -> int:
-    """Run a program over all cases of a data set, and say how often what SPEC asserts has held: for each variant (a
-    model, a prompt, a program) its pass rate with its interval, the differences between them and whether they may be
-    chance, and what has become worse since a baseline.
+    """Run a program over all cases of a data set, and show the pass rate of each variant (a model, a prompt, a
+    program), the differences between them, and regressions since a baseline.
 
-    SPEC is a TOML file, such as triage.eval.toml. Recorded answers are used where there are any; where CI is set, no
-    others. An evaluation that was interrupted goes on when the same command is given again.
+    SPEC is a TOML file, such as triage.eval.toml. Recorded answers are used first, and only they if CI is set. The same
+    command continues an interrupted evaluation.
 
-    Exit status: 0 all runs came to a result, 1 a regression, too few passes or errors, 2 usage, 3 nobody could answer,
-    130 interrupted.
+    Exit status 1: a regression, too few passes, or errors; 3: a missing answer.
     """
-    from prose_kernel.evaluation.notebooks import read_notebook
     from prose_kernel.evaluation.report import document, html_page
     from prose_kernel.evaluation.runner import Evaluation, Options
     from prose_kernel.evaluation.spec import read
@@ -88,8 +85,8 @@ def evaluate(spec: str, **options: Any) -> int:
     if page_path is not None and not page_path.parent.is_dir():  # reported before any run is paid for
         raise UsageError(f"there is no directory {page_path.parent}", hint="make it first, or name another file")
     with redirect_stdout(sys.stderr):  # output that functions of the specification print isn't part of the result
-        evaluation = Evaluation(read(path), how, read_notebook, _progress())
-        with _interrupts(evaluation.interrupt):
+        evaluation = Evaluation(read(path), how, _progress())
+        with interrupts(evaluation.interrupt, (signal.SIGINT, signal.SIGTERM)):
             summary = asyncio.run(evaluation.run())
     _clear()
     click.echo(_coloured(plain_text(document(summary))))
@@ -155,29 +152,5 @@ def _write_junit(path: Path, summary: Summary) -> None:
             for one in variant.results
         ]
         suites.append(Tested(f"{summary.spec.path.name}, {variant.name}", tuple(outcomes)))
-    try:
+    with usage_errors(f"cannot write {path.name}", lower=False):
         write_junit(path, suites, "prose eval")
-    except OSError as problem:
-        raise UsageError(f"cannot write {path.name}: {problem.strerror or problem}") from None
-
-
-@contextmanager
-def _interrupts(interrupt: Callable[[], None]) -> Iterator[None]:
-    """Ctrl-C ends the runs and shows what there is; a third one is taken literally."""
-    received: list[int] = []
-
-    def hear(number: int, _: FrameType | None) -> None:
-        received.append(number)
-        if len(received) > 2:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        interrupt()
-
-    former: Sequence[tuple[int, object]] = [(one, signal.getsignal(one)) for one in (signal.SIGINT, signal.SIGTERM)]
-    for number, _ in former:
-        signal.signal(number, hear)
-    try:
-        yield
-    finally:
-        for number, handler in former:
-            signal.signal(number, handler)  # type: ignore[arg-type]

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from prose_kernel.access import plain_files
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.runtime.csv_text import NotData, numbered_rows
 
 LARGEST_LINE: Final = 10_000_000
@@ -40,7 +40,7 @@ def read(path: Path, shown: str, id_column: str, *, count_broken: bool = False) 
         with io.TextIOWrapper(plain_files.reading(path, None), "utf-8-sig", newline="") as file:
             found = list(_numbered(_lines(path, file, shown, count_broken), id_column, shown))
     except OSError as problem:
-        raise UsageError(f"cannot read {shown}: {(problem.strerror or 'unknown').lower()}") from None
+        raise UsageError(f"cannot read {shown}: {reason_of(problem)}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{shown} is not UTF-8 text") from None
     if not found:

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
-from prose_kernel.cassettes.library import SharedCassettes
+from prose_kernel.cassettes.recordings import SharedCassettes
 from prose_kernel.errors import BudgetSpent, CompileError, ProseError, RunError, Undecided
-from prose_kernel.evaluation.assertions import Assertions, Ran
+from prose_kernel.evaluation.assertions import Assertions, FinishedRun
 from prose_kernel.evaluation.dataset import EXPECTED, Case
 from prose_kernel.evaluation.programs import Prepared
 from prose_kernel.evaluation.results import Check, Result, Status
@@ -187,8 +187,7 @@ class ItemRun:
             error = problem
             return self._result("error", error=_told(problem), nobody=problem.nobody)
         except CompileError as problem:
-            first = next((d for d in problem.diagnostics if d.severity == "error"), None)
-            said = first.render().split("\n")[0] if first is not None else str(problem)
+            said = problem.first.render().split("\n")[0] if problem.first is not None else str(problem)
             return self._result("error", error=said)
         except ProseError as problem:
             return self._result("error", error=_told(problem), nobody=isinstance(problem, Undecided))
@@ -212,8 +211,8 @@ class ItemRun:
         for name, given in known.items():
             if name not in bound:
                 machine.adopt(name, given)
-        values = {name: named.info.value for name, named in workspace.bindings().items()}
-        ran = Ran(
+        values = workspace.values()
+        ran = FinishedRun(
             machine,
             prepared.name,
             item.at,

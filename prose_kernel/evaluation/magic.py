@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from uuid import uuid4
 
-from prose_kernel.errors import UsageError
 from prose_kernel.notebook.magics.registry import Call, below, magic, taken, use
 from prose_kernel.runs.settings import WHO_ANSWERS, Settings
 from prose_kernel.views.bundle import bundle
@@ -19,7 +18,6 @@ _FILES = ("--baseline", "--save-baseline", "--html")
     "run a program over a data set: pass rates, differences between variants, what has become worse",
 )
 async def evaluate(call: Call) -> None:
-    from prose_kernel.evaluation.notebooks import read_notebook
     from prose_kernel.evaluation.report import document, html_page
     from prose_kernel.evaluation.runner import Evaluation, Options
     from prose_kernel.evaluation.spec import read
@@ -31,10 +29,10 @@ async def evaluate(call: Call) -> None:
     fresh = "--fresh" in words
     words = [word for word in words if word != "--fresh"]
     if unknown := [word for word in words if word.startswith("-")]:
-        raise UsageError(f"%eval: {unknown[0]} is not understood", hint=f"usage: {evaluate.usage}")
+        raise evaluate.wrong(f"{unknown[0]} is not understood")
     use(Call(call.cells, tuple(words), call.text, call.output, call.view), evaluate, 1, 1)
     if at_once is not None and not (at_once.isdecimal() and int(at_once)):
-        raise UsageError("%eval: -n takes a whole number above 0", hint=f"usage: {evaluate.usage}")
+        raise evaluate.wrong("-n takes a whole number above 0")
     paths = {option: below(call.cells, name) if name is not None else None for option, name in files.items()}
     default = Settings().who_answers
     chosen = {name: value for name, value in call.cells.overrides.items() if name in WHO_ANSWERS}
@@ -51,7 +49,7 @@ async def evaluate(call: Call) -> None:
         if done % _STEP == 0:
             call.output.update(bundle(paragraph(f"{done:,} of {planned:,} runs")), progress)
 
-    evaluation = Evaluation(read(below(call.cells, words[0]).resolve()), options, read_notebook, count)
+    evaluation = Evaluation(read(below(call.cells, words[0]).resolve()), options, count)
     call.output.display(bundle(paragraph(f"{evaluation.planned:,} runs")), progress)
     summary = await evaluation.run()
     call.output.update(bundle(paragraph(f"{evaluation.planned:,} runs")), progress)

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
 from prose_kernel.access import plain_files
-from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.errors import UsageError, reason_of, usage_errors
 from prose_kernel.evaluation.dataset import EXPECTED, Case
 from prose_kernel.evaluation.spec import Spec, Variant
 from prose_kernel.language.diagnostics import Diagnostic
@@ -37,10 +38,6 @@ class Text:
     language: Language
 
 
-ReadNotebook = Callable[[Path, str], tuple[Sequence[Text], Language]]
-"""Gives the texts of a notebook. Raises `UsageError`."""
-
-
 @dataclass(frozen=True)
 class Prepared:
     """A variant that is ready to run: its texts and settings. `names` is how its program is called."""
@@ -61,24 +58,28 @@ class Prepared:
     def _parsed(self) -> tuple[Compiled, ...]:
         return tuple(one.language.compile(Source.of(one.text, one.name), cell=True) for one in self.source)
 
+    def _of_texts(self, names: Callable[[Language, Any], Iterable[str]]) -> tuple[str, ...]:
+        """The names that the language of each text finds in its program."""
+        found = (names(one.language, p.program) for one, p in zip(self.source, self._parsed, strict=True))
+        return tuple(chain.from_iterable(found))
+
     @cached_property
     def declared(self) -> tuple[str, ...]:
         """The inputs that the program asks for."""
-        return tuple(
-            name
-            for one, parsed in zip(self.source, self._parsed, strict=True)
-            for name in one.language.inputs(parsed.program)
-        )
+        return self._of_texts(lambda language, program: language.inputs(program))
+
+    @cached_property
+    def needed(self) -> tuple[str, ...]:
+        """Those of them that have no default."""
+        return self._of_texts(lambda language, program: language.needed(program))
 
     @cached_property
     def constants(self) -> frozenset[str]:
-        found = (one.language.constants(p.program) for one, p in zip(self.source, self._parsed, strict=True))
-        return frozenset(name for names in found for name in names)
+        return frozenset(self._of_texts(lambda language, program: language.constants(program)))
 
     @cached_property
     def agents(self) -> tuple[str, ...]:
-        found = (one.language.agents(p.program) for one, p in zip(self.source, self._parsed, strict=True))
-        return tuple(name for names in found for name in names)
+        return self._of_texts(lambda language, program: language.agents(program))
 
     def inputs(self, case: Case) -> dict[str, str]:
         """The inputs of a case, which are texts."""
@@ -134,9 +135,7 @@ class Prepared:
         """A text that is ready to run. Raises `CompileError`."""
         found = self._kept.get(text.text)
         if found is None:
-            found = workspace.compile(text.text, text.name, text.language)
-            if not found.ok:
-                raise CompileError(found.diagnostics)
+            found = languages.without_errors(workspace.compile(text.text, text.name, text.language))
             if len(self.source) == 1 and text.language.has_inputs:  # nothing else decides what it means
                 self._kept[text.text] = found
         return found
@@ -164,10 +163,9 @@ def _as_text(value: object) -> str:
 class Preparing:
     """Makes the variants of a specification ready. `overrides` are settings of the command line."""
 
-    def __init__(self, spec: Spec, overrides: Mapping[str, Any], read_notebook: ReadNotebook) -> None:
+    def __init__(self, spec: Spec, overrides: Mapping[str, Any]) -> None:
         self._spec = spec
         self._overrides = overrides
-        self._read_notebook = read_notebook
         self._directory = spec.path.parent
 
     def all(self) -> tuple[Prepared, ...]:
@@ -196,7 +194,7 @@ class Preparing:
         if not path.is_file():
             raise self._spec.mistake(at, f"there is no file {name}")
         if name.endswith(".ipynb"):
-            return self._read_notebook(path, name)
+            return _read_notebook(path, name)
         if not name.endswith(languages.suffixes()):
             kinds = ", ".join((*languages.suffixes(), ".ipynb"))
             raise self._spec.mistake(at, f"{name} is no program", f"names end with {kinds}")
@@ -204,7 +202,7 @@ class Preparing:
         try:
             data = plain_files.read(path, LARGEST)
         except OSError as problem:
-            raise self._spec.mistake(at, f"{name} cannot be read: {(problem.strerror or 'unknown').lower()}") from None
+            raise self._spec.mistake(at, f"{name} cannot be read: {reason_of(problem)}") from None
         return [Text(language.decode(data, name).text, name, language)], language
 
     def _with_agents(self, prepared: Prepared, key: Key) -> Prepared:
@@ -253,3 +251,28 @@ class Preparing:
             stated = {name: server.over(own.get(name, default)) for name, server in values["providers"].items()}
             values["providers"] = {**own, **stated}
         return chosen.changed(**values)
+
+
+def _read_notebook(path: Path, name: str) -> tuple[Sequence[Text], Language]:
+    """The texts of a notebook, cell by cell. Magic lines are left out: what they choose, the specification says. Raises
+    `UsageError`."""
+    from prose_kernel.notebook.notebook_files import decoded, in_profile_of, language_of
+    from prose_kernel.notebook.scan import segments, spoken
+
+    with usage_errors(f"cannot read {name}"):
+        _, data = decoded(name, plain_files.read(path))
+    metadata = data.get("metadata") or {}
+    whole = language_of(metadata)
+    default = whole or in_profile_of(languages.default(), metadata)
+    found: list[Text] = []
+    codes = (cell for cell in data.get("cells", ()) if isinstance(cell, dict) and cell.get("cell_type") == "code")
+    for number, cell in enumerate(codes, 1):
+        source = cell.get("source", "")
+        code = "".join(source) if isinstance(source, list) else str(source)
+        language, text = spoken(code, default)
+        if whole is None and text is code:
+            continue  # a cell of Python
+        found += [Text(piece.text, f"cell {number}", language) for piece in segments(text, language) if not piece.magic]
+    if not found:
+        raise UsageError(f"{name} has no cells for Prose")
+    return found, default

@@ -15,7 +15,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from prose_kernel.access import atomic, jsonl, plain_files
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import usage_errors
 
 Status = Literal["passed", "failed", "error"]
 DIRECTORY: Final = "evaluations"
@@ -96,11 +96,8 @@ class ResultsFile:
 
     def begin(self, kept: Mapping[str, Result]) -> None:
         """Write the file again with the results that count, `kept`. Raises `UsageError`."""
-        try:
+        with usage_errors(f"results cannot be noted in {self.path.name}"):
             atomic.write_whole(self.path, msgspec.json.Encoder().encode_lines(kept.values()))
-        except OSError as problem:
-            reason = (problem.strerror or "unknown").lower()
-            raise UsageError(f"results cannot be noted in {self.path.name}: {reason}") from None
 
     def add(self, result: Result) -> None:
         self._write(msgspec.json.encode(result) + b"\n")

@@ -13,13 +13,13 @@ from typing import Any, Final
 from msgspec import structs
 
 from prose_kernel.access import plain_files
-from prose_kernel.cassettes.library import SharedCassettes
 from prose_kernel.cassettes.matching import scope
-from prose_kernel.errors import BudgetSpent, UsageError
+from prose_kernel.cassettes.recordings import SharedCassettes
+from prose_kernel.errors import BudgetSpent, UsageError, usage_errors
 from prose_kernel.evaluation import dataset
 from prose_kernel.evaluation.assertions import Assertions
 from prose_kernel.evaluation.item import EVALUATION, NAMES, Around, Item, ItemRun, Meter
-from prose_kernel.evaluation.programs import Prepared, Preparing, ReadNotebook
+from prose_kernel.evaluation.programs import Prepared, Preparing
 from prose_kernel.evaluation.results import DIRECTORY, Result, ResultsFile, key_of
 from prose_kernel.evaluation.spec import Spec
 from prose_kernel.evaluation.summary import (
@@ -33,7 +33,7 @@ from prose_kernel.evaluation.summary import (
 from prose_kernel.judging import rules
 from prose_kernel.models.providers.model_servers import SharedWays
 from prose_kernel.runs.settings import Settings, budget_limits
-from prose_kernel.runs.workspace import Start, Workspace
+from prose_kernel.runs.workspace import Start, Workspace, stay
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.clock import SystemClock
@@ -63,7 +63,6 @@ class Evaluation:
         self,
         spec: Spec,
         options: Options,
-        read_notebook: ReadNotebook,
         on_result: Callable[[Result, int, int], None] = lambda result, done, planned: None,
     ) -> None:
         self.spec = spec
@@ -79,7 +78,7 @@ class Evaluation:
         self.cases = dataset.read(self._directory / spec.dataset, spec.dataset, spec.id, count_broken=count_broken)
         self.variants = tuple(
             replace(one, settings=_shared(_mode(one.settings, options.overrides), options.parallel or spec.parallel))
-            for one in Preparing(spec, options.overrides, read_notebook).all()
+            for one in Preparing(spec, options.overrides).all()
         )
         self._assertions = Assertions(spec)
         self._check_columns()
@@ -94,10 +93,10 @@ class Evaluation:
     # ------------------------------------------------------------ checking
 
     def _check_columns(self) -> None:
-        """Each input of the program that nothing gives is a column of the data set."""
+        """Each input without a default that nothing gives is a column of the data set."""
         whole = [case for case in self.cases if not case.broken]
         for prepared in self.variants:
-            needed = [name for name in prepared.declared if name not in prepared.given]
+            needed = [name for name in prepared.needed if name not in prepared.given]
             for case in whole:
                 missing = [name for name in needed if name not in case.columns]
                 if missing:
@@ -190,10 +189,8 @@ class Evaluation:
         if (path := self.options.save_baseline) is not None and not self._stopped:
             from prose_kernel.access.atomic import write_whole
 
-            try:
+            with usage_errors(f"cannot write {path.name}"):
                 write_whole(path, baseline_text(summary))
-            except OSError as problem:
-                raise UsageError(f"cannot write {path.name}: {(problem.strerror or 'unknown').lower()}") from None
         return summary
 
     async def _run_all(
@@ -256,9 +253,7 @@ class Evaluation:
                 await asyncio.wait(pending)
             except asyncio.CancelledError:
                 self.interrupt()
-                task = asyncio.current_task()
-                if task is not None:
-                    task.uncancel()
+                stay()
         for one in workers:
             one.result()
 
@@ -270,9 +265,7 @@ class Evaluation:
             self._stopped = self._stopped or str(spent)  # others use what they have asked for, and get no more
         except asyncio.CancelledError:
             self._stopped = self._stopped or INTERRUPTED
-            task = asyncio.current_task()
-            if task is not None:
-                task.uncancel()
+            stay()
         finally:
             del self._running[run]
         return None

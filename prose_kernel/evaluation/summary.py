@@ -6,15 +6,15 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fractions import Fraction
 from pathlib import Path
 from statistics import median
 from typing import Any, Final
 
 from prose_kernel.access import plain_files
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.evaluation.results import Result
 from prose_kernel.evaluation.spec import Spec
-from prose_kernel.evaluation.statistics import SIGNIFICANT, one_sided, sign_test
 from prose_kernel.runtime.intervals import wilson
 
 VERSION: Final = 1
@@ -216,7 +216,7 @@ def read_baseline(path: Path, shown: str) -> Mapping[str, Cases]:
         }
     except OSError as problem:
         hint = f"to make it: --save-baseline {shown}" if isinstance(problem, FileNotFoundError) else None
-        raise UsageError(f"cannot read {shown}: {(problem.strerror or 'unknown').lower()}", hint=hint) from None
+        raise UsageError(f"cannot read {shown}: {reason_of(problem)}", hint=hint) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         raise UsageError(f"{shown} is no baseline", hint="--save-baseline FILE writes one") from None
 
@@ -227,3 +227,25 @@ def against_baseline(summary: Summary, baseline: Mapping[str, Cases], shown: str
     if not both:
         raise UsageError(f"{shown} has no variant of this evaluation: there are {', '.join(baseline) or 'none'}")
     return tuple(difference(one.name, one.cases(), shown, baseline[one.name]) for one in both)
+
+
+# ---------------------------------------------------------------- whether a difference is more than chance
+
+
+SIGNIFICANT: Final = 0.05
+
+
+def at_least(count: int, trials: int) -> float:
+    """Return the probability of at least `count` heads in `trials` throws of a fair coin."""
+    ways = sum(math.comb(trials, number) for number in range(trials - count + 1))
+    return float(Fraction(ways, 2**trials))
+
+
+def sign_test(better: int, worse: int) -> float:
+    """Return the probability of a difference this large by chance (exact, two-sided); ties take no part."""
+    return min(1.0, 2 * at_least(max(better, worse), better + worse)) if better + worse else 1.0
+
+
+def one_sided(better: int, worse: int) -> float:
+    """Return the probability of this many worse cases, or more, by chance."""
+    return at_least(worse, better + worse) if worse else 1.0

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from prose_kernel.access import plain_files
-from prose_kernel.errors import ProviderError, Undecided, UsageError
+from prose_kernel.errors import ProviderError, Undecided, UsageError, reason_of
 from prose_kernel.runtime.intervals import wilson
 from prose_kernel.runtime.ports import Judge, JudgeRequest, Usage, Verdict
 from prose_kernel.runtime.text import one_line
@@ -214,7 +214,7 @@ def load(path: Path, shown: str = "") -> tuple[Item, ...]:
     try:
         text = plain_files.read(path, LARGEST).decode("utf-8-sig")
     except (OSError, ValueError) as problem:
-        reason = "it is no UTF-8 text" if isinstance(problem, ValueError) else (problem.strerror or "unknown").lower()
+        reason = "it is no UTF-8 text" if isinstance(problem, ValueError) else reason_of(problem)
         raise UsageError(f"{shown} cannot be read: {reason}") from None
     items: dict[str, Item] = {}
     for number, line in enumerate(text.split("\n"), 1):

@@ -32,6 +32,8 @@ LiveJudge = Callable[[], Judge | None]
 RULE = "write it as a rule (`score >= 85`, `docs is empty`, see docs/reference/judge-rules.md)"
 ASK = "record it in an interactive run, or choose a judge (PROSE_JUDGE; in a notebook %judge)"
 FIX = f"{RULE}, {ASK}"
+STRUCTURE = f"let the text be JSON (a session with `output:`), {ASK}"
+"""The hint for a field or the items of a text: no rule finds these."""
 
 AN_ANSWER = 1000
 """Characters of values that cost about as much as one more answer of a model, which writes a sentence and a word."""
@@ -97,6 +99,7 @@ class Asked:
             "the text is not JSON",
             lambda judge: judge.extract(request, value, path),
             lambda human: human.extract(value, path),
+            STRUCTURE,
         )
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
@@ -105,6 +108,7 @@ class Asked:
             "the text is neither JSON nor a list",
             lambda judge: judge.items(request, value),
             lambda human: human.items(value),
+            STRUCTURE,
         )
 
     async def _ask(
@@ -113,7 +117,7 @@ class Asked:
         why: str,
         calling: Callable[[Judge], Awaitable[Answer]],
         asking: Callable[[HumanJudge], Awaitable[Answer]],
-        fix: str = FIX,
+        fix: str,
     ) -> Answer:
         failed = False
         if self._live is not None and (judge := self._live()) is not None:
@@ -191,7 +195,7 @@ class UnrecordedIsNobody:
         try:
             return await calling(self._nobody)
         except Undecided as undecided:
-            raise Undecided(str(undecided), hint=f"{missed.hint or FIX} ({missed})") from None
+            raise Undecided(str(undecided), hint=f"{missed.hint or undecided.hint} ({missed})") from None
 
 
 class JudgeChain:
@@ -303,7 +307,7 @@ class JudgeChain:
                 return Finding(said, "scripted")
         if self._dry_run:
             return Finding(value, "dry-run", "undecided")
-        self._rules_alone(f"what `{path}` is in a text", "the text is not JSON")
+        self._rules_alone(f"what `{path}` is in a text", "the text is not JSON", STRUCTURE)
         return await self._others.extract(request, value, path)
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
@@ -317,10 +321,10 @@ class JudgeChain:
             raise Undecided("the text has several lines: they are its items")
         if self._dry_run:
             return Finding([value], "dry-run", "undecided")
-        self._rules_alone("which items a text holds", "the text is neither JSON nor a list")
+        self._rules_alone("which items a text holds", "the text is neither JSON nor a list", STRUCTURE)
         return await self._others.items(request, value)
 
-    def _rules_alone(self, what: str, why: str, fix: str = FIX) -> None:
+    def _rules_alone(self, what: str, why: str, fix: str) -> None:
         if self._rules == "only":
             raise Undecided(f"no rule decides {what}: {why}", hint=fix)
 

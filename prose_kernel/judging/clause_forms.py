@@ -82,7 +82,7 @@ _VERSIONED = frozenset(
 )
 """Names whose numbers are versions: 3.12 is more than 3.9 there."""
 _ENDED = r"exit(?:ed|s)|finish(?:ed|es)|complet(?:ed|es)|ended|terminated"
-_THE_WORD = r"(?P<word>\s+the\s+(?:word|text|string|phrase))?"
+_THE_WORD = r"(?P<word>\s+the\s+(?:exact\s+)?(?:word|text|string|phrase))?"
 _UNIT = r"(?P<unit>word|line|character|item|entr(?:y|ie)|element)s?"
 _OP = rf"(?P<op>{_WORDS}|{_SIGNS})"
 _THERE = re.compile(rf"[Tt]here\s+(?:is|are){_NOTS}(?:{_OP}\s+)?{_N}\s+{_UNIT}\s+in\s+(?:the\s+)?`?(?P<path>{PATH})`?")
@@ -131,7 +131,7 @@ _FORMS = [
     (
         "text",
         re.compile(
-            rf"{_DONTS}(?:(?P<how>contain|include)s?(?P<word>\s+the\s+(?:word|text|string|phrase))?|(?P<at>start|begin|end)s?\s+with)"
+            rf"{_DONTS}(?:(?P<how>contain|include)s?{_THE_WORD}|(?P<at>start|begin|end)s?\s+with)"
             rf"\s+(?P<lit>{LITERAL}|'[^']*')"
         ),
     ),

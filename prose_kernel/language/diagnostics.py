@@ -93,6 +93,27 @@ def diagnostic(source: Source, code: str, span: Span, message: str, hint: str | 
     return Diagnostic(code, line, column, message, hint, source.line_text(line), span)
 
 
+class Findings:
+    """The diagnostics of one source while it is read or checked; linear, however long its lines are."""
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+        self.found: list[Diagnostic] = []
+        self._lines: dict[int, str] = {}  # a line of a megabyte may hold a hundred thousand findings
+
+    def add(self, code: str, start: int, end: int, message: str, hint: str | None = None) -> None:
+        """Report `code` for the text from `start` to `end`."""
+        line, column = self.source.line_column(start)
+        text = self._lines.get(line)
+        if text is None:
+            text = self._lines[line] = self.source.line_text(line)
+        self.found.append(Diagnostic(code, line, column, message, hint, text, Span(start, max(start, end))))
+
+    def report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
+        """Report `code` for the text of a node."""
+        self.add(code, span.start, span.end, message, hint)
+
+
 _D = TypeVar("_D", bound=Diagnostic)
 
 

@@ -12,12 +12,11 @@ an `if` is four levels of nodes and tuples, and a chain of operators in VVM is a
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
-from operator import attrgetter
 from types import ModuleType
-from typing import Any, ClassVar, Self, TypeVar, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 from msgspec import Struct, structs
 
@@ -29,14 +28,21 @@ NOWHERE = Span(0, 0)
 class Node(Struct, frozen=True, kw_only=True):
     """Base of all nodes. `span` covers the node's own text, head and body; it takes no part in comparison."""
 
-    _parts: ClassVar[Callable[[Any], tuple[Any, ...]]]
-
     span: Span = NOWHERE
+
+    def __init_subclass__(cls, **config: Any) -> None:
+        super().__init_subclass__(**config)
+        kinds = cls.__mro__[: cls.__mro__.index(Node)]
+        cls.at = _maker(cls, sum(len(kind.__annotations__) for kind in kinds))  # type: ignore[method-assign]
 
     @classmethod
     def at(cls, start: int, end: int, *values: Any) -> Self:
         """Make a node that covers the text from `start` to `end`, of the values of all its fields in order."""
         return cls(*values, span=(start, end))  # type: ignore[arg-type]  # stored as a plain pair
+
+    def fields(self) -> tuple[Any, ...]:
+        """The values of all fields but the span."""
+        return structs.astuple(self)[:-1]
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Node) and (self is other or [*self._flat()] == [*other._flat()])
@@ -51,7 +57,7 @@ class Node(Struct, frozen=True, kw_only=True):
             part = agenda.pop()
             if isinstance(part, Node):
                 yield part.__class__
-                part = part._parts()
+                part = part.fields()
             if isinstance(part, tuple):
                 yield len(part)
                 agenda.extend(part)
@@ -64,29 +70,15 @@ class Node(Struct, frozen=True, kw_only=True):
 
 def _shown(part: object) -> str:
     if isinstance(part, Node):
-        values = [*map(_shown, part._parts())]
-        pairs = zip(_names(type(part)), values, strict=True)
+        values = [*map(_shown, part.fields())]
+        pairs = zip(part.__struct_fields__, values, strict=False)
         return f"{type(part).__name__}({', '.join([f'{name}={value}' for name, value in pairs])})"
     if type(part) is tuple:
         return f"({', '.join([*map(_shown, part)])}{',' if len(part) == 1 else ''})"
     return repr(part)
 
 
-def _names(cls: type[Node]) -> tuple[str, ...]:
-    """The fields of a class of nodes but for the span."""
-    return cls.__struct_fields__[:-1]
-
-
-_T = TypeVar("_T", bound=type[Node])
 N = TypeVar("N", bound=Node)
-
-
-def node(cls: _T) -> _T:
-    """Make a class of nodes: its annotations are its fields, in order; they may have defaults."""
-    names = _names(cls)
-    cls._parts = _parts_of(names)
-    cls.at = _maker(cls, len(names))  # type: ignore[method-assign]
-    return cls
 
 
 def _maker(make: Any, count: int) -> Any:
@@ -102,16 +94,6 @@ def _maker(make: Any, count: int) -> Any:
         return make(*values, span=(start, end))
 
     return {1: one, 2: two}.get(count, more)
-
-
-def _parts_of(names: Sequence[str]) -> Callable[[Any], tuple[Any, ...]]:
-    """A method that gives the values of the fields `names` as a tuple."""
-    if not names:
-        return lambda self: ()
-    get = attrgetter(*names)
-    if len(names) == 1:
-        return lambda self: (get(self),)
-    return lambda self: get(self)
 
 
 @contextmanager
@@ -135,7 +117,7 @@ def walk(root: Node) -> Iterator[Node]:
             stack.extend(node)
         elif isinstance(node, Node):
             yield node
-            stack.extend(getattr(node, name) for name in node.__struct_fields__ if name != "span")
+            stack.extend(node.fields())
 
 
 def rebuilt(root: N, change: Callable[[Node], Node]) -> N:
@@ -150,8 +132,8 @@ def rebuilt(root: N, change: Callable[[Node], Node]) -> N:
         return made.get(id(value), value)
 
     for node in reversed(order):  # children come behind their parents
-        fields = {name: getattr(node, name) for name in _names(type(node))}
-        new = {name: found for name, value in fields.items() if (found := part(value)) is not value}
+        fields = zip(node.__struct_fields__, node.fields(), strict=False)
+        new = {name: found for name, value in fields if (found := part(value)) is not value}
         changed = change(structs.replace(node, **new) if new else node)
         if changed is not node:
             made[id(node)] = changed
@@ -159,6 +141,7 @@ def rebuilt(root: N, change: Callable[[Node], Node]) -> N:
 
 
 _stored_span = Node.__dict__["span"].__get__
+_store_span = Node.__dict__["span"].__set__
 _pair = tuple.__new__
 
 
@@ -167,6 +150,30 @@ def _span(self: Node) -> Span:
 
 
 Node.span = property(_span)  # type: ignore[assignment]
+
+
+_LEAVES: Final = frozenset({str, int, float, bool, type(None)})
+
+
+def move(root: Node, place: Callable[[int, int], tuple[int, int]], shift: int | None, done: set[int]) -> None:
+    """Move the spans of a tree in place, for a parser, whose tree has no other owner yet: a copy costs half a parse.
+
+    `place` gives the new span; where all offsets move alike `shift` says by how much, which is faster. `done` are the
+    ids of nodes that were moved already. Nodes that are `NOWHERE` stay so; they may be defaults, which trees share.
+    """
+    agenda: list[Any] = [root]
+    take, add, values = agenda.pop, agenda.extend, structs.astuple
+    while agenda:
+        part = take()
+        kind = part.__class__
+        if kind is tuple:
+            add(part)
+        elif kind not in _LEAVES and id(part) not in done:
+            done.add(id(part))
+            start, end = _stored_span(part)
+            if end:
+                _store_span(part, place(start, end) if shift is None else (start + shift, end + shift))
+            add(values(part)[:-1])
 
 
 @cache

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import re
 from decimal import Decimal
+from functools import lru_cache
 
 # The value is what stands in the quotes, or the bare token: no sign, no blanks, ASCII digits only.
 _PART = r"[0-9]+(?:\.[0-9]+)?"
@@ -27,6 +28,7 @@ LONG = 600.0
 _LONGEST_TEXT = 40  # digits enough for any age of the universe; keeps the arithmetic cheap
 
 
+@lru_cache(256)
 def parse_duration(text: str, gate: bool = False, *, zero: bool = False) -> float | None:
     """The seconds that `text` stands for, or None if it is no duration or, without `zero`, not above zero.
 

@@ -10,7 +10,9 @@ from typing import Any, ClassVar, Final, Literal, NamedTuple
 from prose_kernel.language.nodes import Node
 from prose_kernel.language.source import Source, Span
 
-SymbolKind = Literal["variable", "constant", "parameter", "agent", "block", "function", "program", "gate", "export"]
+SymbolKind = Literal[
+    "variable", "constant", "parameter", "agent", "block", "function", "program", "gate", "export", "section"
+]
 
 
 class Target(NamedTuple):
@@ -26,6 +28,7 @@ class Symbol:
 
     `shared` are the names by which other files know it: what it is there, a blank, its name (`output summary`).
     `target` is what it stands for in another file. One that is `implicit` is named by the language (`item`).
+    `about` is what it takes and gives, for people, where the statement around it doesn't show that.
     """
 
     name: str
@@ -35,6 +38,7 @@ class Symbol:
     shared: set[str] = field(default_factory=set)
     target: Target | None = None
     implicit: bool = False
+    about: str = ""
 
 
 @dataclass(slots=True, eq=False)
@@ -116,7 +120,7 @@ class Indexer:
             elif (visit := visits.get(kind)) is not None:
                 visit(self, part, scope)
             elif isinstance(part, Node):
-                agenda.append((part._parts(), scope))
+                agenda.append((part.fields(), scope))
 
     # ---- symbols
 

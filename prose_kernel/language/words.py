@@ -1,10 +1,14 @@
-"""What a language says of its words: their documentation, and what completion offers."""
+"""What a language says of its words, and of those that others have: documentation, hints, what completion offers."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct, toml
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +19,35 @@ class Entry:
     example: str
     values: tuple[str, ...] = ()
     owners: tuple[str, ...] = ()
+
+
+class Catalogue(Struct, frozen=True):
+    """The tables of a language's `words.toml`: words with their documentation, and what kinds of error values mean."""
+
+    keywords: dict[str, Entry]
+    properties: dict[str, Entry]
+    functions: dict[str, Entry] = {}
+    script_keywords: dict[str, Entry] = {}
+    script_properties: dict[str, Entry] = {}
+    error_kinds: dict[str, str] = {}
+
+
+@cache
+def catalogue(language: str) -> Catalogue:
+    """The words of a language, read from its file when they are first needed."""
+    return toml.decode((Path(__file__).parent / language / "words.toml").read_bytes(), type=Catalogue)
+
+
+@cache
+def hints(language: str) -> dict[str, dict[str, str]]:
+    """The tables of a language's `hints.toml`, read at the first mistake. Each word of a key gets the key's hint; the
+    keys of `lines` are patterns."""
+    tables = toml.decode((Path(__file__).parent / language / "hints.toml").read_bytes())
+    lines = tables.pop("lines", {})
+    found = {
+        name: {word: hint for words, hint in table.items() for word in words.split()} for name, table in tables.items()
+    }
+    return {**found, "lines": lines}
 
 
 class Offer(NamedTuple):

@@ -8,33 +8,32 @@ from typing import TYPE_CHECKING
 
 import click
 
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, reason_of
 
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Profile
 
 
-@click.command("lsp", short_help="Serve an editor: findings, completion, names.")
-@click.option("--strict", is_flag=True, help="Judge by the literal language reference.")
-@click.option("--profile", type=click.Choice(["default", "strict", "prosescript"]), help="How OpenProse is read.")
+@click.command("lsp", short_help="Start the language server for an editor.")
+@click.option("--strict", is_flag=True, help="Accept only the original grammar.")
+@click.option("--profile", type=click.Choice(["default", "strict", "prosescript"]), help="The form of OpenProse.")
 @click.option(
     "--vscode",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIRECTORY",
-    help="Only write the extension for VS Code, with the TextMate grammars, into DIRECTORY: ~/.vscode/extensions.",
+    help="Only write the extension for VS Code, with TextMate grammars, into DIRECTORY.",
 )
-@click.option("--stdio", is_flag=True, help="Use standard input and output, which is what it does anyway.")
+@click.option("--stdio", is_flag=True, help="No effect: standard input and output are always used.")
 def lsp(strict: bool, profile: Profile | None, vscode: Path | None, stdio: bool) -> int:
-    """Serve an editor over standard input and output, in the Language Server Protocol: findings, completion, hover,
-    definitions, references, rename, formatting, fixes, for OpenProse and VVM. An editor starts it:
-    docs/how-to/editors.md. Needs the extra: pip install 'prose_kernel[lsp]'."""
+    """Start the language server for OpenProse and VVM on standard input and output; docs/how-to/editors.md describes
+    the set-up. Needs the extra: pip install 'prose_kernel[lsp]'."""
     if vscode is not None:
         from prose_kernel.lsp.editors import write_extension
 
         try:
             folder = write_extension(vscode.expanduser())
         except OSError as error:
-            raise UsageError(f"{vscode} cannot be written: {(error.strerror or str(error)).lower()}") from None
+            raise UsageError(f"{vscode} cannot be written: {reason_of(error, str(error))}") from None
         click.echo(f"{folder}\nRestart VS Code to load it.")
         return 0
     try:

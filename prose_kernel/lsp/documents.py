@@ -60,12 +60,23 @@ class Document:
 
     @cached_property
     def index(self) -> Index:
-        return self.language.index(self.compiled.program, self.source)
+        return self.language.index(self.compiled.program, self.compiled.source)
 
     @cached_property
     def known(self) -> Any:
         """Return the names that the text may refer to anywhere."""
         return self.language.known_in(self.compiled.program, self.programs.load_contract)
+
+    def script_at(self, offset: int) -> tuple[str, Any] | None:
+        """The program text before an offset, and the names that it may refer to; None in other text."""
+        load = self.programs.load_contract
+        found = self.language.script_at(self.compiled.program, self.source, offset, load)
+        return None if found is None else (found[0], found[1] or self.known)
+
+    @property
+    def scripting(self) -> Language:
+        """The language of the programs in it."""
+        return languages.of_scripts(self.language, self.source.name)
 
     def compile(self, source: Source) -> Compiled:
         """A text compiled in the place of this one."""
@@ -192,12 +203,14 @@ class Documents:
         """The documents of the workspace that import a document directly."""
         if document.path is None:
             return
-        stem = document.path.stem
+        names = {document.path.name.partition(".")[0], document.path.parent.name}  # of an index its directory's
+        names |= {one.name for one in document.index.symbols if f"node {one.name}" in one.shared}
         for path in self._files(document.language.suffixes):
             other = self.read(path)
-            if other is None or stem not in other.text.raw or other is document:
+            if other is None or other is document or not any(name in other.text.raw for name in names):
                 continue
-            files = {other.programs.file_of(link) for _, link in other.index.links}
+            targets = {one.target.path for one in other.index.occurrences if one.target is not None}
+            files = {other.programs.file_of(link) for link in targets | {link for _, link in other.index.links}}
             if any(file is not None and _same(file, document.path) for file in files):
                 yield other
 

@@ -39,6 +39,7 @@ _SYMBOLS: Final = {
     "program": types.SymbolKind.Module,
     "gate": types.SymbolKind.Event,
     "export": types.SymbolKind.Property,
+    "section": types.SymbolKind.Namespace,
 }
 _ITEMS: Final = {
     "variable": types.CompletionItemKind.Variable,
@@ -146,20 +147,24 @@ def _described(one: Diagnostic) -> types.CodeDescription | None:
 
 def completion(document: Document, position: types.Position) -> types.CompletionList:
     """Return the completions at a position."""
-    text, cursor, language = document.source.text, offset_of(document, position), document.language
-    where, start = inside(text, cursor, language.delimiters)
+    cursor, language = offset_of(document, position), document.scripting
+    script = document.script_at(cursor)
+    if script is None:
+        return types.CompletionList(False, [])
+    text, known = script
+    where, start = inside(text, len(text), language.delimiters)
     if where == "comment":
         return types.CompletionList(False, [])
-    begin, found = language.complete(text[:cursor], where, start, document.known, {})
+    begin, found = language.complete(text, where, start, known, {})
     offers: list[Offer] = []
     for offer in found:
         if offer.kind in ("programs", "directories", "files"):
-            begin, found_paths = _paths(document, text[start:cursor], cursor, offer.kind)
+            begin, found_paths = _paths(document, text[start:], len(text), offer.kind)
             offers += found_paths
         else:
             offers.append(offer)
-    whole = to_range(document.text, Span(begin, cursor))
-    items = [_item(offer, whole, number) for number, offer in enumerate(matching(offers, text[begin:cursor]))]
+    whole = to_range(document.text, Span(cursor - (len(text) - begin), cursor))
+    items = [_item(offer, whole, number) for number, offer in enumerate(matching(offers, text[begin:]))]
     return types.CompletionList(False, items)
 
 
@@ -190,14 +195,15 @@ def hover(documents: Documents, document: Document, position: types.Position) ->
         span = Span(occurrence.start, occurrence.end)
         shown = _named(documents, document, offset, occurrence.symbol)
         return _hover(document, shown, span) if shown else None
-    text = document.source.text
+    text, language = document.source.text, document.scripting
     word, start = word_at(text, offset)
-    if not word or inside(text, start, document.language.delimiters)[0] != "code":
+    script = document.script_at(start) if word else None
+    if script is None or inside(script[0], len(script[0]), language.delimiters)[0] != "code":
         return None
-    entry = entry_of(document.language, word, property_first=is_property(text, start, word))
+    entry = entry_of(language, word, property_first=is_property(text, start, word))
     if entry is None:
         return None
-    shown = markdown(documentation(word, entry, document.language))
+    shown = markdown(documentation(word, entry, language))
     return _hover(document, shown, Span(start, start + len(word)))
 
 
@@ -217,6 +223,8 @@ def _named(documents: Documents, document: Document, offset: int, symbol: Symbol
     if meant is None:  # a file
         return _program(other, symbol.name if symbol is not None else "")
     parts = [f"**{meant.kind}** `{meant.name}`{source}"]
+    if meant.about:
+        return "\n\n".join([*parts, fenced(meant.about, "text")])
     parts.append(fenced(_definition(other.source, meant), document.language.magic))
     parts.append(fenced(about, "text") if (about := comment_above(other.source, meant.extent.start)) else "")
     return "\n\n".join(part for part in parts if part)
@@ -265,7 +273,7 @@ def document_symbols(document: Document) -> list[types.DocumentSymbol]:
             children=[],
         )
         (around[-1][1] if around else roots).append(found)
-        if symbol.kind in ("block", "function"):
+        if symbol.kind in ("block", "function", "section"):
             around.append((symbol.extent.end, list(found.children or ())))
             found.children = around[-1][1]
     return roots

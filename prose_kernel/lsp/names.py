@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.fixes import Edit, replaced
-from prose_kernel.language.source import Source, Span
+from prose_kernel.language.source import Span
 from prose_kernel.language.symbols import Index, Occurrence, Symbol, Target
 from prose_kernel.lsp.documents import Document, Documents
 
@@ -121,14 +121,14 @@ def rename(documents: Documents, document: Document, offset: int, name: str) -> 
     by_document: dict[str, tuple[Document, list[Occurrence]]] = {}
     for where, one in everywhere(documents, document, occurrence):
         by_document.setdefault(where.uri, (where, []))[1].append(one)
-    changes = [(where, _edits(where.source, places, name)) for where, places in by_document.values()]
+    changes = [(where, _edits(places, name)) for where, places in by_document.values()]
     texts = {where.uri: replaced(where.source.text, edits) for where, edits in changes}
     for where, edits in changes:
         _check(documents, where, edits, texts, name)
     return changes
 
 
-def _edits(source: Source, places: Iterable[Occurrence], name: str) -> list[Edit]:
+def _edits(places: Iterable[Occurrence], name: str) -> list[Edit]:
     edits: dict[int, Edit] = {}
     for one in places:
         if one.path:

@@ -20,19 +20,7 @@ from prose_kernel.access import atomic, jsonl
 from prose_kernel.access import safe_files as places
 from prose_kernel.access.safe_files import ToolFailed, ToolRefused
 from prose_kernel.errors import MemoryLocked, ProviderError
-from prose_kernel.models.memory_directory import (
-    LOCKS,
-    Memories,
-    contents,
-    decoded,
-    digest_of,
-    locked,
-    put_back,
-    recover,
-    remember,
-    settle,
-    write,
-)
+from prose_kernel.models import memory_directory
 from prose_kernel.models.tools.tool import in_thread
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, MemoryBinding, MemoryMode, OpenMemory
@@ -43,7 +31,7 @@ from prose_kernel.runtime.text import one_line
 DIGEST: Final = "digest.md"
 LEDGER: Final = "ledger.jsonl"
 META: Final = "meta.json"
-LOCK: Final = LOCKS[1]
+LOCK: Final = memory_directory.LOCKS[1]
 _TAIL: Final = 256 * 1024
 """Bytes at the end of a ledger in which facts are looked for."""
 _META_LIMIT: Final = 64 * 1024
@@ -62,14 +50,14 @@ class DigestMemories:
         self,
         where: Surroundings,
         clock: Clock,
-        queues: Memories | None = None,
+        queues: memory_directory.Memories | None = None,
         limits: MemoryLimits | None = None,
         *,
         idle: bool = False,
     ) -> None:
         self._where = where
         self._clock = clock
-        self._queues = queues or Memories()
+        self._queues = queues or memory_directory.Memories()
         self._limits = limits or MemoryLimits()
         self._idle = idle
 
@@ -87,10 +75,10 @@ class DigestMemories:
             if os.path.isdir(directory):  # noqa: PTH112, ASYNC240 - one call of the system
                 await self._lock(binding, directory, held)
                 own, is_answered = (DIGEST, LEDGER).__contains__, self._queues.is_answered
-                await in_thread(lambda _stop: recover(directory, own, is_answered))
+                await in_thread(lambda _stop: memory_directory.recover(directory, own, is_answered))
                 self._queues.compare(directory, _state(directory), f"the memory '{one_line(binding.key)}'")
             told = await in_thread(lambda _stop: self._told(binding, directory, mode))
-            memory = _Open(self, binding, directory, told, held.pop_all())
+            memory = _Open(self, directory, told, held.pop_all())
         if not writes:
             memory.close()
         return memory
@@ -145,7 +133,7 @@ class DigestMemories:
         if os.path.islink(path):  # noqa: PTH114, ASYNC240 - one call of the system
             raise _unusable(binding, "lock is a link", f"remove it from {_place(binding)}")
         try:
-            if await locked(path, self._clock, self._limits.patience, held):
+            if await memory_directory.locked(path, self._clock, self._limits.patience, held):
                 return
         except (OSError, NotImplementedError) as error:
             why = places.reason(error) if isinstance(error, OSError) else str(error)
@@ -182,13 +170,13 @@ class DigestMemories:
         try:
             patch = _patch(patches, self._limits)
             if patch.digest is not None or patch.retain is not None:
-                remember(directory, (DIGEST,), growing=(LEDGER,))
+                memory_directory.remember(directory, (DIGEST,), growing=(LEDGER,))
                 _apply(directory, patch, now)
             why = "unknown keys" if patch.unknown else None
         except _Discarded as discarded:
             why = str(discarded)
         except (OSError, ValueError, ToolFailed, ToolRefused) as error:
-            put_back(directory)
+            memory_directory.put_back(directory)
             why = f"not written: {places.reason(error) if isinstance(error, OSError) else error}"
         with contextlib.suppress(OSError, ValueError, ToolFailed, ToolRefused):
             _note(Path(directory, META), now, why)
@@ -198,9 +186,7 @@ class DigestMemories:
 class _Open:
     """A memory while one call has it."""
 
-    def __init__(
-        self, memories: DigestMemories, binding: MemoryBinding, directory: str, prelude: str, held: contextlib.ExitStack
-    ) -> None:
+    def __init__(self, memories: DigestMemories, directory: str, prelude: str, held: contextlib.ExitStack) -> None:
         self.prelude = prelude
         self._memories = memories
         self._directory = directory
@@ -213,9 +199,9 @@ class _Open:
         try:
             why = await in_thread(lambda _stop: self._memories._keep(directory, patches))
         except BaseException:
-            put_back(directory)
+            memory_directory.put_back(directory)
             raise
-        settle(directory, {"outside": directory, "digest": _state(directory)})
+        memory_directory.settle(directory, {"outside": directory, "digest": _state(directory)})
         return why
 
     def close(self) -> None:
@@ -246,17 +232,17 @@ def _place(binding: MemoryBinding) -> str:
 def _state(directory: str) -> str | None:
     """A digest that differs between two states of a memory; None for an empty one."""
     try:
-        digest, _ = contents(Path(directory, DIGEST), _TAIL)
-        _, size = contents(Path(directory, LEDGER), 0)
+        digest, _ = memory_directory.contents(Path(directory, DIGEST), _TAIL)
+        _, size = memory_directory.contents(Path(directory, LEDGER), 0)
     except ValueError:
         return None
-    return digest_of(b"%d %b" % (size, digest or b"")) if digest or size else None
+    return memory_directory.digest_of(b"%d %b" % (size, digest or b"")) if digest or size else None
 
 
 def _digest(path: Path, limit: int) -> str:
     """The digest; if it is too long, its beginning, with a mark."""
-    data, size = contents(path, limit)
-    text = decoded(path.name, data or b"", "ignore" if size > limit else "strict")
+    data, size = memory_directory.contents(path, limit)
+    text = memory_directory.decoded(path.name, data or b"", "ignore" if size > limit else "strict")
     if size > limit:
         return f"{text}\n[digest truncated: {size:,} bytes, the first {limit:,} are shown]"
     return text.removesuffix("\n")
@@ -264,7 +250,7 @@ def _digest(path: Path, limit: int) -> str:
 
 def _facts(path: Path, limits: MemoryLimits) -> list[str]:
     """The newest facts that fit, oldest first."""
-    data, size = contents(path, _TAIL, tail=True)
+    data, size = memory_directory.contents(path, _TAIL, tail=True)
     lines = (data or b"").split(b"\n")[1 if size > _TAIL else 0 :]  # the first line of a tail has lost its beginning
     found: list[str] = []
     left = limits.facts_size
@@ -353,14 +339,14 @@ def _apply(directory: str, patch: _Patch, now: str) -> None:
             path = Path(directory, DIGEST)
             if path.is_symlink():
                 raise ToolRefused(f"{DIGEST} is a link")
-            write(path, patch.digest)
+            memory_directory.write(path, patch.digest)
 
 
 def _note(path: Path, now: str, warning: str | None) -> None:
     """Write `meta.json` about the last use; it never has text of the patch."""
-    data, _ = contents(path, _META_LIMIT)
+    data, _ = memory_directory.contents(path, _META_LIMIT)
     meta = {"schema_version": 1, "created_at": now, **jsonl.json_object(data or b"{}")}
     meta |= {"last_used_at": now, "last_mode": "continue"}
     if warning is not None:
         meta["last_warning"] = {"code": warning, "at": now}
-    write(path, json.dumps(meta, ensure_ascii=False, indent=2) + "\n")
+    memory_directory.write(path, json.dumps(meta, ensure_ascii=False, indent=2) + "\n")

@@ -17,21 +17,7 @@ from msgspec import structs
 from prose_kernel.access import safe_files as places
 from prose_kernel.errors import ProviderError
 from prose_kernel.language.shortening import clipped
-from prose_kernel.models.memory_directory import (
-    LOCKS,
-    Known,
-    Memories,
-    contents,
-    decoded,
-    digest_of,
-    locked,
-    put_back,
-    recover,
-    remember,
-    settle,
-    tidy,
-    write,
-)
+from prose_kernel.models import memory_directory
 from prose_kernel.models.request import next_segment, summarise
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused, in_thread
 from prose_kernel.models.usage import discarded
@@ -112,19 +98,19 @@ class MemoryFiles:
             if path.read_bytes() == data:
                 return
         try:
-            write(path, data)
+            memory_directory.write(path, data)
         except (ToolFailed, ToolRefused) as error:
             raise not_kept(self._memory, error) from None
 
 
 def read(path: Path) -> str | None:
     """The text of a memory file; None if there is none. Raises `ValueError` with the reason."""
-    data, _ = contents(path, MEMORY_LIMIT + 1)
+    data, _ = memory_directory.contents(path, MEMORY_LIMIT + 1)
     if data is None:
         return None
     if len(data) > MEMORY_LIMIT:
         raise ValueError(f"{path.name} is larger than {MEMORY_LIMIT:,} bytes")
-    return decoded(path.name, data)
+    return memory_directory.decoded(path.name, data)
 
 
 def not_kept(memory: AgentMemory, error: Exception) -> ProviderError:
@@ -195,7 +181,7 @@ def _mark(path: Path) -> tuple[int, int, int] | None:
 PATIENCE: Final = 300.0
 """Seconds to wait for a memory that another process uses."""
 
-LOCK: Final = LOCKS[0]
+LOCK: Final = memory_directory.LOCKS[0]
 
 OnProgress = Callable[[SessionProgress], None]
 
@@ -210,11 +196,13 @@ class RememberingSessions:
     empty, and the session is told the text.
     """
 
-    def __init__(self, inner: Sessions, where: Surroundings, clock: Clock, memories: Memories | None = None) -> None:
+    def __init__(
+        self, inner: Sessions, where: Surroundings, clock: Clock, memories: memory_directory.Memories | None = None
+    ) -> None:
         self._inner = inner
         self._where = where
         self._clock = clock
-        self._memories = memories or Memories()
+        self._memories = memories or memory_directory.Memories()
 
     async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
         """Raises what the inner one raises, and `ProviderError` for a memory that cannot be read, kept or locked."""
@@ -241,13 +229,15 @@ class RememberingSessions:
             try:
                 files = await in_thread(lambda _stop: self._opened(directory, memory))
                 if memory.scope != "true":
-                    self._memories.compare(directory, digest_of(files.former), f"the memory of agent '{memory.agent}'")
+                    self._memories.compare(
+                        directory, memory_directory.digest_of(files.former), f"the memory of agent '{memory.agent}'"
+                    )
                 result = answer = await self._inner.run(self._told(request, memory, files), on_progress)
                 await in_thread(lambda _stop: files.keep(request, answer, self._clock.now()))
             except BaseException:
                 if result is not None:
                     discarded(result)
-                put_back(directory)
+                memory_directory.put_back(directory)
                 raise
             _settle(directory, memory, files, held.pop_all())
             return answer
@@ -255,10 +245,12 @@ class RememberingSessions:
     def _opened(self, directory: str, memory: AgentMemory) -> MemoryFiles:
         """The files as no killed process has left them, with a way back. Raises `ProviderError`."""
         segment = re.compile(re.escape(memory.agent) + r"-\d{3,}\.md")
-        recover(directory, lambda name: name == MEMORY or segment.fullmatch(name), self._memories.is_answered)
+        memory_directory.recover(
+            directory, lambda name: name == MEMORY or segment.fullmatch(name), self._memories.is_answered
+        )
         files = MemoryFiles(directory, memory)
         try:
-            remember(directory, (MEMORY, files.segment_name))
+            memory_directory.remember(directory, (MEMORY, files.segment_name))
         except OSError as error:
             raise not_kept(memory, error) from None
         return files
@@ -275,7 +267,9 @@ class RememberingSessions:
         note = SessionProgress("note", f"waiting: another process uses the memory of '{memory.agent}'")
         try:
             os.makedirs(directory, exist_ok=True)  # noqa: PTH103
-            if await locked(f"{directory}/{LOCK}", self._clock, PATIENCE, held, lambda: on_progress(note)):
+            if await memory_directory.locked(
+                f"{directory}/{LOCK}", self._clock, PATIENCE, held, lambda: on_progress(note)
+            ):
                 return
         except (OSError, NotImplementedError) as error:
             raise not_kept(memory, error) from None
@@ -333,17 +327,17 @@ def _settle(directory: str, memory: AgentMemory, files: MemoryFiles, held: conte
     if memory.scope == "true":
         note = {"text": text, "segment": files.segment_name, "of_segment": segment}
     else:
-        note = {"outside": directory, "digest": digest_of(text)}
-    settle(directory, note, held)
+        note = {"outside": directory, "digest": memory_directory.digest_of(text)}
+    memory_directory.settle(directory, note, held)
 
 
 # ---------------------------------------------------------------- what a resumed run knows again
 
 
-def again(memories: Memories, cwd: str, request: object, note: Mapping[str, Any]) -> None:
+def again(memories: memory_directory.Memories, cwd: str, request: object, note: Mapping[str, Any]) -> None:
     """An answer has been replayed: what was noted beside it about a memory counts again."""
     if "outside" in note:
-        memories.known[note["outside"]] = Known(note["digest"])
+        memories.known[note["outside"]] = memory_directory.Known(note["digest"])
         return
     memory = request.memory if isinstance(request, SessionRequest) else None
     if not isinstance(request, SessionRequest) or memory is None:
@@ -351,29 +345,29 @@ def again(memories: Memories, cwd: str, request: object, note: Mapping[str, Any]
     if "segment" not in note:
         memories.of_the_run[_name(request, memory)] = note["text"]
         return
-    known = memories.known.setdefault(_resolved(cwd, memory), Known())
+    known = memories.known.setdefault(_resolved(cwd, memory), memory_directory.Known())
     known.text = note["text"]
     known.segments[note["segment"]] = note["of_segment"]
 
 
-def restore_memories(run_directory: Path, known: Mapping[str, Known]) -> None:
+def restore_memories(run_directory: Path, known: Mapping[str, memory_directory.Known]) -> None:
     """Give a run that is resumed the memories of its own (`persist: true`) that the replayed answers left: those, and
     no others. What cannot be written stays as it is."""
     here = run_directory.resolve()
     known = {name: memory for name, memory in known.items() if Path(name).is_relative_to(here)}
     for found in (*run_directory.glob("agents/*"), *run_directory.glob("imports/**/agents/*")):
-        known.setdefault(str(found.resolve()), Known())
+        known.setdefault(str(found.resolve()), memory_directory.Known())
     for directory, memory in known.items():
         wanted = {MEMORY: memory.text, **memory.segments}
         there = [entry.name for entry in Path(directory).iterdir()] if Path(directory).is_dir() else []
         gone = [name for name in there if name == MEMORY or _SEGMENT.fullmatch(name)]
-        tidy(directory)
+        memory_directory.tidy(directory)
         for name, text in (dict.fromkeys(gone) | wanted).items():
             with contextlib.suppress(OSError, ToolFailed, ToolRefused):
                 if text is None:
                     Path(directory, name).unlink(missing_ok=True)
                 elif _text(Path(directory, name)) != text:
-                    write(Path(directory, name), text)
+                    memory_directory.write(Path(directory, name), text)
 
 
 def _text(path: Path) -> str | None:

@@ -318,11 +318,11 @@ def segment_file(memory: AgentMemory) -> str:
     return memory.segment or next_segment(memory.directory, memory.agent)
 
 
-def next_segment(directory: str, agent: str, below: str = ".") -> str:
-    """The next free segment file of an agent in a directory, which is relative to `below`."""
+def next_segment(directory: str, agent: str) -> str:
+    """The next free segment file of an agent in a directory."""
     numbered = re.compile(re.escape(agent) + r"-(\d{3,})\.md")
     try:
-        entries = [entry.name for entry in Path(below, directory).iterdir()]
+        entries = [entry.name for entry in Path(directory).iterdir()]
     except OSError:
         entries = []
     found = [int(match[1]) for name in entries if (match := numbered.fullmatch(name))]

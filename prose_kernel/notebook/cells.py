@@ -22,6 +22,7 @@ from prose_kernel.notebook.notebook_files import in_notebook
 from prose_kernel.notebook.scan import Segment, has_statements, looks_ahead, own_language, segments
 from prose_kernel.runs import languages
 from prose_kernel.runs.provenance import Cell, Opening, Provenance
+from prose_kernel.runtime.asides import CellRun
 from prose_kernel.runtime.values import Value
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.display import Display, Output, Problem
@@ -30,7 +31,7 @@ from prose_kernel.views.stage import Stage, announced
 if TYPE_CHECKING:
     from prose_kernel.notebook.checking import Printing
     from prose_kernel.runs.journal import Resumption
-    from prose_kernel.runs.languages import Compiled, Language
+    from prose_kernel.runs.languages import Compiled, Language, Programs
     from prose_kernel.runs.machines import Named
     from prose_kernel.runs.run import Run
     from prose_kernel.runs.settings import Settings
@@ -50,7 +51,7 @@ _LAST_WORDS = 0.5
 
 
 @dataclass(slots=True)
-class Ran:
+class LastRun:
     """A cell of the current run: its text when it last finished (None: it never did), and when it was last tried;
     `given` are the Python variables that went into it."""
 
@@ -60,7 +61,7 @@ class Ran:
     given: tuple[str, ...] = ()
 
 
-class GoesBack(Protocol):
+class Rewinder(Protocol):
     """What may bring a running text back to where it was before one of its statements: a debugger."""
 
     def text_begins(self) -> None:
@@ -84,8 +85,8 @@ class FrontEnd:
         """Return whether the Python variable `name` still has the value that was passed to `cell`."""
         return True
 
-    def rerunning(self, cell: Cell) -> AbstractAsyncContextManager[None]:
-        """Return a context in which `%rerun` runs `cell`: Python variables are passed in before, and out afterwards."""
+    def rerunning(self, opening: Opening) -> AbstractAsyncContextManager[None]:
+        """Return a context in which `%rerun` runs a cell: Python variables are passed in before, and out afterwards."""
         return nullcontext()
 
     def rerun(self, cells: Sequence[Cell]) -> bool:
@@ -116,7 +117,7 @@ class Cells:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._in_program = False
         self._record: RunRecord | None = None
-        self.ran: dict[object, Ran] = {}  # by cell, in the order in which they first ran
+        self.ran: dict[object, LastRun] = {}  # by cell, in the order in which they first ran
         self.provenance = Provenance()
         self._heard: Printing | None = None  # the cell that runs, where there are exercises
         self._printing: Printing | None = None  # of the program that has run last
@@ -124,7 +125,7 @@ class Cells:
         self.solved: set[str] = set()  # exercises
         self.last_problem: Problem | None = None  # of the cell that has failed last
         self.last_journal: Path | None = None  # of the run that has ended here last
-        self.debugger: GoesBack | None = None
+        self.debugger: Rewinder | None = None
         self._hooks: list[StatementHook] = []
         self._view: CellView | None = None
         # tasks: what earlier runs left, and the cards that are kept up to date
@@ -215,6 +216,23 @@ class Cells:
         """The notebook's own path, as Jupyter tells it; "" where it does not."""
         return os.environ.get("JPY_SESSION_NAME", "")
 
+    def programs(self, language: Language) -> Programs:
+        """What texts of a language import here, before the run begins too."""
+        if self._workspace is not None:
+            return self._workspace.imports.of(language)
+        from prose_kernel.runs.imports import contract_of
+
+        notebook = Path(self.cwd, self.notebook_path) if self.notebook_path else None
+        return language.programs(self.cwd, program=contract_of(notebook), profile=self.settings.profile)
+
+    def targets(self, language: Language) -> Any:
+        """What a cell of a language may `call`; None in a language without calls."""
+        profile = language.profile or self.settings.profile
+        if profile not in languages.WITH_CALLS:
+            return None
+        known = self._workspace.machine_of(language).known() if self._workspace is not None else None
+        return language.targets(self.programs(language).load_contract, profile, known)
+
     async def restore(self, how: Resumption, decisions: Mapping[str, bool] | None = None) -> None:
         """Bring a run back: the next cell goes on with it. Nothing of a run has begun here. `decisions` confirm its
         approvals beforehand.
@@ -246,7 +264,7 @@ class Cells:
         last = how.journal.texts[-1].ended if how.journal.texts else None
         self._stopped = how if last is not None and last.status == "interrupted" else None
         self.ran = {
-            text.record.number: Ran(languages.of_text(text.record.language, text.record.profile), text.record.text)
+            text.record.number: LastRun(languages.of_text(text.record.language, text.record.profile), text.record.text)
             for text in how.journal.texts
             if text.ended is not None and text.ended.status == "done"
         }
@@ -395,7 +413,7 @@ class Cells:
         """A cell of the run is over. One that runs again takes its own place; without an id every cell is another."""
         key = object() if opening.key.startswith("text:") else opening.key
         code = _ENDS_THE_RUN.split(opening.code)[-1]  # what stands above belongs to a run that is over
-        ran = self.ran.setdefault(key, Ran(language or self.language))
+        ran = self.ran.setdefault(key, LastRun(language or self.language))
         ran.tried = code
         if not failed:
             ran.language, ran.text, ran.given = language or self.language, code, tuple(opening.given)
@@ -415,9 +433,10 @@ class Cells:
         """Run a cell once more from within another one, shown there. Raises what its programs raise."""
         calling, running = self.provenance.calling, view.language
         failed = True
-        self.provenance.begin(replace(cell.opening))  # another run than the one before
+        opening = replace(cell.opening, run=CellRun(keeps=True))  # another run than the one before
+        self.provenance.begin(opening)
         try:
-            async with self.front_end.rerunning(cell):
+            async with self.front_end.rerunning(opening):
                 await self._run(cell.code, output, view, cell.opening.language)
             failed = False
         finally:
@@ -557,7 +576,7 @@ class Cells:
         """Where the text is the one that was interrupted when the restored run ended, be where that was: what it had
         finished is not run again."""
         from prose_kernel.runs.journal import Resumption, interrupted_at
-        from prose_kernel.storage.journal_file import read
+        from prose_kernel.storage.journal_reading import read
 
         how, self._stopped = self._stopped, None
         if how is None:
@@ -599,7 +618,7 @@ class Cells:
     async def _again(self, compiled: Compiled, view: CellView, number: int, record: int) -> Value:
         """Run a text again that was left to go back in it: answers from before `record` are those that it got."""
         from prose_kernel.runs.journal import Resumption
-        from prose_kernel.storage.journal_file import read
+        from prose_kernel.storage.journal_reading import read
         from prose_kernel.views.cell_view import CellView
 
         path = self.current.journal_file if self.current is not None else None
@@ -673,7 +692,7 @@ class Cells:
 
     def values(self) -> Mapping[str, Value]:
         """Their values."""
-        return {name: named.info.value for name, named in self.names().items()}
+        return self._workspace.values() if self._workspace is not None else {}
 
     def inspect(self, code: str, cursor: int, detail: int = 0) -> Display | None:
         """What is known about the word at a cursor position; None for nothing."""

@@ -161,7 +161,8 @@ def _happened(activities: list[ActivityRecord], check: Check) -> Finding:
     kind = feature.removesuffix("s")
     count = sum(one.kind == kind for one in activities)
     wanted = getattr(check, feature)
-    return Finding(check, count >= wanted if check.at_least else count == wanted, f"there was {_count(count, kind)}")
+    said = f"there {'was' if count < 2 else 'were'} {_count(count, kind)}"
+    return Finding(check, count >= wanted if check.at_least else count == wanted, said)
 
 
 def _count(count: int, noun: str) -> str:

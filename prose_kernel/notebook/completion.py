@@ -67,7 +67,16 @@ def _matching(offers: Iterable[Offer], prefix: str, start: int, end: int) -> Com
 
 def _known(cells: Cells, language: Language) -> Any:
     workspace = cells.started
-    return workspace.machine_of(language).known() if workspace is not None else None
+    known = workspace.machine_of(language).known() if workspace is not None else None
+    targets = _targets(cells, language)
+    return known if targets is None else language.knowing(known, targets)
+
+
+def _targets(cells: Cells, language: Language) -> Any:
+    try:
+        return cells.targets(language)
+    except UsageError:  # a setting makes no sense
+        return None
 
 
 # ---------------------------------------------------------------- texts
@@ -109,6 +118,10 @@ def _arguments(cells: Cells, head: list[str], language: Language) -> list[str]:
     match head:
         case ["%binding"]:
             return list(cells.names())
+        case ["%call", *words]:
+            from prose_kernel.notebook.magics.calls import offered
+
+            return offered(cells, words)
         case ["%gate"]:
             return ["approve", "reject"]
         case ["%gate", _]:

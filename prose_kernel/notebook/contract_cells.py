@@ -6,21 +6,24 @@ A cell has no contract. What its script reads of the node's interface is declare
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Final
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
 from prose_kernel.language.contracts import SUFFIX
+from prose_kernel.language.contracts.described import TAKES
 from prose_kernel.language.contracts.interface import contract_of, truth_names
 from prose_kernel.language.contracts.reader import read
 from prose_kernel.language.contracts.tree import Node
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.contract_notebooks import as_file, is_contract_notebook
 from prose_kernel.notebook.notebook_files import decoded
+from prose_kernel.runs import languages
+
+_literal: Final = languages.default().literal
 
 
 def declarations(notebook: Path, text: str, bound: Collection[str], supplied: Collection[str]) -> str:
@@ -31,23 +34,12 @@ def declarations(notebook: Path, text: str, bound: Collection[str], supplied: Co
         for one in contract_of(node).inputs:
             if one.name not in bound and _reads(text, one.name):
                 is_given = one.name in supplied or not one.optional
-                declared = _asked(node, one.name) if is_given else f"const {one.name} = {literal(one.default)}\n"
-                lines.setdefault(one.name, declared)
+                default = f"const {one.name} = {_literal(one.default, one.name)}\n"
+                lines.setdefault(one.name, _asked(node, one.name) if is_given else default)
         for name in truth_names(node) if node.kind == "responsibility" else ():
             if name not in bound and _reads(text, name):
                 lines.setdefault(name, f"let {name} = null\n")
     return "".join(lines.values())
-
-
-def literal(value: Any) -> str:
-    """A value of JSON as the language writes it. The braces of a text are no interpolation."""
-    if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False).replace("{", "\\{").replace("}", "\\}")
-    if isinstance(value, dict):
-        return (
-            f"{{{', '.join(f'{json.dumps(key, ensure_ascii=False)}: {literal(one)}' for key, one in value.items())}}}"
-        )
-    return f"[{', '.join(map(literal, value))}]" if isinstance(value, list) else json.dumps(value)
 
 
 def _nodes(notebook: Path) -> Iterator[Node]:
@@ -75,6 +67,5 @@ def _reads(text: str, name: str) -> bool:
 
 
 def _asked(node: Node, name: str) -> str:
-    items = (*node.items("Parameters"), *node.items("Requires"))
-    about = next((item.words for item in items if name in item.roots), "")
-    return f"input {name}: {literal(about or name)}\n"
+    item = node.item(name, TAKES)
+    return f"input {name}: {_literal((item.words if item is not None else '') or name, name)}\n"

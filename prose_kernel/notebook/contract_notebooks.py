@@ -1,7 +1,10 @@
 """A contract file as a notebook, and back (prose-md.md 10).
 
 The front matter is a raw cell, the text from one heading to the next a Markdown cell, each fence of a script a code
-cell. Below `prose` in its metadata a cell keeps what its text does not show and what differs from the usual: `open` and
+cell. Magics are no script: a magic line in a script becomes a comment, and a cell that has nothing else is kept in a
+fence `prose-notebook`, which is a code cell when the file is opened again.
+
+Below `prose` in its metadata a cell keeps what its text does not show and what differs from the usual: `open` and
 `close`, the lines of its fence; `end`, the blank lines below it. `exact` is the stretch of the file as it was, for what
 cannot be written back from these; it is used as long as the cell's text is the same. The notebook's metadata has
 `prose.contract`, with the file's byte order mark and line ends. Outputs are not part of a contract file.
@@ -17,13 +20,15 @@ from typing import Any, Final, Literal
 from prose_kernel.errors import UsageError
 from prose_kernel.language.contracts.layout import Block, blocks
 from prose_kernel.language.contracts.reader import read
+from prose_kernel.language.contracts.tree import NOTEBOOK
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.exporting import Piece, notebook_data
+from prose_kernel.notebook.scan import has_statements, is_no_program, looks_ahead, segments, spoken
 from prose_kernel.runs import languages
 
 Kind = Literal["code", "markdown", "raw"]
 _PROFILE: Final = "prosescript"
-_OPEN: Final = "```prose"
+_WORD: Final = "prose"
 _BOM: Final = "\ufeff"
 _BLANK_LINES: Final = re.compile(r"(?:[ \t]*\n)+")
 _SIGNS: Final = re.compile(r"`{3,}|~{3,}")
@@ -93,6 +98,7 @@ def _stretches(source: Source) -> Sequence[_Stretch]:
     """The parts of a file; they tile it. Blank lines belong to what is above them."""
     file, _ = read(source)
     scripts = {fence.span for node in file.nodes for fence in node.scripts if fence.closed}
+    scripts.update(one.span for one in file.blocks if one.kind == "fence" and one.closed and one.text == NOTEBOOK)
     found: list[_Stretch] = []
     for block in file.blocks:
         start, end = block.span
@@ -112,7 +118,9 @@ def _stretches(source: Source) -> Sequence[_Stretch]:
 def _piece(kind: Kind, raw: str, *, last: bool) -> Piece:
     """The cell of a stretch."""
     text, own = _read(kind, raw)
-    usual = {"end": _end(last), "open": _OPEN, "close": _closer(own["open"])} if kind == "code" else {"end": _end(last)}
+    usual = {"end": _end(last)}
+    if kind == "code":
+        usual |= {"open": _opener(_script(text)), "close": _closer(own["open"])}
     own = {key: value for key, value in own.items() if value != usual[key]}
     if not text.strip() or _render(kind, text, own, last=last) != raw:
         own["exact"] = raw
@@ -165,18 +173,42 @@ def _render(kind: Kind, text: str, own: Mapping[str, str], *, last: bool) -> str
     end = own.get("end", _end(last))
     if kind != "code":
         return f"{text}{end}"
-    opener, closer = _fence(text.split("\n"), own)
+    script = _script(text)
+    inside = (text if script is None else script).split("\n")
+    opener, closer = _fence(inside, own, _opener(script))
     margin = opener[: len(opener) - len(opener.lstrip())]
-    lines = [f"{margin}{line}\n" if line else "\n" for line in text.split("\n")] if text else []
+    lines = [f"{margin}{line}\n" if line else "\n" for line in inside] if text else []
     return "".join([f"{opener}\n", *lines, f"{closer}{end}"])
 
 
-def _fence(lines: Iterable[str], own: Mapping[str, str]) -> tuple[str, str]:
+def _script(text: str) -> str | None:
+    """The script of a code cell, magics as comments; None where it has nothing else."""
+    if not text.strip() or ("%" not in text and text.strip()[0] not in "!?" and not text.rstrip().endswith("?")):
+        return text
+    language, program = spoken(text, languages.default())
+    pieces = segments(program, language)
+    if language is not languages.default() and language.profile != _PROFILE:
+        return None
+    if is_no_program(program) or not pieces or (pieces[0].magic and looks_ahead(pieces)):
+        return None
+    lines = text.split("\n")
+    magics = {piece.line for piece in pieces if piece.magic} | ({1} if program is not text else set())
+    if magics and not any(has_statements(piece.text) for piece in pieces if not piece.magic):
+        return None
+    return "\n".join(f"# {line}" if number in magics else line for number, line in enumerate(lines, 1))
+
+
+def _opener(script: str | None) -> str:
+    return f"```{_WORD}" if script is not None else f"```{NOTEBOOK}"
+
+
+def _fence(lines: Iterable[str], own: Mapping[str, str], usual: str) -> tuple[str, str]:
     """The lines around a script: those that it had, longer where one of its lines would close the fence."""
-    opener = own.get("open", _OPEN)
+    opener = own.get("open", usual)
     found = _SIGNS.search(opener)
-    if found is None:
-        opener, found = _OPEN, _SIGNS.match(_OPEN)
+    if found is None or (opener[found.end() :].split() or [""])[0] != usual[3:]:
+        opener, own = usual, {}
+        found = _SIGNS.match(opener)
     signs = found[0] if found is not None else "```"
     inside = [line.strip() for line in lines]
     longest = max((len(line) for line in inside if line.startswith(signs) and not line.strip(signs[0])), default=0)

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Struct
 
 from prose_kernel.access import plain_files
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
 
@@ -138,7 +138,7 @@ def read(path: Path, default: Language) -> Exercises:
         data = yaml.safe_load(plain_files.read_text(path, _LARGEST))
         found = msgspec.convert(data, _File)
     except OSError as problem:
-        raise UsageError(f"{path.name} cannot be read: {(problem.strerror or 'unknown').lower()}") from None
+        raise UsageError(f"{path.name} cannot be read: {reason_of(problem)}") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as problem:
         mark = getattr(problem, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark is not None else ""

@@ -19,7 +19,8 @@ from prose_kernel.errors import UsageError
 from prose_kernel.language.fixes import replaced
 from prose_kernel.language.half_typed import literals
 from prose_kernel.language.source import Source
-from prose_kernel.notebook.scan import has_statements, looks_ahead, own_language, segments
+from prose_kernel.notebook.notebook_files import language_info
+from prose_kernel.notebook.scan import has_statements, is_no_program, looks_ahead, own_language, segments
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Compiled, Language
 
@@ -84,7 +85,6 @@ class _Program:
     names: list[str] = field(default_factory=list)
     options: list[str] = field(default_factory=list)
     remarks: list[str] = field(default_factory=list)
-    spoken: dict[str, list[str]] = field(default_factory=dict)
 
     def of(self, parts: Sequence[Part]) -> Exported:
         parts = self._since_reset(parts)
@@ -141,10 +141,9 @@ class _Program:
             self.remarks.append(f"{part.name} is left out: {part.left_out}")
             return comment(f"{part.name} is left out: {part.left_out}\n{part.text.strip()}")
         _, text = own_language(part.text, self.default)
-        begins = text.lstrip()
-        if begins.startswith(("%%", "!")) or re.fullmatch(r"\??[\w%-]+\?|\?[\w%-]+", begins.strip()):
-            if begins.startswith("%%"):
-                self.remarks.append(f"{part.name} is left out: {begins.split()[0]} is no statement")
+        if is_no_program(text):
+            if text.lstrip().startswith("%%"):
+                self.remarks.append(f"{part.name} is left out: {text.split()[0]} is no statement")
             return comment(part.text.strip())
         pieces = segments(text, language)
         if pieces and pieces[0].magic and looks_ahead(pieces):
@@ -348,8 +347,6 @@ def _boundaries(program: Any, source: Source, language: Language) -> list[int]:
 def notebook_data(pieces: Sequence[Piece], language: Language, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
     """A notebook file of these cells, for the kernel of their language. The ids of cells depend on their text alone.
     `own` is what the notebook keeps below `prose` in its metadata."""
-    from prose_kernel._version import __version__
-
     known: set[str] = set()
     return {
         "cells": [_cell(piece, known) for piece in pieces],
@@ -360,13 +357,7 @@ def notebook_data(pieces: Sequence[Piece], language: Language, own: Mapping[str,
                 "language": language.magic,
                 "name": language.magic,
             },
-            "language_info": {
-                "file_extension": language.suffixes[0],
-                "mimetype": f"text/x-{language.magic}",
-                "name": language.magic,
-                "pygments_lexer": language.magic,
-                "version": __version__,
-            },
+            "language_info": language_info(language),
         },
         "nbformat": 4,
         "nbformat_minor": 5,

@@ -14,6 +14,8 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prose_kernel.runtime.text import encodable
+
 if TYPE_CHECKING:
     import sqlite3
 
@@ -42,7 +44,7 @@ class History:
         if self._thread is None:
             self._thread = threading.Thread(target=self._write, name="history", daemon=True)
             self._thread.start()
-        self._queue.put((0, line, _storable(code), None if output is None else _storable(output)))
+        self._queue.put((0, line, encodable(code), None if output is None else encodable(output)))
 
     def close(self) -> None:
         """Everything added is kept when this returns."""
@@ -137,7 +139,3 @@ class History:
             self._path = None
             return None
         return connection
-
-
-def _storable(text: str) -> str:
-    return text.encode("utf-8", "replace").decode("utf-8")

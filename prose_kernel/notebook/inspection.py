@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from prose_kernel.errors import UsageError
 from prose_kernel.language.half_typed import inside
 from prose_kernel.language.typed_answers import words_of
 from prose_kernel.notebook.magics import tables
@@ -30,10 +31,28 @@ def inspect(cells: Cells, code: str, cursor: int, detail: int = 0) -> doc.Block 
     if not word:
         return None
     language, code = spoken(code, cells.language)
+    if called := _called(cells, code, cursor, language):
+        return doc.Listing(called)
     where, _ = inside(code, start, language.delimiters)
     if where == "comment" or (where != "code" and not _interpolated(code, start)):
         return None
     return describe(cells, word, language, whole=detail > 0, property_first=is_property(code, start, word))
+
+
+def _called(cells: Cells, code: str, cursor: int, language: Language) -> str:
+    """The contract of what a call at the cursor leads to, or what one of its inputs is."""
+    start = code.rfind("\n", 0, cursor) + 1
+    if code.startswith("%call ", start):
+        from prose_kernel.notebook.magics.calls import script
+
+        language, code = script(), f"{code[:start]} {code[start + 1 :]}"
+    if "call" not in code:
+        return ""
+    try:
+        targets = cells.targets(language)
+    except UsageError:  # a setting makes no sense
+        return ""
+    return "" if targets is None else language.called_at(code, cursor, targets)
 
 
 def _interpolated(code: str, start: int) -> bool:

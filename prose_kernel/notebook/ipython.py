@@ -19,7 +19,7 @@ import shlex
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 MAGIC = "%prose "
 """What the kernel's magics begin with in a Python notebook."""
-_POLL_SECONDS = 0.05
 _LISTED = 20
 
 
@@ -388,7 +387,7 @@ class Front(FrontEnd):
 
         try:
             plain = without_frames(value, f"prose {name}")
-            self._wait(self.thread.submit(self._give(self._opening(python=True), {name: plain}, "prose")))
+            self._wait(self._give(self._opening(python=True), {name: plain}, "prose"))
         except UsageError as problem:
             raise TypeError(f"{problem}; {problem.hint}" if problem.hint else str(problem)) from None
 
@@ -429,7 +428,11 @@ class Front(FrontEnd):
         if isinstance(deleted := metadata.get("deletedCells"), list):
             self.cells.provenance.forget([key for key in deleted if isinstance(key, str)])
         cell_id = metadata.get("cellId")
-        return replace(Opening.of(code, cell_id if isinstance(cell_id, str) else None, number), python=python)
+        opening = Opening.of(code, cell_id if isinstance(cell_id, str) else None, number, metadata)
+        last = self.cells.provenance.last
+        if last is not None and (last.key, last.number) == (opening.key, opening.number):
+            opening = replace(opening, run=last.run)  # another line of the same run
+        return replace(opening, python=python)
 
     async def _give(
         self, opening: Opening, values: Mapping[str, object], by: str, language: Language | None = None
@@ -454,10 +457,9 @@ class Front(FrontEnd):
         return _given(opening.language, {name: value})[name] == opening.given[name]
 
     @asynccontextmanager
-    async def rerunning(self, cell: Cell) -> AsyncIterator[None]:
+    async def rerunning(self, opening: Opening) -> AsyncIterator[None]:
         from prose_kernel.notebook.python_values import give
 
-        opening = cell.opening
         if opening.given and opening.language is not None:
             by = f"%%{opening.language.magic} --in"
             values = {name: self._python(name, by.removesuffix(" --in")) for name in opening.given}
@@ -480,7 +482,7 @@ class Front(FrontEnd):
         if self.panel is not None:
             self.panel.begun()
         try:
-            problem = self._wait(self.thread.submit(self._work(language, opening, values, output, live)))
+            problem = self._wait(self._work(language, opening, values, output, live))
         finally:
             output.flush()
             self._output = None
@@ -507,18 +509,10 @@ class Front(FrontEnd):
         self._channel.available = bool(kernel._allow_stdin)
         return self._channel.available and replaces_displays(self._request[1])
 
-    def _wait(self, result: concurrent.futures.Future[T]) -> T:
+    def _wait(self, work: Coroutine[Any, Any, T]) -> T:
         """Wait for the cell; a keyboard interrupt is passed on to it, and then its end is waited for."""
-        while True:
-            try:
-                if self._terminal is not None:
-                    self._terminal.serve()
-                return result.result(timeout=_POLL_SECONDS)
-            except concurrent.futures.TimeoutError:
-                if result.done():
-                    return result.result()
-            except KeyboardInterrupt:
-                self.cells.interrupt()
+        serve = self._terminal.serve if self._terminal is not None else lambda: None
+        return self.thread.wait(work, self.cells.interrupt, serve, raises=False)
 
     def _show(self, text: str) -> None:
         if self._output is not None:

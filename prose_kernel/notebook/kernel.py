@@ -27,12 +27,14 @@ from prose_kernel.notebook.comms import KINDS, Comms
 from prose_kernel.notebook.history import History
 from prose_kernel.notebook.magics.registry import in_cell
 from prose_kernel.notebook.messages import CellOutput, Guarded, Message, SilentOutput, error_content
+from prose_kernel.notebook.notebook_files import language_info
 from prose_kernel.notebook.outputs_so_far import REQUEST, OutputsSoFar
 from prose_kernel.notebook.panel import TARGET, Panel
 from prose_kernel.notebook.stdin import AGAIN, StdinChannel
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.provenance import Cell, Opening
+from prose_kernel.runtime.text import encodable
 from prose_kernel.views.display import Problem
 
 if TYPE_CHECKING:
@@ -59,19 +61,6 @@ _TYPED = 1_000
 """Cells with magics that are remembered for the debugger."""
 _ONE_CLOCK = timedelta(seconds=10)
 """Two dates further apart than this were not taken from the same clock, or the clock was set in between."""
-
-
-def language_info(language: Language) -> dict[str, Any]:
-    """What the kernel of a language tells front ends of it."""
-    return {
-        "name": language.magic,
-        "version": __version__,
-        "mimetype": f"text/x-{language.magic}",
-        "file_extension": language.suffixes[0],
-        "pygments_lexer": language.magic,
-        "codemirror_mode": {"name": language.magic, "mime": language.mode},
-        "nbconvert_exporter": "script",
-    }
 
 
 class _Notebook(FrontEnd):
@@ -229,7 +218,7 @@ class ProseKernel(Kernel):
     # ------------------------------------------------------------ execute
 
     def _publish_execute_input(self, code: str, parent: Message, execution_count: int) -> None:
-        content = {"code": code.encode("utf-8", "replace").decode("utf-8"), "execution_count": execution_count}
+        content = {"code": encodable(code), "execution_count": execution_count}
         told = {"prose": {"cell": parent.get("metadata", {}).get("cellId")}}
         ident = self._topic("execute_input")
         self.session.send(self.iopub_socket, "execute_input", content, parent=parent, ident=ident, metadata=told)
@@ -266,7 +255,8 @@ class ProseKernel(Kernel):
         with self._taking_turns:
             early, self._early = self._early, None
             number = None if silent else self.execution_count
-            opening = Opening.of(code, cell_id if isinstance(cell_id, str) else None, number)
+            metadata = parent.get("metadata", {})
+            opening = Opening.of(code, cell_id if isinstance(cell_id, str) else None, number, metadata)
             self._cell = asyncio.ensure_future(self.cells.run(code, output, live=live, opening=opening))
         if early is not None and _order(parent["header"], early) < 0:
             self._interrupt()  # it was meant for this cell, and overtook it on its own channel
@@ -459,7 +449,7 @@ class ProseKernel(Kernel):
             case "range":
                 rows = self.history.range(session or 0, start or 0, stop)
             case "search":
-                rows = self.history.search((pattern or "*").encode("utf-8", "replace").decode("utf-8"), n, unique)
+                rows = self.history.search(encodable(pattern or "*"), n, unique)
             case _:
                 rows = self.history.tail(n if n is not None else 10)
         return {
@@ -487,11 +477,7 @@ class ProseKernel(Kernel):
     async def create_subshell_request(self, socket: Any, ident: Any, parent: Message) -> None:
         self.error_reply(socket, ident, parent, "NotSupported", "this kernel has no subshells")
 
-    async def delete_subshell_request(self, socket: Any, ident: Any, parent: Message) -> None:
-        self.error_reply(socket, ident, parent, "NotSupported", "this kernel has no subshells")
-
-    async def list_subshell_request(self, socket: Any, ident: Any, parent: Message) -> None:
-        self.error_reply(socket, ident, parent, "NotSupported", "this kernel has no subshells")
+    delete_subshell_request = list_subshell_request = create_subshell_request
 
 
 def _current_task(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any] | None:

@@ -74,7 +74,7 @@ def _compiled(cells: Cells, text: str, language: Language) -> Compiled:
     return language.compile(
         Source.of(text, "cell"),
         profile=settings.profile,
-        load=language.programs(cells.cwd, profile=settings.profile).load_contract,
+        load=cells.programs(language).load_contract,
         cell=True,
         pipefail=settings.exec.pipefail,
     )

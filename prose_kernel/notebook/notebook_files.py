@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from prose_kernel._version import __version__
 from prose_kernel.errors import UsageError
 from prose_kernel.language.contracts import SUFFIX
 
@@ -15,6 +16,21 @@ if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language
 
 _LARGEST: Final = 100_000_000
+_KERNEL: Final = (("kernelspec", "language"), ("language_info", "name"), ("kernelspec", "name"))
+
+
+def language_info(language: Language) -> dict[str, Any]:
+    """What a kernel tells front ends of its language. JupyterLab writes it into the metadata of each notebook that it
+    opens; a notebook without it counts as changed."""
+    return {
+        "codemirror_mode": {"mime": language.mode, "name": language.magic},
+        "file_extension": language.suffixes[0],
+        "mimetype": f"text/x-{language.magic}",
+        "name": language.magic,
+        "nbconvert_exporter": "script",
+        "pygments_lexer": language.magic,
+        "version": __version__,
+    }
 
 
 def decoded(name: str, content: bytes) -> tuple[str, dict[str, Any]]:
@@ -66,6 +82,19 @@ def _wrong(cell: Any) -> str:
     if not isinstance(outputs, list) or not all(isinstance(output, dict) for output in outputs):
         return "the list of `outputs`"
     return "" if isinstance(cell.get("execution_count"), int | None) else "the `execution_count`"
+
+
+def language_of(metadata: Mapping[str, Any]) -> Language | None:
+    """The language of cells that name none, in the notebook's profile; None for a notebook of another kernel. Raises
+    `UsageError` for an unknown profile."""
+    from prose_kernel.runs import languages
+
+    for part, key in _KERNEL:
+        kernel = metadata.get(part)
+        name = kernel.get(key) if isinstance(kernel, dict) else None
+        if isinstance(name, str) and (found := languages.of_magic(name)) is not None:
+            return in_profile_of(found, metadata)
+    return None
 
 
 def in_profile_of(language: Language, metadata: Mapping[str, Any]) -> Language:

@@ -1,7 +1,16 @@
 """What JupyterLab shows with the cells: marks on stale cells, findings in cells, and a panel that follows the run.
 
 The extension opens a channel to the target `prose_kernel:panel`. After each cell the kernel says through it which cells
-are stale; the rest only while the panel is shown. Without a channel nothing is computed.
+are stale; the rest only while the panel is shown. Without a channel nothing is computed. The messages:
+
+to the kernel    {"do": "cells", "cells": [[id, text], ...]}: the order of the notebook has changed
+                 {"do": "show", "on": true}, {"do": "value", "name": ...}
+after each cell  {"kind": "stale", "stale": [...], "next": [ids that run first], "after": id}
+                 {"kind": "kept", "cells": {id: [paths]}}: the kept answers of cells
+when shown       kinds `names` (`changed`, `gone`, `agents`) and `running`; `run` asks to run the stale cells
+
+Execute requests have `cellId` and `deletedCells` in their metadata, and `prose_rerun` for kept answers:
+{"again": [paths]} or {"keep": true}.
 """
 
 from __future__ import annotations
@@ -24,6 +33,8 @@ PREVIEW: Final = 120
 WHOLE: Final = 20_000
 """Characters of a value that the panel unfolds."""
 CELLS: Final = 5_000
+ANSWERS: Final = 1_000
+"""Kept answers of one cell that have a button."""
 RUNNING: Final = 100
 """What is under way at once, as far as it is listed."""
 
@@ -40,15 +51,18 @@ class Panel:
         self._links: dict[Link, bool] = {}  # whether the panel is shown
         self._ordered: Link | None = None  # the last one that has told of its cells
         self._told: dict[str, tuple[object, object]] = {}  # what stands in the panels: value and version by name
+        self._kept: Mapping[str, Sequence[str]] = {}
         self._under_way: object = None
         self._looking = False
 
     # ------------------------------------------------------------ channels
 
     def opened(self, link: Link) -> None:
+        self._follow_kept()
         self._links[link] = False
         self._stale([link])
         link.send(self._who())
+        self._tell_kept([link], self._kept)
 
     def closed(self, link: Link) -> None:
         self._links.pop(link, None)
@@ -95,6 +109,7 @@ class Panel:
             self._stale(list(self._links))
             for link in self._links:
                 link.send(self._who())
+            self._follow_kept()
             self._follow()
 
     def _look(self) -> None:
@@ -146,6 +161,19 @@ class Panel:
             "asked": total.sessions + total.judgements,
             "replayed": total.replayed,
         }
+
+    def _follow_kept(self) -> None:
+        """Which answers a click may have asked again: those that the last runs of cells have kept."""
+        run = self._cells.current
+        kept = run.journal.kept_by_cells() if run is not None and run.journal is not None else {}
+        cells = {**self._kept, **kept}
+        changed = {cell: kept.get(cell, ()) for cell in cells if self._kept.get(cell) is not kept.get(cell)}
+        self._kept = kept
+        self._tell_kept(list(self._links), changed)
+
+    def _tell_kept(self, links: Sequence[Link], kept: Mapping[str, Sequence[str]]) -> None:
+        for link in links if kept else ():
+            link.send({"kind": "kept", "cells": {cell: list(paths[:ANSWERS]) for cell, paths in kept.items()}})
 
     def _follow(self) -> None:
         """All that the panel shows, as far as it has changed."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from prose_kernel.access import atomic
-from prose_kernel.errors import CompileError, RunError, UsageError
+from prose_kernel.errors import CompileError, RunError, UsageError, usage_errors
 from prose_kernel.language.given_file import GivenFile
 from prose_kernel.runtime.command_data import parsed
 from prose_kernel.runtime.images import LARGEST, file_name, picture
@@ -65,10 +65,8 @@ def _kept(value: object, cells: Cells) -> object:
     if not isinstance(value, GivenImage):
         return value
     file = Path(cells.workspace.start.cwd, cells.workspace.settings.state_dir, value.path)
-    try:
+    with usage_errors("the image cannot be written", lower=False):
         atomic.write_whole(file, value.data)
-    except OSError as problem:
-        raise UsageError(f"the image cannot be written: {problem.strerror}") from None
     return replace(value, path=str(file))
 
 

@@ -103,6 +103,16 @@ def has_statements(text: str) -> bool:
     return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
 
 
+_HELP = re.compile(r"\s*(?:\??[\w%-]+\?|\?[\w%-]+)\s*")
+
+
+def is_no_program(text: str) -> bool:
+    """Whether a cell as a whole is a cell magic, a command of the shell or a question for help."""
+    return text.lstrip().startswith(("%%", "!")) or _HELP.fullmatch(text) is not None
+
+
+KEEP = "--keep"
+"""The option of `%plan` that stands on the first line of a cell, too."""
 _LOOK_AHEAD = frozenset({"prompt", "plan", "graph", "explain"})
 """Magics which alone on the first line look at the program below them, so that it does not run."""
 
@@ -113,4 +123,4 @@ def looks_ahead(pieces: list[Segment]) -> bool:
     if word not in _LOOK_AHEAD:
         return False
     below = next((line for piece in pieces[1:] for line in piece.text.split("\n") if line.strip()), "")
-    return not statement.strip() or (word not in ("graph", "explain") and below[:1].isspace())
+    return statement.strip() in ("", KEEP) or (word not in ("graph", "explain") and below[:1].isspace())

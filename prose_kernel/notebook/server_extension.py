@@ -7,6 +7,8 @@ that do the same, and managers of other stores, go on working.
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel.language.contracts import SUFFIX
@@ -31,57 +33,40 @@ def _load_jupyter_server_extension(app: ServerApp) -> None:
 
 def with_contract_files(manager: type[Any]) -> type[Any]:
     """A class of contents managers that opens contract files as notebooks where it is asked for a notebook."""
-    from jupyter_server.services.contents.manager import AsyncContentsManager
-
-    mixin = _Async if issubclass(manager, AsyncContentsManager) else _Sync
-    return type(f"{manager.__name__}WithContractFiles", (mixin, manager), {"__doc__": manager.__doc__})
+    return type(f"{manager.__name__}WithContractFiles", (_WithContractFiles, manager), {"__doc__": manager.__doc__})
 
 
-class _Async:
-    """`get` and `save` of an `AsyncContentsManager`."""
-
-    async def get(
-        self, path: str, content: bool = True, type: str | None = None, format: str | None = None, **more: Any
-    ) -> Model:
-        above: Any = super()
-        if not _as_notebook(path, type):
-            return await _model(above.get(path, content, type, format, **more))
-        return _notebook(await _model(above.get(path, content, "file", "text", **more)), path)
-
-    async def save(self, model: Model, path: str = "") -> Model:
-        above: Any = super()
-        if not _as_notebook(path, model.get("type")):
-            return await _model(above.save(model, path))
-        return _saved(await _model(above.save(_file(model), path)))
-
-
-class _Sync:
-    """The same of a `ContentsManager` whose methods are no coroutines."""
+class _WithContractFiles:
+    """`get` and `save` of a contents manager, whose methods may be coroutines."""
 
     def get(
         self, path: str, content: bool = True, type: str | None = None, format: str | None = None, **more: Any
-    ) -> Model:
+    ) -> Any:
         above: Any = super()
         if not _as_notebook(path, type):
-            return above.get(path, content, type, format, **more)  # type: ignore[no-any-return]
-        return _notebook(above.get(path, content, "file", "text", **more), path)
+            return above.get(path, content, type, format, **more)
+        return _then(above.get(path, content, "file", "text", **more), lambda model: _notebook(model, path))
 
-    def save(self, model: Model, path: str = "") -> Model:
+    def save(self, model: Model, path: str = "") -> Any:
         above: Any = super()
         if not _as_notebook(path, model.get("type")):
-            return above.save(model, path)  # type: ignore[no-any-return]
-        return _saved(above.save(_file(model), path))
+            return above.save(model, path)
+        return _then(above.save(_file(model), path), lambda saved: {**saved, "type": "notebook", "mimetype": None})
 
 
 def _as_notebook(path: str, type: str | None) -> bool:
     return type == "notebook" and path.endswith(SUFFIX)
 
 
-async def _model(found: Any) -> Model:
-    from jupyter_core.utils import ensure_async
+def _then(found: Any, change: Callable[[Model], Model]) -> Any:
+    """The changed model, or an awaitable of it where the model is awaited."""
+    if not inspect.isawaitable(found):
+        return change(found)
 
-    model: Model = await ensure_async(found)
-    return model
+    async def changed() -> Model:
+        return change(await found)
+
+    return changed()
 
 
 def _notebook(model: Model, path: str) -> Model:
@@ -112,7 +97,3 @@ def _file(model: Model) -> Model:
     except UsageError as problem:
         raise HTTPError(400, f"{problem}: {problem.hint}" if problem.hint else str(problem)) from None
     return {**model, "type": "file", "format": "text", "content": text}
-
-
-def _saved(model: Model) -> Model:
-    return {**model, "type": "notebook", "mimetype": None}

@@ -62,7 +62,7 @@ class ShellCommands:
         self._environment = environment or Environment(f"{engine.marker}:exec")
 
     async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
-        """Run one command to its end (exec-and-tasks.md 2.2, steps 3 to 5). Never raises for what the command does.
+        """Run one command to its end (exec-and-tasks.md 1.2). Never raises for what the command does.
 
         `on_output` is called in the caller's loop. A cancelled call ends the command with TERM, 2 s, KILL, and raises
         `asyncio.CancelledError` when nothing of its group is left, however often it is cancelled.

@@ -15,7 +15,7 @@ from typing import Final
 from prose_kernel.access import plain_files
 from prose_kernel.errors import CompileError, ImportProgramError
 from prose_kernel.language.contracts import STANDARD, SUFFIX
-from prose_kernel.language.contracts.reader import own_name
+from prose_kernel.language.contracts.reader import own_field
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source
 from prose_kernel.programs import files as program_files
@@ -74,9 +74,9 @@ class ContractFiles:
                 if within and not address.startswith(within + os.sep):
                     raise _missing(f'"{shown}" leads out of its repository by a link')
                 return address
-        raise _missing(
-            f'there is no file "{shown}"', f"it may be {Path(shown).name}{SUFFIX} or a directory with {INDEX}"
-        )
+        whole = shown.endswith((SUFFIX, ".prose"))
+        hint = None if whole else f"it may be {Path(shown).name}{SUFFIX} or a directory with {INDEX}"
+        raise _missing(f'there is no file "{shown}"', hint)
 
     def _is_file(self, address: str) -> bool:
         return address in self._texts or os.path.islink(address) or os.path.isfile(address)  # noqa: PTH113, PTH114
@@ -134,7 +134,8 @@ class ContractFiles:
         if known is None:
             known = self._names[directory] = {}
             for address in self._files(directory):
-                known.setdefault(own_name(self._head(address), address), []).append(address)
+                name = own_field(self._head(address), "name") or Path(address).name.removesuffix(SUFFIX)
+                known.setdefault(name, []).append(address)
         return known
 
     def _files(self, directory: str) -> list[str]:
@@ -146,13 +147,7 @@ class ContractFiles:
         return sorted({*given, *(os.path.join(directory, name) for name in names)})  # noqa: PTH118
 
     def _head(self, address: str) -> str:
-        if address in self._texts:
-            return self._texts[address][:_HEAD]
-        try:
-            with plain_files.reading(address, None) as file:
-                return file.read(_HEAD).decode("utf-8-sig", "replace").replace("\r\n", "\n")
-        except OSError:
-            return ""
+        return self._texts[address][:_HEAD] if address in self._texts else head_of(address)
 
     # ------------------------------------------------------------ texts
 
@@ -191,6 +186,15 @@ class ContractFiles:
     def has_skill(self, name: str) -> bool:
         places = (os.path.join(self._directory, os.path.expanduser(one), *name.split(":")) for one in _SKILLS)  # noqa: PTH111, PTH118
         return any(os.path.exists(place) or os.path.exists(f"{place}.md") for place in places)  # noqa: PTH110
+
+
+def head_of(address: Path | str) -> str:
+    """The beginning of a file with its front matter; "" for one that cannot be read."""
+    try:
+        with plain_files.reading(address, None) as file:
+            return file.read(_HEAD).decode("utf-8-sig", "replace").replace("\r\n", "\n")
+    except OSError:
+        return ""
 
 
 def root_of(importer: str) -> str:

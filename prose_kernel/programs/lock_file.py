@@ -30,7 +30,7 @@ from msgspec import DecodeError, Meta, Struct, ValidationError, toml
 from prose_kernel.access import plain_files
 from prose_kernel.access.atomic import write_whole
 from prose_kernel.access.created_code import require_agreed
-from prose_kernel.errors import ImportProgramError, UsageError
+from prose_kernel.errors import ImportProgramError, UsageError, reason_of
 from prose_kernel.programs import urls
 from prose_kernel.runtime.text import escaped
 
@@ -102,7 +102,7 @@ class LockFile:
         except UsageError as problem:
             raise damaged(str(problem), problem.hint) from None
         except OSError as problem:
-            raise damaged(f"it cannot be read: {(problem.strerror or 'unknown').lower()}") from None
+            raise damaged(f"it cannot be read: {reason_of(problem)}") from None
         return known[1]
 
     def change(self, add: Iterable[Pin] = (), remove: Iterable[str] = ()) -> None:

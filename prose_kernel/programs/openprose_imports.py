@@ -19,10 +19,12 @@ from prose_kernel.errors import CompileError, ImportProgramError
 from prose_kernel.language import typed_answers
 from prose_kernel.language.contracts import file_and_node, is_contract
 from prose_kernel.language.contracts.library import LIBRARY
-from prose_kernel.language.diagnostics import Diagnostic, Profile
+from prose_kernel.language.diagnostics import SCRIPTS, Diagnostic, Profile
+from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose.contract import abilities, contract, place_of
+from prose_kernel.language.openprose.contracts import interface_of
 from prose_kernel.language.openprose.names import Contract
-from prose_kernel.language.openprose.tree import Program, Use
+from prose_kernel.language.openprose.tree import Call, Program, Use
 from prose_kernel.language.source import Source
 from prose_kernel.programs import files as program_files
 from prose_kernel.programs import schema_files, urls
@@ -496,13 +498,31 @@ class LocalPrograms:
         known = self._checked.get(text.where)
         if not broken and known is not None and known.text is text and _same(known.imports, imports):
             return known
+        calls = self._profile in SCRIPTS and any(isinstance(node, Call) for node in walk(text.program))
+        if calls:
+            text = self._with_targets(text)
         from prose_kernel.language.openprose import compile_source
 
-        compiled = compile_source(text.source, profile=self._profile, load=load)
+        if calls:
+            self._contracts.append(text.where)  # it may be called by a file that it calls
+        try:
+            compiled = compile_source(text.source, profile=self._profile, load=load)
+        finally:
+            if calls:
+                self._contracts.pop()
         if not compiled.ok:
             return _errors(text.where, compiled.diagnostics)
-        checked = self._checked[text.where] = _Checked(text, contract(text.program), imports)
+        checked = _Checked(text, contract(text.program), imports)
+        if not calls:  # what it calls is read again
+            self._checked[text.where] = checked
         return checked
+
+    def _with_targets(self, text: _Text) -> _Text:
+        """A script that may call the contract files around it."""
+        from prose_kernel.language.contracts.compile import with_targets
+
+        around: Any = self.library(text.where)
+        return replace(text, source=with_targets(text.source, lambda path: around, self._profile, None, pipefail=False))
 
 
 def handle_and_slug(path: str, where: Where, registry: str = urls.REGISTRY) -> tuple[str, str]:
@@ -529,6 +549,8 @@ def _texts(checked: _Checked) -> dict[str, str]:
         one = agenda.pop()
         found[one.text.where.address] = one.text.source.text
         found.update(one.text.program.texts())
+        if (targets := interface_of(one.text.source).targets) is not None:
+            found.update(targets.texts())
         agenda.extend(inner for inner in one.imports if inner is not None and inner.text.where.address not in found)
     return found
 

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
-from prose_kernel.errors import ImportProgramError
+from prose_kernel.errors import ImportProgramError, reason_of
 from prose_kernel.programs import consent, urls
 from prose_kernel.programs.cache import ProgramCache, digest_of
 from prose_kernel.programs.consent import Candidate, Fetched, Trust
@@ -159,8 +159,7 @@ class RemotePrograms:
             await asyncio.to_thread(self.lock.change, pins)
         except OSError as problem:
             if self._asker is not None:
-                reason = (problem.strerror or "unknown").lower()
-                self._asker.show(f"Warning: {NAME} cannot be written ({reason}); you will be asked again")
+                self._asker.show(f"Warning: {NAME} cannot be written ({reason_of(problem)}); you will be asked again")
             return False
         return True
 

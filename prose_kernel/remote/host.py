@@ -79,11 +79,21 @@ class Host:
         change = handlers["worker-status-change"]
 
         def changed(status: str, stimulus_id: str) -> None:
-            change(status=status, stimulus_id=stimulus_id)
+            # The scheduler takes a retirement back when it knows an actor here. A worker that is closing by then must
+            # not run again: Dask would close it twice, and the second time waits 30 s for its threads.
+            if self._worker.status.name != "closing":
+                change(status=status, stimulus_id=stimulus_id)
             if status == "closing_gracefully" and self._tenants:
                 self._leave()
+            self._complete()
 
         handlers["worker-status-change"] = changed
+
+    async def drain(self) -> None:
+        """Take no more commands, and return when the last one has ended."""
+        if self._tenants:
+            self._leave()
+            await self._empty.wait()
 
     async def teardown(self, worker: Any) -> None:
         """The worker closes, and Dask waits for this: a retired worker lets its commands end, others end them."""
@@ -103,8 +113,13 @@ class Host:
 
     def _gone(self, tenant: Tenant) -> None:
         self._tenants.discard(tenant)
-        if self.leaving and not self._tenants and self._closing is None:
+        if self.leaving and not self._tenants:
             self._empty.set()
+            self._complete()
+
+    def _complete(self) -> None:
+        """Close the worker when its commands have ended, unless the scheduler still decides about a retirement."""
+        if self._empty.is_set() and self._closing is None and self._worker.status.name in ("running", "paused"):
             self._closing = asyncio.ensure_future(self._worker.close_gracefully(restart=None, reason="retired"))
 
 
@@ -118,3 +133,10 @@ def this_host() -> Host:
         found = worker.plugins[_PLUGIN] = Host(worker)
         found.watch()
     return found
+
+
+async def drained(dask_worker: Any) -> None:
+    """Wait until the commands of a Dask worker have ended; runs on it, and Dask passes it."""
+    host: Host | None = dask_worker.plugins.get(_PLUGIN)
+    if host is not None:
+        await host.drain()

@@ -22,28 +22,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from prose_kernel._version import __version__
+from prose_kernel.errors import reason_of
 from prose_kernel.processes.engine import Engine, EngineClosed
 from prose_kernel.processes.output import no_op
 from prose_kernel.processes.process import Process
 from prose_kernel.processes.shell import CLOSED, NOT_INHERITED, Environment, ShellCommands
 from prose_kernel.processes.termination import GRACE
+from prose_kernel.remote import messages
 from prose_kernel.remote.host import Host, this_host
-from prose_kernel.remote.messages import (
-    LEASE,
-    POLL,
-    Chunk,
-    Declined,
-    End,
-    Facts,
-    Hold,
-    Inherit,
-    Interrupt,
-    Leaving,
-    News,
-    Order,
-    Start,
-    Stop,
-)
 from prose_kernel.runtime.ports import CommandResult, Owner, Stream
 
 CHUNK = 8 * 1024
@@ -51,7 +37,7 @@ CHUNK = 8 * 1024
 _INTERVAL = 0.05
 _WINDOW = 4 * 1024 * 1024
 """Characters of one command that may wait for the driver; then reading pauses, as it would with a full pipe."""
-_LEAVING = Leaving()
+_LEAVING = messages.Leaving()
 _LOAD = 1024 * 1024
 """Characters that go into one answer, but for the last message, which is never cut."""
 
@@ -74,10 +60,10 @@ class Runner:
     """The actor. `mark` is how the marker of its commands begins, `shell` the shell or None, `grace` the time between
     two steps of a ladder, `lease` how long it continues without a sign of its driver."""
 
-    def __init__(self, mark: str, shell: str | None, grace: float = GRACE, lease: float = LEASE) -> None:
+    def __init__(self, mark: str, shell: str | None, grace: float = GRACE, lease: float = messages.LEASE) -> None:
         self._work = Work(mark, shell, grace, lease)
 
-    async def hello(self, proof: str, owner: Owner | None) -> Facts:
+    async def hello(self, proof: str, owner: Owner | None) -> messages.Facts:
         """Facts of this worker, and the content of the file `proof`. Commands of earlier owners have ended by then.
 
         Raises `Superseded`.
@@ -88,11 +74,11 @@ class Runner:
         """Let the driver be the owner of another run from now on. Raises `Superseded`, `StrangeDriver`."""
         await self._work.meant(instance).claim(owner)
 
-    async def tell(self, instance: str, batch: int, orders: Sequence[Order]) -> None:
+    async def tell(self, instance: str, batch: int, orders: Sequence[messages.Order]) -> None:
         """Follow the orders in sequence, each batch once. Raises `StrangeDriver`."""
         self._work.meant(instance).take(batch, orders)
 
-    async def exchange(self, instance: str, seen: Mapping[int, int]) -> tuple[News, ...]:
+    async def exchange(self, instance: str, seen: Mapping[int, int]) -> tuple[messages.News, ...]:
         """News of all commands, as soon as there are any; none after a while. `seen` says which messages have arrived:
         the number of the last one of each command. Until that is said they are kept and sent again."""
         return await self._work.meant(instance).news(seen)
@@ -126,7 +112,7 @@ class Work:
         self._host: Host | None = None
         self.owner: Owner | None = None
 
-    async def introduce(self, proof: str, owner: Owner | None) -> Facts:
+    async def introduce(self, proof: str, owner: Owner | None) -> messages.Facts:
         if self._loop is None:
             self._loop = asyncio.get_running_loop()
             self._loop.call_later(self._lease, self._look)
@@ -137,7 +123,7 @@ class Work:
         self._heard = self._loop.time()
         found, why_not = _read(proof)
         leaving = self._host is not None and self._host.leaving
-        return Facts(self._instance, versions(), socket.gethostname(), os.getpid(), found, why_not, leaving)
+        return messages.Facts(self._instance, versions(), socket.gethostname(), os.getpid(), found, why_not, leaving)
 
     async def claim(self, owner: Owner) -> None:
         assert self._host is not None
@@ -179,25 +165,25 @@ class Work:
 
     # ------------------------------------------------------------ orders
 
-    def take(self, batch: int, orders: Sequence[Order]) -> None:
+    def take(self, batch: int, orders: Sequence[messages.Order]) -> None:
         if batch <= self._batch:
             return
         self._batch = batch
         for order in orders:
             match order:
-                case Start():
+                case messages.Start():
                     self._start(order)
-                case Stop(number) if number in self._commands:
+                case messages.Stop(number) if number in self._commands:
                     self._commands[number].cancel()
-                case Hold(number, on) if number in self._commands:
+                case messages.Hold(number, on) if number in self._commands:
                     self._commands[number].held = on
                     self._news.set()
-                case Interrupt():
+                case messages.Interrupt():
                     self._engine.interrupt()
-                case Inherit():
+                case messages.Inherit():
                     self._environment.inherit(order)
 
-    def _start(self, order: Start) -> None:
+    def _start(self, order: messages.Start) -> None:
         assert self._loop is not None
         command = _Command(order.number, self._engine, self._wake)
         self._commands[order.number] = command
@@ -222,13 +208,13 @@ class Work:
 
     # ------------------------------------------------------------ news
 
-    async def news(self, seen: Mapping[int, int]) -> tuple[News, ...]:
+    async def news(self, seen: Mapping[int, int]) -> tuple[messages.News, ...]:
         self._left = self._left or _LEAVING.number in seen
         for number, at in seen.items():
             command = self._commands.get(number)
             if command is not None and command.arrived(at):
                 del self._commands[number]
-        until = asyncio.get_running_loop().time() + POLL
+        until = asyncio.get_running_loop().time() + messages.POLL
         while True:
             if self._ended:  # what was ended without an order of the driver is lost to it
                 raise StrangeDriver
@@ -244,9 +230,9 @@ class Work:
             except TimeoutError:
                 return ()
 
-    def _collect(self) -> tuple[News, ...]:
+    def _collect(self) -> tuple[messages.News, ...]:
         """Something of every command that has something, and no more than a load; the others are first next time."""
-        found: list[News] = [_LEAVING] if self._leaving and not self._left else []
+        found: list[messages.News] = [_LEAVING] if self._leaving and not self._left else []
         room = _LOAD
         for number in tuple(self._commands):
             if room <= 0:
@@ -268,7 +254,7 @@ def _read(proof: str) -> tuple[str | None, str]:
     except UnicodeDecodeError:
         return None, "not text"
     except OSError as problem:
-        return None, (problem.strerror or "unknown").lower()
+        return None, reason_of(problem)
 
 
 class _Command:
@@ -290,7 +276,7 @@ class _Command:
         self._size = 0
         self._due = 0.0
         self._timer: asyncio.TimerHandle | None = None
-        self._kept: deque[tuple[int, News]] = deque()  # sent or not, with the characters in it
+        self._kept: deque[tuple[int, messages.News]] = deque()  # sent or not, with the characters in it
         self._keeps = 0
         self._count = 0
 
@@ -328,7 +314,7 @@ class _Command:
         pieces, self._pieces = tuple(self._pieces), []
         with self._lock:
             self._count += 1
-            self._kept.append((self._size, Chunk(self._number, self._count, pieces)))
+            self._kept.append((self._size, messages.Chunk(self._number, self._count, pieces)))
             self._keeps += self._size
             self.full = self._keeps >= _WINDOW
         self._wake()
@@ -342,19 +328,19 @@ class _Command:
         self._close_chunk()
         with self._lock:
             self._count += 1
-            self._kept.append((0, End(self._number, self._count, result)))
+            self._kept.append((0, messages.End(self._number, self._count, result)))
         self._wake()
 
     # ------------------------------------------------------------ the worker's loop
 
     def decline(self) -> None:
         """The command is not started here."""
-        self._kept.append((0, Declined(self._number, 1)))
+        self._kept.append((0, messages.Declined(self._number, 1)))
         self._wake()
 
-    def waiting(self, room: int) -> tuple[int, list[News]]:
+    def waiting(self, room: int) -> tuple[int, list[messages.News]]:
         """Return the size and the messages that the driver has not seen, until `room` is filled."""
-        size, found = 0, list[News]()
+        size, found = 0, list[messages.News]()
         if self.held:
             return size, found
         with self._lock:
@@ -371,7 +357,7 @@ class _Command:
             while self._kept and self._kept[0][1].at <= at:
                 size, message = self._kept.popleft()
                 self._keeps -= size
-                if isinstance(message, (End, Declined)):
+                if isinstance(message, (messages.End, messages.Declined)):
                     return True
             was_full, self.full = self.full, self._keeps >= _WINDOW
         if was_full and not self.full:
@@ -384,11 +370,11 @@ class _Inherited(Environment):
 
     def __init__(self, marker: str) -> None:
         super().__init__(marker)
-        self._order = Inherit((), {})
+        self._order = messages.Inherit((), {})
         self._base: dict[bytes, bytes] | None = None
         self._merged: dict[bytes, bytes] = {}
 
-    def inherit(self, order: Inherit) -> None:
+    def inherit(self, order: messages.Inherit) -> None:
         self._order, self._base = order, None
 
     def current(self) -> dict[bytes, bytes]:

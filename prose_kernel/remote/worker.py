@@ -16,23 +16,7 @@ from msgspec import structs
 
 from prose_kernel.processes.needs import covers
 from prose_kernel.processes.output import Live
-from prose_kernel.remote.messages import (
-    LEASE,
-    POLL,
-    SILENCE,
-    Chunk,
-    Declined,
-    End,
-    Facts,
-    Hold,
-    Inherit,
-    Interrupt,
-    Leaving,
-    News,
-    Order,
-    Start,
-    Stop,
-)
+from prose_kernel.remote import messages
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Outcome, Owner
 
 _SLOWEST = 1_000_000
@@ -74,9 +58,9 @@ class Runner(Protocol):
 
     def claim(self, instance: str, owner: Owner) -> Awaitable[None]: ...
 
-    def tell(self, instance: str, batch: int, orders: Sequence[Order]) -> Awaitable[None]: ...
+    def tell(self, instance: str, batch: int, orders: Sequence[messages.Order]) -> Awaitable[None]: ...
 
-    def exchange(self, instance: str, seen: Mapping[int, int]) -> Awaitable[tuple[News, ...]]: ...
+    def exchange(self, instance: str, seen: Mapping[int, int]) -> Awaitable[tuple[messages.News, ...]]: ...
 
     def close(self, instance: str) -> Awaitable[None]: ...
 
@@ -114,7 +98,7 @@ class RemoteCommand:
         self.worker = worker
         self._started = asyncio.get_running_loop().time()
 
-    def take(self, news: Chunk | End) -> bool:
+    def take(self, news: messages.Chunk | messages.End) -> bool:
         """Take a message; return whether it was the end. Repeated messages are dropped."""
         if news.at <= self._seen:
             return False
@@ -122,7 +106,7 @@ class RemoteCommand:
             self.lose()
             return True
         self._seen = news.at
-        if isinstance(news, End):
+        if isinstance(news, messages.End):
             self.finish(structs.replace(news.result, worker=self._name))
             return True
         for stream, text in news.pieces:
@@ -130,18 +114,18 @@ class RemoteCommand:
             if self._live is not None:
                 self._live.feed(stream, text)
         if self._live is not None and self._live.full and self.worker is not None and not self.ending:
-            self.worker.tell(Hold(self.number, on=True))
+            self.worker.tell(messages.Hold(self.number, on=True))
         return False
 
     def _room(self) -> None:
         """The consumer has caught up."""
         if self.worker is not None and not self.ended:
-            self.worker.tell(Hold(self.number, on=False))
+            self.worker.tell(messages.Hold(self.number, on=False))
 
     def stop(self) -> None:
         """The caller does not want it any more. It is given time to end, but not for ever."""
         if self.worker is not None and not self.ended:
-            self.worker.tell(Stop(self.number))
+            self.worker.tell(messages.Stop(self.number))
             self.is_to_end("cancelled")
 
     def is_to_end(self, why: Outcome) -> None:
@@ -149,7 +133,7 @@ class RemoteCommand:
         if self.ending or self.worker is None:
             return
         self.ending = why
-        self.worker.tell(Hold(self.number, on=False))
+        self.worker.tell(messages.Hold(self.number, on=False))
         self._impatience = asyncio.get_running_loop().call_later(_STOPPING, self._lose_patience)
 
     def _lose_patience(self) -> None:
@@ -229,7 +213,7 @@ class Worker:
         self,
         address: str,
         offer: Offer,
-        facts: Facts,
+        facts: messages.Facts,
         runner: Runner,
         changed: Callable[[], None],
         lost: Callable[[Worker], None],
@@ -242,11 +226,11 @@ class Worker:
         self._runner = runner
         self._changed = changed
         self._on_lost = lost
-        self._orders: list[Order] = []
+        self._orders: list[messages.Order] = []
         self._batch = 0
         self._more = asyncio.Event()
         self._idle = asyncio.Event()
-        self._inherited: Inherit | None = None
+        self._inherited: messages.Inherit | None = None
         self._forgotten: list[Mapping[str, float]] = []
         self._parting: asyncio.Future[None] | None = None
         self._tasks = [asyncio.ensure_future(self._sending()), asyncio.ensure_future(self._receiving())]
@@ -271,22 +255,22 @@ class Worker:
 
     # ------------------------------------------------------------ orders
 
-    def start(self, command: RemoteCommand, inherited: Inherit) -> None:
+    def start(self, command: RemoteCommand, inherited: messages.Inherit) -> None:
         self.running[command.number] = command
         command.begins(self)
         if inherited != self._inherited:
             self._inherited = inherited
             self.tell(inherited)
-        self.tell(Start(command.number, command.request))
+        self.tell(messages.Start(command.number, command.request))
 
-    def tell(self, *orders: Order) -> None:
+    def tell(self, *orders: messages.Order) -> None:
         """In order, together with what waits already."""
         self._orders += orders
         self._more.set()
 
     def interrupt(self) -> None:
         """A user's interrupt of everything that runs there."""
-        self.tell(Interrupt())
+        self.tell(messages.Interrupt())
         for command in self.running.values():
             command.is_to_end("interrupted")
 
@@ -306,43 +290,48 @@ class Worker:
         """Send orders as soon as there are any, and an empty batch periodically as a sign of life."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await within(self._more.wait(), POLL)
+                await within(self._more.wait(), messages.POLL)
             self._more.clear()
             orders, self._orders = tuple(self._orders), []
             self._batch += 1
-            patience = SILENCE + sum(_size(order.request) for order in orders if isinstance(order, Start)) / _SLOWEST
+            patience = (
+                messages.SILENCE
+                + sum(_size(order.request) for order in orders if isinstance(order, messages.Start)) / _SLOWEST
+            )
             if not await self._asked(self._runner.tell(self.facts.instance, self._batch, orders), patience):
                 return
 
     async def _receiving(self) -> None:
         seen: dict[int, int] = {}
         while True:
-            news: list[tuple[News, ...]] = []
-            patience = LEASE + sum(2 * command.request.max_output for command in self.running.values()) / _SLOWEST
+            news: list[tuple[messages.News, ...]] = []
+            patience = (
+                messages.LEASE + sum(2 * command.request.max_output for command in self.running.values()) / _SLOWEST
+            )
             if not await self._asked(self._exchange(seen, news), patience):
                 return
             seen = {}
             for one in news[0]:
                 seen[one.number] = one.at
                 self._take(one)
-            if any(isinstance(one, (End, Declined, Leaving)) for one in news[0]):
+            if any(isinstance(one, (messages.End, messages.Declined, messages.Leaving)) for one in news[0]):
                 self._changed()
                 if not self.running:
                     self._idle.set()
                     if self.leaving and self._parting is None:
-                        self._parting = asyncio.ensure_future(self.close(LEASE))
+                        self._parting = asyncio.ensure_future(self.close(messages.LEASE))
 
-    def _take(self, one: News) -> None:
+    def _take(self, one: messages.News) -> None:
         command = self.running.get(one.number)
         match one:
-            case Leaving():
+            case messages.Leaving():
                 self.leaving = True
-            case Declined() if command is not None:
+            case messages.Declined() if command is not None:
                 self.unsent.append(self.running.pop(one.number))
-            case Chunk() | End() if command is not None and command.take(one):
+            case messages.Chunk() | messages.End() if command is not None and command.take(one):
                 self.running.pop(one.number, None)
 
-    async def _exchange(self, seen: Mapping[int, int], news: list[tuple[News, ...]]) -> None:
+    async def _exchange(self, seen: Mapping[int, int], news: list[tuple[messages.News, ...]]) -> None:
         news.append(await self._runner.exchange(self.facts.instance, seen))
 
     async def _asked(self, call: Awaitable[None], patience: float) -> bool:
@@ -361,7 +350,7 @@ class Worker:
         self._gone = True
         for task in self._tasks:
             task.cancel()
-        unsent = {order.number for order in self._orders if isinstance(order, Start)}
+        unsent = {order.number for order in self._orders if isinstance(order, messages.Start)}
         running, self.running = self.running, {}
         self.unsent += [command for number, command in running.items() if number in unsent]
         self._on_lost(self)

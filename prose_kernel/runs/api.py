@@ -9,25 +9,19 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from types import TracebackType
 from typing import Unpack
 
 from prose_kernel.errors import RunError
 from prose_kernel.runs.context import Start
-from prose_kernel.runs.execution import (
-    Bridge,
-    Execution,
-    Options,
-    compiled_text,
-    directory_of,
-    language_named,
-    workspace_for,
-)
+from prose_kernel.runs.languages import without_errors
+from prose_kernel.runs.loop_thread import LoopThread
+from prose_kernel.runs.python_run import Options, PythonRun, directory_of, language_named
 from prose_kernel.runs.result import Program, Result
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runtime.events import Event
-from prose_kernel.runtime.services import Asker
 
 
 def compile(
@@ -42,50 +36,34 @@ def compile(
     `program` is a text, or the `Path` of a file. `language` is `openprose` or `vvm`; None: that of the file's suffix,
     for a text OpenProse. Raises `CompileError`, which holds all diagnostics, and `UsageError`.
     """
-    return Execution.of(program, None, settings, None, Options(cwd=cwd), language).program
+    return PythonRun.of(program, None, Options(settings=settings, cwd=cwd), language).program
 
 
 def run(
-    program: str | Path | Program,
-    inputs: Mapping[str, object] | None = None,
-    *,
-    settings: Settings | Mapping[str, object] | None = None,
-    asker: Asker | None = None,
-    **options: Unpack[Options],
+    program: str | Path | Program, inputs: Mapping[str, object] | None = None, **options: Unpack[Options]
 ) -> Result:
     """Run a program and wait for its end.
 
-    `inputs` are the values of its inputs: texts, or data that becomes JSON. `settings` are changes by name to those of
-    `prose.toml` and the environment (`{"provider": "anthropic", "budget": "2 usd"}`), or complete `Settings`. `asker`
-    is the person; without one a question that nothing else answers is an error of the program.
+    `inputs` are the values of its inputs: texts, or data that becomes JSON. The options are `settings`, `asker`,
+    `provider`, `judge`, `store`, `cwd`, `gates` and `listener` (docs/reference/python.md).
 
     Raises `CompileError` or `UsageError` if nothing has run; an error of the running program is in the result. Ctrl-C
     ends the program first, then raises `KeyboardInterrupt`.
     """
-    with Bridge() as bridge:
-        execution = Execution.of(program, inputs, settings, asker, options)
-        return bridge.wait(execution.whole(), execution.workspace.interrupt)
+    with closing(LoopThread()) as thread:
+        made = PythonRun.of(program, inputs, options)
+        return thread.wait(made.whole(), made.workspace.interrupt)
 
 
 async def arun(
-    program: str | Path | Program,
-    inputs: Mapping[str, object] | None = None,
-    *,
-    settings: Settings | Mapping[str, object] | None = None,
-    asker: Asker | None = None,
-    **options: Unpack[Options],
+    program: str | Path | Program, inputs: Mapping[str, object] | None = None, **options: Unpack[Options]
 ) -> Result:
     """`run` in the caller's event loop. Cancelling the call ends the program's commands and sessions first."""
-    return await Execution.of(program, inputs, settings, asker, options).whole()
+    return await PythonRun.of(program, inputs, options).whole()
 
 
 def stream(
-    program: str | Path | Program,
-    inputs: Mapping[str, object] | None = None,
-    *,
-    settings: Settings | Mapping[str, object] | None = None,
-    asker: Asker | None = None,
-    **options: Unpack[Options],
+    program: str | Path | Program, inputs: Mapping[str, object] | None = None, **options: Unpack[Options]
 ) -> EventStream:
     """Run a program and iterate over its events (`prose_kernel.events`) while it runs::
 
@@ -96,7 +74,7 @@ def stream(
 
     Takes the arguments of `run` and raises what it raises.
     """
-    return EventStream(Execution.of(program, inputs, settings, asker, options))
+    return EventStream(PythonRun.of(program, inputs, options))
 
 
 class EventStream:
@@ -105,7 +83,7 @@ class EventStream:
     `result` is set when the iteration has ended. Leaving the `async with` block early ends the program.
     """
 
-    def __init__(self, execution: Execution) -> None:
+    def __init__(self, execution: PythonRun) -> None:
         self.result: Result | None = None
         self._execution = execution
         self._events: asyncio.Queue[Event | None] = asyncio.Queue()
@@ -151,16 +129,10 @@ class AsyncSession:
     """
 
     def __init__(
-        self,
-        inputs: Mapping[str, object] | None = None,
-        *,
-        language: str = "openprose",
-        settings: Settings | Mapping[str, object] | None = None,
-        asker: Asker | None = None,
-        **options: Unpack[Options],
+        self, inputs: Mapping[str, object] | None = None, *, language: str = "openprose", **options: Unpack[Options]
     ) -> None:
         start = Start(directory_of(options), "cells", language=language_named(language))
-        self._execution = Execution(workspace_for(start, inputs, settings, asker, options))
+        self._execution = PythonRun(start, inputs, options)
         self._error: RunError | None = None
 
     @property
@@ -172,7 +144,8 @@ class AsyncSession:
         """Run a cell. Raises `CompileError` or `UsageError` if nothing of it has run."""
         workspace = self._execution.workspace
         meant = language_named(language) if language is not None else workspace.language
-        result = await self._execution.text(compiled_text(workspace, text, "cell", meant), meant)
+        compiled = without_errors(workspace.compile(text, "cell", meant))
+        result = await self._execution.text(compiled, meant)
         self._error = result.error if isinstance(result.error, RunError) else None
         return result
 
@@ -200,16 +173,10 @@ class Session:
     """
 
     def __init__(
-        self,
-        inputs: Mapping[str, object] | None = None,
-        *,
-        language: str = "openprose",
-        settings: Settings | Mapping[str, object] | None = None,
-        asker: Asker | None = None,
-        **options: Unpack[Options],
+        self, inputs: Mapping[str, object] | None = None, *, language: str = "openprose", **options: Unpack[Options]
     ) -> None:
-        self._session = AsyncSession(inputs, language=language, settings=settings, asker=asker, **options)
-        self._bridge = Bridge()
+        self._session = AsyncSession(inputs, language=language, **options)
+        self._thread = LoopThread()
         self._turn = threading.Lock()
 
     @property
@@ -221,7 +188,7 @@ class Session:
         """Run a cell and wait for its end. Raises `CompileError` or `UsageError` if nothing of it has run. Ctrl-C ends
         the cell first, then raises `KeyboardInterrupt`."""
         with self._turn:
-            return self._bridge.wait(self._session.cell(text, language=language), self._session.interrupt)
+            return self._thread.wait(self._session.cell(text, language=language), self._session.interrupt)
 
     def interrupt(self) -> None:
         """End the cell that is running, from another thread."""
@@ -230,8 +197,8 @@ class Session:
     def close(self) -> None:
         """End the run and every process that it has left."""
         with self._turn:
-            self._bridge.wait(self._session.close(), self._session.interrupt)
-            self._bridge.close()
+            self._thread.wait(self._session.close(), self._session.interrupt)
+            self._thread.close()
 
     def __enter__(self) -> Session:
         return self

@@ -9,8 +9,8 @@ from contextlib import ExitStack
 
 from msgspec import structs
 
-from prose_kernel.cassettes.library import Cassettes
 from prose_kernel.cassettes.recorded_decisions import RecordedJudge
+from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import UsageError
 from prose_kernel.judging import calibration
 from prose_kernel.judging.calibration import Answer, Calibration, Item

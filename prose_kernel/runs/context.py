@@ -17,7 +17,7 @@ from prose_kernel.runtime.events import Listener
 from prose_kernel.runtime.ports import CONFIGURED, Clock, Overrides
 
 if TYPE_CHECKING:
-    from prose_kernel.cassettes.library import SharedCassettes
+    from prose_kernel.cassettes.recordings import SharedCassettes
     from prose_kernel.models.providers.model_servers import SharedWays
     from prose_kernel.processes import Engine
     from prose_kernel.remote.commands import RemoteCommands

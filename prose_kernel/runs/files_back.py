@@ -21,7 +21,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.runtime.text import escaped
 from prose_kernel.storage import file_history
 from prose_kernel.storage.file_history import CONTENTS, Entry, Scanner, entry_of
-from prose_kernel.storage.journal_file import JournalRead
+from prose_kernel.storage.journal_reading import JournalRead
 
 _SHOWN: Final = 20
 _NOTHING_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)

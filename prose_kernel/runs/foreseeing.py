@@ -8,21 +8,22 @@ program ends, because what it does next depends on the answer.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
 from prose_kernel.runs.journal import RunJournal
 from prose_kernel.runs.keeping import EarlierRun, commands_first
-from prose_kernel.runs.replay import Known, Replaying, ReplayListener, Unwritten
+from prose_kernel.runs.replay import NoAnswers, Replaying, ReplayListener, Unwritten
 from prose_kernel.runs.settings import Settings
-from prose_kernel.runtime.continuing import AskedAgain, EarlierAnswers
-from prose_kernel.runtime.journal import Journal
-from prose_kernel.runtime.journal_records import Answered, Asked, Record
-from prose_kernel.runtime.keys import Keys, reader
+from prose_kernel.runtime.earlier_answers import AskedAgain, EarlierAnswers, OnUse
+from prose_kernel.runtime.journal_codec import Request
+from prose_kernel.runtime.journal_records import Asked, Record, Text
+from prose_kernel.runtime.journal_replay import KnownRecords
+from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import (
     CommandRequest,
     CommandResult,
@@ -33,53 +34,77 @@ from prose_kernel.runtime.ports import (
     SessionResult,
     Store,
 )
-from prose_kernel.storage.journal_file import TextRead
+from prose_kernel.storage.journal_reading import JournalRead, TextRead, read
 from prose_kernel.storage.shown_files import FilesToShow
+
+if TYPE_CHECKING:
+    from prose_kernel.language.source import Source
+    from prose_kernel.runs.languages import Language
 
 
 async def repeated_requests(earlier: EarlierRun, text: str, settings: Settings) -> list[Asked]:
     """Return the answered requests whose answers a run of the changed text does not use, commands first; without those
     that had failed. `text` replaces the last file's text. Nothing is asked or run."""
-    foreseen = Foreseeing(earlier, text, settings)
+    foreseen = Foreseeing.of_program(earlier, text, settings)
     complete = not (await foreseen.run()).gap and not foreseen.stopped
-    if complete and not foreseen.answers.asked:
+    if complete and next(foreseen.answers.asked_again(), None) is None:
         return []  # unused answers belong to statements that are gone
     return commands_first(one.asked for one in foreseen.answers.unused if not one.failed)
 
 
 class Foreseeing(Replaying):
-    """The run of a changed text, as far as the answers of an earlier run reach. `stopped`: it ended at a request, and
-    not at the end of the program."""
+    """A run with other texts than those that were recorded, as far as kept `answers` reach. `stopped`: it ended at a
+    request, and not at the end of the program. `lost` are imported programs whose files are gone."""
 
-    def __init__(self, earlier: EarlierRun, text: str, settings: Settings) -> None:
-        found, self.lost = earlier.journal, earlier.lost_imports()
-        last = structs.replace(found.texts[-1].record, text=text)
-        self.answers: EarlierAnswers = earlier.answers(found.head.run, foreseen=True)
+    def __init__(
+        self,
+        found: JournalRead,
+        answers: EarlierAnswers,
+        settings: Settings,
+        commands: dict[str, CommandRequest],
+        lost: Mapping[str, str] | None = None,
+    ) -> None:
+        self.lost = lost or {}
+        self.answers = answers
         self.stopped = False
+        self.commands = commands
+        """Commands that were asked, and kept ones that declare files, by their keys."""
         self._log = _Log(found.path)
         self._files = FilesToShow()
-        now = replace(found, texts=[*found.texts[:-1], TextRead(last, found.texts[-1].number)], finished=None)
-        super().__init__(now, Known({}), settings, ReplayListener(), None)
+        super().__init__(replace(found, finished=None), settings, ReplayListener(), None)
+
+    @classmethod
+    def of_program(cls, earlier: EarlierRun, text: str, settings: Settings) -> Foreseeing:
+        """A run of the changed text of a program file."""
+        found = earlier.journal
+        last = structs.replace(found.texts[-1].record, text=text)
+        texts = [*found.texts[:-1], TextRead(last, found.texts[-1].number)]
+        commands: dict[str, CommandRequest] = {}
+        answers = earlier.answers(found.head.run, _noting(commands), foreseen=True)
+        return cls(replace(found, texts=texts), answers, settings, commands, earlier.lost_imports())
 
     def _ports(self, nobody: Any, store: Store) -> Ports:
-        stop: Any = _Stop(self._stop)
+        stop: Any = NoAnswers(self._stop)  # the answers decide what the program does next
         ports = super()._ports(stop, store)
-        return structs.replace(ports, sessions=_Placeholder(), commands=_PlaceholderResult(), files=self._files)
+        return structs.replace(
+            ports, sessions=_Placeholder(), commands=_PlaceholderResult(self.commands), files=self._files
+        )
 
     def _open(self) -> RunJournal:
-        head, host = self._head, self._machines.first.host
+        return RunJournal(self._log, self._machines.first.host, self._keys, earlier=self.answers)
+
+    @property
+    def _keys(self) -> Keys:
+        head = self._head
         ids = tuple(one.encode() for one in (head.run, *head.branch_of))
-        answers = reader(host.ports.answers)
-        keys = Keys(head.directory, str(self._context.project), ids, self._settings.shell or "", answers)
-        host.journal = Journal(self._log, host.scheduler, keys, earlier=self.answers)
-        return RunJournal(self._log, host.journal)
+        answers = self._machines.first.host.ports.answers
+        return Keys(head.directory, str(self._context.project), ids, self._settings.shell or "", answers)
 
     def requests(self) -> list[Asked | AskedAgain]:
         """The requests that the run makes, in their order: a kept one as it is, one that is asked with the reason."""
         again = {one.asked.key: one for one in self.answers.asked_again()}
-        kept = {one.key: one for one in self._log.asked if one.key in self._log.kept}
-        made: dict[str, Asked | AskedAgain] = {**kept, **again}
-        return [made[one.key] for one in self._log.asked if one.key in made]
+        kept = {*self.answers.kept}
+        return [again.get(one.key, one) for one in self._log.asked if one.key in kept or one.key in again]
 
     async def _watched(self, task: asyncio.Task[None]) -> None:
         await asyncio.wait_for(task, self._until - asyncio.get_running_loop().time())
@@ -89,42 +114,60 @@ class Foreseeing(Replaying):
         self._at_end(())
 
 
+class ForeseeingCell(Foreseeing):
+    """A cell of a notebook that would run again: the texts before it are replayed."""
+
+    @classmethod
+    def of_cell(cls, journal: RunJournal, cell: str, text: Text, settings: Settings) -> ForeseeingCell | None:
+        """The `text` of the cell with this id; None if no answers of the cell are here. Raises `UsageError` if the
+        journal cannot be read."""
+        commands: dict[str, CommandRequest] = {}
+        answers = journal.answers_of(cell, _noting(commands))
+        if answers is None:
+            return None
+        found = read(journal.path)
+        new = TextRead(structs.replace(text, number=len(found.texts) + 1), found.lines)
+        return cls(replace(found, texts=[*found.texts, new]), answers, settings, commands)
+
+    def _open(self) -> RunJournal:
+        known = KnownRecords(self._records(), texts_stay=True, on_live=lambda under_way: None)
+        return RunJournal(self._log, self._machines.first.host, self._keys, known=known)
+
+    async def _text(self, text: Text, source: Source, language: Language) -> None:
+        if text is self._found.texts[-1].record:
+            self.answers.text_begins(text.number)
+            self._journal.usable = self.answers
+        await super()._text(text, source, language)
+
+
+def _noting(commands: dict[str, CommandRequest]) -> OnUse:
+    def used(request: Request, notes: Mapping[str, object], got: bool) -> None:
+        if isinstance(request, CommandRequest):
+            commands[request.at] = request
+
+    return used
+
+
 class _Log(Unwritten):
-    """Notes which requests were made, and which of them have a kept answer."""
+    """Notes which requests were made."""
 
     def __init__(self, path: Path) -> None:
         super().__init__(path)
         self.asked: list[Asked] = []
-        self.kept: set[str] = set()
 
     def append(self, record: Record) -> None:
         if isinstance(record, Asked):
             self.asked.append(record)
-        elif isinstance(record, Answered) and record.kept:
-            self.kept.add(record.key)
-
-
-class _Stop:
-    """The ports whose answers decide what the program does next."""
-
-    def __init__(self, stop: Callable[[], None]) -> None:
-        self._stop = stop
-
-    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
-        return self._asked
-
-    def replayed(self, *given: object) -> None:
-        """A gate keeps its decision."""
-
-    async def _asked(self, *given: object, **named: object) -> Any:
-        self._stop()
-        raise asyncio.CancelledError
 
 
 class _PlaceholderResult:
     """The `Commands` port: an output that differs from all others."""
 
+    def __init__(self, commands: dict[str, CommandRequest]) -> None:
+        self._commands = commands
+
     async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
+        self._commands[request.at] = request
         return CommandResult("exited", 0, f"(the output of {request.at})")
 
 

@@ -80,7 +80,7 @@ class Imports:
         notebook = Path(start.cwd, start.notebook_path) if start.notebook_path else None
         return language.programs(
             start.cwd if file is None else file.parent,
-            program=_contract_of(file or notebook) or file,
+            program=contract_of(file or notebook) or file,
             profile=self._context.settings.profile,
             resolver=self.from_elsewhere,
             origin=start.origin,
@@ -126,7 +126,7 @@ def remote_programs(
     )
 
 
-def _contract_of(notebook: Path | None) -> Path | None:
+def contract_of(notebook: Path | None) -> Path | None:
     """The contract file that a notebook shows: itself, or the file of its name that it was made of."""
     if notebook is None or not notebook.name.endswith((SUFFIX, ".ipynb")):
         return None

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import shutil
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,12 +15,13 @@ from typing import TYPE_CHECKING, cast
 
 from msgspec import MsgspecError, Raw, structs
 
-from prose_kernel.errors import ResumeMismatch, RunError, UsageError
+from prose_kernel.errors import ResumeMismatch, RunError, StoreFailed, UsageError
 from prose_kernel.runs.resuming import approved_here
 from prose_kernel.runtime import asides
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.continuing import EarlierAnswers, OnUse, Rules
-from prose_kernel.runtime.journal import Journal, KnownRecords, UnderWay
+from prose_kernel.runtime.earlier_answers import EarlierAnswers, OnUse, Rules
+from prose_kernel.runtime.journal import NO_KEYS, Journal
+from prose_kernel.runtime.journal_approvals import Approved
 from prose_kernel.runtime.journal_codec import Moved
 from prose_kernel.runtime.journal_records import (
     NOTHING,
@@ -31,10 +33,14 @@ from prose_kernel.runtime.journal_records import (
     Interrupted,
     Noted,
     Text,
+    answers_of,
 )
+from prose_kernel.runtime.journal_replay import KnownRecords, UnderWay
 from prose_kernel.runtime.keys import Keys
+from prose_kernel.runtime.ports import Clock
 from prose_kernel.storage import file_history
-from prose_kernel.storage.journal_file import NAME, JournalFile, JournalRead, changing, read
+from prose_kernel.storage.journal_file import JournalFile, changing
+from prose_kernel.storage.journal_reading import NAME, JournalRead, read
 from prose_kernel.storage.layout import VVM
 
 if TYPE_CHECKING:
@@ -98,20 +104,14 @@ class Resumption:
         finished, last = self.journal.finished, self.journal.texts[-1].ended if self.journal.texts else None
         if finished is None and (last is None or self.head.notebook):
             return False
-        return (finished is not None and finished.status == "done") or (last is not None and self._is_over(last))
-
-    def _is_over(self, last: Ended) -> bool:
-        return last.status == "done" or (last.status == "failed" and self.rewind is None)
+        if finished is not None and finished.status == "done":
+            return True
+        return last is not None and (last.status == "done" or (last.status == "failed" and self.rewind is None))
 
     @property
     def over(self) -> bool:
         """Whether the run is complete and can't continue: a notebook's run may have further cells."""
         return self.complete and not self.head.interactive
-
-    @property
-    def lost(self) -> list[Asked]:
-        """The requests without an answer when the run ended."""
-        return self.journal.under_way()
 
 
 def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Resumption:
@@ -121,15 +121,11 @@ def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Re
         journal = read(journal)
     journal.require_whole()
     last, interactive = journal.texts[-1].ended if journal.texts else None, journal.head.interactive
-    if last is None:  # a text that was killed while an interrupt or its store ended it resumes before that
-        rewind, cause = _last_record(journal, None) or (None, None)
-        return Resumption(journal, under_way, rewind, cause, texts_stay=not interactive)
-    if interactive:
-        return Resumption(journal, under_way)
-    if last.status == "done":
-        return Resumption(journal, under_way, texts_stay=True)
-    rewind, cause = _last_record(journal, last) or (None, None)
-    return Resumption(journal, under_way, rewind, cause, texts_stay=True)
+    rewind, cause = None, None
+    if last is None or not (interactive or last.status == "done"):
+        # A text that was killed while an interrupt or its store ended it resumes before that.
+        rewind, cause = _last_record(journal, last) or (None, None)
+    return Resumption(journal, under_way, rewind, cause, texts_stay=not interactive)
 
 
 def _last_record(journal: JournalRead, last: Ended | None) -> tuple[int, Asked | None] | None:
@@ -137,25 +133,40 @@ def _last_record(journal: JournalRead, last: Ended | None) -> tuple[int, Asked |
 
     Without its end (None), the text failed if its store did: a program does not catch that.
     """
-    at: tuple[int, Asked | None] | None = None
-    asked: dict[str, Asked] = {}
+    if not journal.texts:
+        return None
+    begin, found = journal.texts[-1].number, None
 
     def fails(key: str, error: Raw) -> bool:
         if last is None:
-            return at is None and codec.is_store_failure(error)
+            return found is None and codec.is_store_failure(error)
         return last.status == "failed" and key == last.cause
 
-    for number, record in journal.records(journal.texts[-1].number) if journal.texts else ():
+    for number, record in journal.records(begin, holding=_signs(last)):
         match record:
-            case Asked():
-                asked[record.key] = record
             case Answered(key=key, error=error) if fails(key, error):
-                at = number, asked.get(key)
+                found = number, key
             case Noted(key=key, value=error) if fails(key, error):
-                at = number, None
-            case Interrupted() if at is None and (last is None or last.status == "interrupted"):
-                at = number, None
-    return at
+                found = number, ""
+            case Interrupted() if found is None and (last is None or last.status == "interrupted"):
+                found = number, ""
+    if found is None:
+        return None
+    number, key = found
+    requests = (one for _, one in journal.records(begin, number, _written(key)) if isinstance(one, Asked))
+    return number, {asked.key: asked for asked in requests}.get(key) if key else None
+
+
+def _signs(last: Ended | None) -> list[bytes]:
+    """Return texts of which each record holds one that may have ended a text so: others need not be decoded."""
+    if last is not None and last.status == "failed":
+        return _written(last.cause)
+    return [b'{"k":"interrupted"', *([StoreFailed.__name__.encode()] if last is None else ())]
+
+
+def _written(key: str) -> list[bytes]:
+    """Return the forms in which a record may hold a key (`journal_codec.dumps`)."""
+    return [codec.dumps(key), json.dumps(key).encode()]
 
 
 def interrupted_at(journal: JournalRead) -> int | None:
@@ -169,15 +180,11 @@ def imported(journal: JournalRead) -> dict[str, str]:
 
     Of a program that was imported twice, the later text. Raises `UsageError` when the journal's file can't be used.
     """
-    imports: set[str] = set()
     found: dict[str, str] = {}
-    for _, record in journal.records(1):
-        match record:
-            case Asked(key=key, kind="import"):
-                imports.add(key)
-            case Answered(key=key, value=value) if key in imports and value != NOTHING:
-                with contextlib.suppress(MsgspecError):  # the replay names the record
-                    found.update(codec.decode(value, dict[str, str]))
+    for _, _, record in answers_of(journal.records(1), "import"):
+        if record.value != NOTHING:
+            with contextlib.suppress(MsgspecError):  # the replay names the record
+                found.update(codec.decode(record.value, dict[str, str]))
     return found
 
 
@@ -242,22 +249,49 @@ def branch(journal: JournalRead, before: int, run_id: str, started: datetime, te
 # ---------------------------------------------------------------- the journal of a workspace
 
 
-@dataclass(slots=True)
-class RunJournal:
+@dataclass(slots=True, eq=False)
+class _CellRecords:
+    """Where the journal has the last run of a cell: the `records` of each of its texts. `former` are those of the runs
+    before it, whose answers it may keep; `complete`: no text of it has failed or was interrupted."""
+
+    run: asides.CellRun | None
+    former: list[list[Range]]
+    records: list[Range] = field(default_factory=list)
+    complete: bool = True
+    answers: EarlierAnswers | None = None
+
+    @property
+    def runs(self) -> list[list[Range]]:
+        """The records for the next run: if this one didn't come to its end, it hasn't asked everything."""
+        return [self.records] if self.complete else [*self.former, self.records]
+
+
+class RunJournal(Journal):
     """Records one run. A new journal begins with a `head`; a resumed one continues after its records.
 
     `earlier` are the answers of the run of an earlier text.
     """
 
-    file: JournalFile
-    journal: Journal
-    resumed: Resumption | None = None
-    earlier: EarlierAnswers | None = None
-    _texts: int = 0
-    _finished: bool = False
-    _supplied: dict[str, str] = field(default_factory=dict)
-    _cells: dict[str, tuple[Range, ...]] = field(default_factory=dict)
-    _moved: Moved | None = None
+    def __init__(
+        self,
+        file: JournalFile,
+        host: Host,
+        keys: Keys = NO_KEYS,
+        *,
+        known: KnownRecords | None = None,
+        clock: Clock | None = None,
+        approved: set[Approved] | None = None,
+        earlier: EarlierAnswers | None = None,
+    ) -> None:
+        super().__init__(file, host.scheduler, keys, known=known, clock=clock, approved=approved, earlier=earlier)
+        host.journal = self
+        self.file = file
+        self.earlier = earlier
+        self.resumed: Resumption | None = None
+        self._texts = 0
+        self._is_finished = False
+        self._supplied: dict[str, str] = {}
+        self._cells: dict[str, _CellRecords] = {}
 
     @classmethod
     def begin(
@@ -267,15 +301,7 @@ class RunJournal:
         file.append(head)
         approved = approved_here(head.run)
         approved.update(("", name, "", b"") for name, approves in head.decisions.items() if approves)
-        journal = host.journal = Journal(
-            file,
-            host.scheduler,
-            keys,
-            clock=host.ports.clock,
-            approved=approved,
-            earlier=earlier,
-        )
-        return cls(file, journal, earlier=earlier)
+        return cls(file, host, keys, clock=host.ports.clock, approved=approved, earlier=earlier)
 
     @classmethod
     def resume(
@@ -294,47 +320,68 @@ class RunJournal:
         if how.rewind is not None:
             file.rewind(how.rewind)
             found.rewound(how.rewind, file.lines)
-        head = how.head
-        journal = host.journal = Journal(
-            file,
-            host.scheduler,
-            keys,
-            known=replace(
-                known,
-                records=found.records(1),
-                texts_stay=how.texts_stay,
-                under_way=how.under_way,
-                again=how.cause.key if how.cause is not None else "",
-                complete=how.over,
-                moved=how.moved,
-            ),
-            clock=host.ports.clock,
-            approved=approved_here(head.run),
-            earlier=earlier,
+        known = replace(
+            known,
+            records=found.records(1),
+            texts_stay=how.texts_stay,
+            under_way=how.under_way,
+            again=how.cause.key if how.cause is not None else "",
+            complete=how.over,
+            moved=how.moved,
         )
-        return cls(file, journal, how, earlier, _moved=how.moved)
+        approved = approved_here(how.head.run)
+        journal = cls(file, host, keys, known=known, clock=host.ports.clock, approved=approved, earlier=earlier)
+        journal.resumed = how
+        return journal
 
     # ------------------------------------------------------------ texts
 
     @contextlib.contextmanager
     def cell(self, on_use: OnUse | None, *, keeps: bool) -> Iterator[None]:
-        """A notebook's cell while it runs. With `keeps`, it may use the answers of its last run in this process."""
-        cell, begin = asides.cell.get(), self.position
-        former = self._cells.get(cell)
-        if keeps and former is not None and not self.journal.has_more:
-            found = read(self.path)
-            records = chain.from_iterable(found.records(*one) for one in former)
-            self.journal.keep(EarlierAnswers(self.directory.name, records, rules=Rules(on_use=on_use, cell=True)))
+        """A text of a notebook's cell while it runs. With `keeps`, it may use the answers of the cell's last run in
+        this process."""
+        id_, run, begin = asides.cell.get(), asides.run.get(None), self.position
+        cell = self._cells.get(id_)
+        if cell is None or cell.run is not run:
+            cell = _CellRecords(run, cell.runs if cell is not None else [])
+            if id_:
+                self._cells[id_] = cell
+        if keeps and cell.former and not self.has_more:
+            if cell.answers is None:
+                again = run.again if run is not None else frozenset[str]()
+                cell.answers = self._answers(cell.former, Rules(on_use=on_use, cell=True, again=again))
+            cell.answers.text_begins(self._texts + 1)
+            self.usable = cell.answers
         try:
             yield
+        except BaseException:
+            cell.complete = False
+            raise
         finally:
-            self.journal.keep(self.earlier)
-            if cell:
-                self._cells[cell] = ((begin, self.position),)
+            self.usable = self.earlier
+            cell.records.append((begin, self.position))
+
+    def answers_of(self, id_: str, on_use: OnUse | None) -> EarlierAnswers | None:
+        """The answers that the next run of a cell may keep; None if it has not run."""
+        cell = self._cells.get(id_)
+        return self._answers(cell.runs, Rules(on_use=on_use, cell=True)) if cell is not None else None
+
+    def _answers(self, runs: Sequence[Sequence[Range]], rules: Rules) -> EarlierAnswers:
+        """The answers in the records of these runs of a cell."""
+        found = read(self.path)
+        first, *later = (chain.from_iterable(found.records(*one) for one in run) for run in runs)
+        answers = EarlierAnswers(self.directory.name, first, rules=rules)
+        for run in later:
+            answers.later(run)
+        return answers
 
     def recall(self, cell: str, records: Sequence[Range]) -> None:
         """Let a cell that has not run in this process use the answers in these records when it runs with `keeps`."""
-        self._cells[cell] = tuple(records)
+        self._cells[cell] = _CellRecords(None, [], records=list(records))
+
+    def kept_by_cells(self) -> dict[str, Sequence[str]]:
+        """The paths of the answers that the last run of each cell has kept, by the cells' ids."""
+        return {id_: cell.answers.kept for id_, cell in self._cells.items() if cell.answers is not None}
 
     @contextlib.contextmanager
     def text(self, text: Text) -> Iterator[None]:
@@ -342,10 +389,10 @@ class RunJournal:
         self._texts += 1
         new = {name: value for name, value in text.supplied.items() if self._supplied.get(name) != value}
         self._supplied.update(new)
-        directory = self._moved.before(text.directory) if self._moved is not None else text.directory
-        begun = structs.replace(text, number=self._texts, supplied=new, directory=directory, t=self.journal.now())
-        self.journal.begins(begun)
-        self.journal.task = asyncio.current_task()
+        moved = self.resumed.moved if self.resumed is not None else None
+        directory = moved.before(text.directory) if moved is not None else text.directory
+        self.begins(structs.replace(text, number=self._texts, supplied=new, directory=directory, t=self.now()))
+        self.task = asyncio.current_task()
         status, cause, message = "done", "", ""
         try:
             yield
@@ -364,34 +411,23 @@ class RunJournal:
             status = ""
             raise
         finally:
-            self.journal.task = None
+            self.task = None
             if status:
-                ended = Ended(self._texts, status, cause, message, self.journal.now())  # type: ignore[arg-type]
-                self.journal.ended(ended)
+                self.ended(Ended(self._texts, status, cause, message, self.now()))  # type: ignore[arg-type]
 
     def finish(self, error: RunError | None) -> None:
         """The run is over."""
-        if self._finished or not self._texts:
-            return
-        self._finished = True
-        status = "done" if error is None else "failed"
-        self.journal.finish(Finished(status))  # type: ignore[arg-type]
+        if not self._is_finished and self._texts:
+            self._is_finished = True
+            self.finished(Finished("done" if error is None else "failed"))
 
-    def interrupt(self, task: asyncio.Task[object]) -> None:
-        """End a text that runs in this task; in a replay, at the recorded point."""
-        self.journal.interrupt(task)
-
-    def give_up(self, task: asyncio.Task[object]) -> None:
-        """End a text that has no more records."""
-        self.journal.give_up(task)
-
-    def abandon(self) -> bool:
+    def abandon_text(self) -> bool:
         """Give up the running text: it makes no more requests, and no more records of it are written. False if the run
         has no file to resume from."""
         self.file.flush()
         if not self.path.is_file():
             return False
-        self.journal.abandon()
+        self._replay.abandon()
         return True
 
     @property
@@ -403,29 +439,15 @@ class RunJournal:
         return self.path.parent
 
     @property
-    def replaying(self) -> bool:
-        return self.journal.replaying
-
-    @property
-    def has_more(self) -> bool:
-        """Whether a record is left to replay."""
-        return self.journal.has_more
-
-    @property
-    def abandoned(self) -> bool:
-        """Whether the person has interrupted the replay."""
-        return self.journal.abandoned
-
-    @property
     def went_back(self) -> bool:
         """Whether the run continues at an earlier point than it had reached."""
         how = self.resumed
-        return how is not None and bool(how.head.branch_of or how.rewind is not None or self.journal.rewound)
+        return how is not None and bool(how.head.branch_of or how.rewind is not None or self.rewound)
 
     @property
     def position(self) -> int:
         """The number of the next record: the first invalid one if the run is restored to this moment."""
-        return self.journal.coming or self.file.following
+        return self._replay.number or self.file.following
 
     def close(self) -> None:
         self.file.close()

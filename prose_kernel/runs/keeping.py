@@ -15,12 +15,12 @@ from prose_kernel.errors import UsageError
 from prose_kernel.runs.journal import Resumption, imported, resumption
 from prose_kernel.runs.resuming import approved_here
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.continuing import EarlierAnswers, OnUse, Rules
-from prose_kernel.runtime.journal import approved
-from prose_kernel.runtime.journal_records import Answered, Asked, Head, Record
+from prose_kernel.runtime.earlier_answers import EarlierAnswers, OnUse, Rules
+from prose_kernel.runtime.journal_approvals import approved
+from prose_kernel.runtime.journal_records import Answered, Asked, Head, Record, answers_of
 from prose_kernel.runtime.keys import KINDS
 from prose_kernel.runtime.ports import GateDecision
-from prose_kernel.storage.journal_file import JournalRead, is_written, read
+from prose_kernel.storage.journal_reading import JournalRead, is_written, read
 from prose_kernel.storage.layout import VVM
 
 if TYPE_CHECKING:
@@ -121,14 +121,7 @@ def answered_from(begin: int, records: Iterable[tuple[int, Record]]) -> list[Ask
 
     `records` are all of the run, with the numbers of their lines. An answer whose request is lost is left out.
     """
-    asked: dict[str, Asked] = {}
-    found: dict[str, Asked] = {}
-    for number, record in records:
-        match record:
-            case Asked():
-                asked[record.key] = record
-            case Answered(key=key, cancelled=False) if number >= begin and key in asked:
-                found[key] = asked[key]
+    found = {asked.key: asked for number, asked, _ in answers_of(records, *KINDS) if number >= begin}
     return commands_first(found.values())
 
 

@@ -13,7 +13,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Protocol, cast
 
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.language.contracts import PRIOR, is_contract
 
 if TYPE_CHECKING:
@@ -44,6 +44,13 @@ class Compiled(Protocol):
 
     @property
     def ok(self) -> bool: ...
+
+
+def without_errors(compiled: Compiled) -> Compiled:
+    """Return the text. Raises `CompileError` if it has errors."""
+    if not compiled.ok:
+        raise CompileError(compiled.diagnostics)
+    return compiled
 
 
 class Programs(Protocol):
@@ -108,7 +115,11 @@ class Words(NamedTuple):
     properties: Mapping[str, Entry]
 
 
-def _spends_nothing(program: object) -> Spending:
+def _whole_text(program: Any, source: Source, offset: int, load: Callable[[str], Any]) -> tuple[str, Any] | None:
+    return source.text[:offset], None
+
+
+def _spends_nothing(program: object, source: Source) -> Spending:
     """Of a language whose programs name no models and have no budgets."""
     from prose_kernel.runtime.budgets import Spending
 
@@ -136,8 +147,12 @@ class Language:
     its names. The front end filters by what is typed.
 
     `index` gives the names of a compiled program and their places, `fixes` the changes that apply the hint of a finding
-    of it; whoever offers one checks it first (`language.fixes.holds`). `known_in` is what a program defines for all of
-    its text, given what imports lead to. `grammar` is a TextMate grammar for editors that colour by one.
+    of it; whoever offers one checks it first (`language.fixes.holds`). `script_at` gives what an editor completes: the
+    program text before an offset and the names that it may refer to, None in text that is no program. `targets` finds
+    what a text may `call`, given what loads its imports and what the machine knows, None in a language without calls;
+    `knowing` adds them to the names that `complete` gets, `called_at` describes the target or input of a call at an
+    offset, "" elsewhere. `known_in` is what a program defines for all of its text, given what imports lead to.
+    `grammar` is a TextMate grammar for editors that colour by one.
 
     `elsewhere`: programs may come from a registry or URL. `has_inputs`: programs ask for values by name; where they do
     not, values from outside are set as constants, or are names that the program finds bound.
@@ -189,6 +204,10 @@ class Language:
     stops: Callable[[Any], list[Span]]
     contract: Callable[[Any], Any]
     index: Callable[[Any, Source], Index]
+    script_at: Callable[[Any, Source, int, Callable[[str], Any]], tuple[str, Any] | None] = _whole_text
+    targets: Callable[[Callable[[str], Any], Profile, Any], Any] = lambda load, profile, known: None
+    knowing: Callable[[Any, Any], Any] = lambda known, targets: known
+    called_at: Callable[[str, int, Any], str] = lambda text, offset, targets: ""
     fixes: Callable[[Any, Diagnostic], Iterable[Fix]]
     known_in: Callable[[Any, Callable[[str], Any]], Any]
     merged: Callable[[Any], Iterable[Edit]] = lambda compiled: ()
@@ -207,10 +226,11 @@ class Language:
     configure: Callable[[Any, Settings], None] = lambda machine, settings: None
     programs: OpenPrograms
     inputs: Callable[[Any], tuple[str, ...]]
+    needed: Callable[[Any], tuple[str, ...]] = lambda program: ()
     gates: Callable[[Any], frozenset[str]]
     may_run_commands: Callable[[Any], bool] = lambda program: True
     judged_texts: Callable[[Any], Iterable[JudgedText]]
-    spending: Callable[[Any], Spending] = _spends_nothing
+    spending: Callable[[Any, Source], Spending] = _spends_nothing
     kind_of: Callable[[Value], str]
     text_of: Callable[[Value], str]
     inserted: Callable[[Value], str]
@@ -238,14 +258,11 @@ def _class_later(place: str) -> Any:
     return lambda: getattr(importlib.import_module(f"prose_kernel.{module}"), name)
 
 
-def _words_later(module: str) -> Callable[[], Words]:
-    """A function that gives the words of a module."""
+def _words(language: str) -> Words:
+    from prose_kernel.language.words import catalogue
 
-    def words() -> Words:
-        found = importlib.import_module(f"prose_kernel.{module}")
-        return Words(found.KEYWORDS, found.PROPERTIES)
-
-    return words
+    found = catalogue(language)
+    return Words({**found.keywords, **found.functions}, found.properties)
 
 
 _PLACES: Final = {
@@ -276,7 +293,7 @@ def _own(name: str) -> dict[str, Any]:
     """The functions that every language of this package has in the same modules."""
     return {
         **{function: _later(place.format(name)) for function, place in _PLACES.items()},
-        "words": _words_later(f"language.{name}.word_docs"),
+        "words": partial(_words, name),
         "machine": _class_later(f"machine.{name}.machine:Machine"),
     }
 
@@ -291,6 +308,15 @@ def _inputs(program: Any) -> tuple[str, ...]:
     return (*declared.inputs, *(f"{PRIOR}{name}" for name in getattr(declared, "prior", None) or ()))
 
 
+def _needed(program: Any) -> tuple[str, ...]:
+    """The inputs that have no default."""
+    from prose_kernel.language.openprose.contract import contract
+
+    declared = contract(program)
+    defaults = getattr(declared, "defaults", {})
+    return tuple(name for name in declared.inputs if name not in defaults)
+
+
 _WITHOUT_NEEDS: Final = ("replay", "scripted", "dry-run")
 """Providers under which tools and variables that a contract file names may be missing."""
 
@@ -301,19 +327,40 @@ def _configure_openprose(machine: Any, settings: Settings) -> None:
     machine.host.needs_checked = settings.provider not in _WITHOUT_NEEDS
 
 
-_WITH_CALLS: Final = ("prosescript", "prosescript-strict")
+WITH_CALLS: Final = ("prosescript", "prosescript-strict")
 
 
 def _compile_openprose(source: Source, **options: Any) -> Compiled:
     """A program, or a contract file by its name. Calls of a program lead to contract files around it."""
-    if "call" in source.text and options.get("profile") in _WITH_CALLS and options.get("load") is not None:
+    if "call" in source.text and options.get("profile") in WITH_CALLS and options.get("load") is not None:
         pipefail = options.get("pipefail", False)
         place = "language.contracts.compile:with_targets"
         if not is_contract(source.name):
-            source = _later(place)(source, options["load"], options["profile"], pipefail=pipefail)
+            known = options.get("known")
+            source = _later(place)(source, options["load"], options["profile"], known, pipefail=pipefail)
     room = "contracts.compile" if is_contract(source.name) else "openprose"
     compiled: Compiled = _later(f"language.{room}:compile_source")(source, **options)
     return compiled
+
+
+def _indexed(program: Any, source: Source) -> Index:
+    room = "openprose" if program.declared is None else "contracts"
+    found: Index = _later(f"language.{room}.symbols:index")(program, source)
+    return found
+
+
+def _known_in(program: Any, load: Callable[[str], Any]) -> Any:
+    known = _later("language.openprose.contract:known_in")(program, load)
+    if not program.script or program.declared is not None:
+        return known
+    return replace(known, targets=_later("language.contracts.compile:targets_around")(load, "prosescript"))
+
+
+def _script_at(program: Any, source: Source, offset: int, load: Callable[[str], Any]) -> tuple[str, Any] | None:
+    if program.declared is None:
+        return _whole_text(program, source, offset, load)
+    found: tuple[str, Any] | None = _later("language.contracts.symbols:script_at")(program, offset, load)
+    return found
 
 
 def _formatted(program: Any) -> str:
@@ -357,18 +404,29 @@ OPENPROSE: Final = Language(
     report=_reported,
     upgrade=_upgraded,
     refused=_refused,
+    script_at=_script_at,
+    targets=_later("language.contracts.compile:targets_around"),
+    knowing=_later("language.openprose.completion:knowing"),
+    called_at=_later("language.openprose.completion:called_at"),
     merged=_later("language.openprose.fixes:merged"),
     ends=_later("language.openprose.flow:ends"),
     change_directory=_later("language.openprose.literals:change_directory"),
     configure=_configure_openprose,
     programs=_later("programs.openprose_imports:LocalPrograms"),
     inputs=_inputs,
+    needed=_needed,
     gates=_later("machine.openprose.program_text:gate_names"),
     may_run_commands=_later("machine.openprose.program_text:may_run_commands"),
     kind_of=_later("runtime.values:kind_of"),
     text_of=_later("runtime.values:full_text"),
     inserted=_later("runtime.values:inserted_text"),
-    **{**_own("openprose"), "compile": _compile_openprose, "format_program": _formatted},
+    **{
+        **_own("openprose"),
+        "compile": _compile_openprose,
+        "format_program": _formatted,
+        "index": _indexed,
+        "known_in": _known_in,
+    },
 )
 
 
@@ -424,9 +482,10 @@ LANGUAGES: Final = {language.name: language for language in (OPENPROSE, VVM)}
 
 
 def _words_of_scripts() -> Words:
-    from prose_kernel.language.openprose import word_docs as docs
+    from prose_kernel.language.words import catalogue
 
-    return Words({**docs.KEYWORDS, **docs.SCRIPT_KEYWORDS}, {**docs.PROPERTIES, **docs.SCRIPT_PROPERTIES})
+    found = catalogue("openprose")
+    return Words({**found.keywords, **found.script_keywords}, {**found.properties, **found.script_properties})
 
 
 PROFILES: Final[tuple[Profile, ...]] = ("default", "strict", "prosescript")
@@ -458,6 +517,11 @@ def _read_in(profile: Profile) -> Language:
         complete=partial(_later("language.openprose.completion:complete"), profile=profile),
         words=_words_of_scripts,
     )
+
+
+def of_scripts(language: Language, name: str) -> Language:
+    """The language of the scripts in a file: in a contract file ProseScript."""
+    return in_profile(language, "prosescript") if is_contract(name) else language
 
 
 def of_text(name: str, profile: str) -> Language:

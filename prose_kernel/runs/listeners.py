@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from prose_kernel.runtime.events import Audience, Event, Listener, Untold
+from prose_kernel.runtime.events import Audience, Event, Listener, UnreportedBegins
 
 
 class Listeners:
@@ -15,7 +15,7 @@ class Listeners:
         self._live = Audience(listeners)
         self.all = Audience((self._live,))
         """Receives all events of a run."""
-        self._untold = Untold()
+        self._unreported = UnreportedBegins()
         self._muted = False
         self.mute(muted)
 
@@ -35,13 +35,13 @@ class Listeners:
     def tell_open(self) -> None:
         """Pass on the begin of activities that began while the listeners were muted and have not ended. Listeners added
         with `replayed` have received it."""
-        for event in self._untold.take():
+        for event in self._unreported.take():
             self._live(event)
 
     def forget(self) -> None:
         """The run is over."""
-        self._untold.take()
+        self._unreported.take()
         self.mute(False)
 
     def _note(self, event: Event) -> None:
-        self._untold.note(event)
+        self._unreported.note(event)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import contextvars
 import threading
-from collections.abc import Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, TypeVar
 
 T = TypeVar("T")
+_POLL_SECONDS: Final = 0.05
 
 
 class LoopThread:
@@ -29,7 +29,7 @@ class LoopThread:
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Run a coroutine there, in a copy of the caller's context: output goes where the caller's does."""
-        context, result = contextvars.copy_context(), concurrent.futures.Future[T]()
+        result = concurrent.futures.Future[T]()
 
         async def run() -> None:
             try:
@@ -39,15 +39,31 @@ class LoopThread:
             else:
                 result.set_result(value)
 
-        loop = self.loop
+        asyncio.run_coroutine_threadsafe(run(), self.loop)  # takes the context of this thread along
+        return result
 
-        def start() -> None:
-            task = loop.create_task(run(), context=context)
-            tasks.add(task)
-            task.add_done_callback(tasks.discard)
-
-        tasks: set[asyncio.Task[None]] = set()
-        loop.call_soon_threadsafe(start)
+    def wait(
+        self,
+        work: Coroutine[Any, Any, T],
+        interrupt: Callable[[], None],
+        meanwhile: Callable[[], None] = lambda: None,
+        *,
+        raises: bool = True,
+    ) -> T:
+        """Return the result of the work, and call `meanwhile` until it is there. Ctrl-C calls `interrupt`, and with
+        `raises` is raised after the end of the work; a second one ends what is left."""
+        future, pressed = self.submit(work), None
+        while not future.done():
+            try:
+                meanwhile()
+                # a signal that another thread receives does not wake a thread which waits without a limit
+                concurrent.futures.wait([future], timeout=_POLL_SECONDS)
+            except KeyboardInterrupt as key:
+                pressed = key
+                interrupt()
+        result = future.result()
+        if raises and pressed is not None:
+            raise pressed
         return result
 
     def close(self) -> None:

@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from prose_kernel.storage.gates.gatekeeper import Gatekeeper
     from prose_kernel.storage.gates.records import Records
     from prose_kernel.storage.home import RunHome
-    from prose_kernel.storage.kept import Kept
+    from prose_kernel.storage.stored_run import StoredRun
     from prose_kernel.telemetry.listener import Spans
 
 
-def keep(context: RunContext) -> Kept | None:
+def keep(context: RunContext) -> StoredRun | None:
     """The files of a run; None if it is kept in memory.
 
     Raises `StateError` if the database of the settings is unavailable or of another version (7.1). A server may take
@@ -49,7 +49,7 @@ def keep(context: RunContext) -> Kept | None:
         return None
     from prose_kernel.storage.filesystem import FilesystemStore
     from prose_kernel.storage.home import RunHome
-    from prose_kernel.storage.kept import Kept
+    from prose_kernel.storage.stored_run import StoredRun
     from prose_kernel.storage.trace import Trace
 
     home = RunHome(Path(settings.state_dir), _run_id(context), cwd=context.start.cwd)
@@ -63,10 +63,10 @@ def keep(context: RunContext) -> Kept | None:
         files = 'keep the run in files: --state filesystem, or state = "filesystem" in prose.toml'
         hint = f"{problem.hint}; or {files}" if problem.hint else files
         raise StateError(f"the run cannot begin: {problem}", hint=hint) from None
-    return kept or Kept(home, FilesystemStore(home), Trace(home, context.clock))
+    return kept or StoredRun(home, FilesystemStore(home), Trace(home, context.clock))
 
 
-def _check_database(kept: Kept, head: Head) -> None:
+def _check_database(kept: StoredRun, head: Head) -> None:
     """Raise `DatabaseUnavailable` if a resumed run is kept in another database."""
     from prose_kernel.storage.database.ownership import knows
     from prose_kernel.storage.database.schema import DatabaseError
@@ -102,7 +102,7 @@ class DatabaseUnavailable(Exception):
         self.hint = hint
 
 
-def in_database(settings: Settings, home: RunHome, clock: Clock, tell: Listener) -> Kept | None:
+def in_database(settings: Settings, home: RunHome, clock: Clock, tell: Listener) -> StoredRun | None:
     """The run in the database of the settings; None where they want files. `tell` hears that it waits for the database.
     Raises `DatabaseUnavailable`."""
     if settings.state.kind == "filesystem":
@@ -112,7 +112,7 @@ def in_database(settings: Settings, home: RunHome, clock: Clock, tell: Listener)
         database, users = _sqlite(home), None
     else:
         from prose_kernel.storage.database.ownership import Ownership
-        from prose_kernel.storage.journal_file import NAME
+        from prose_kernel.storage.journal_reading import NAME
 
         database, users = _postgres(settings, home)
         ownership = Ownership(home.run_id, home.directory / NAME)
@@ -121,7 +121,7 @@ def in_database(settings: Settings, home: RunHome, clock: Clock, tell: Listener)
     from prose_kernel.storage.database.store import DatabaseStore
     from prose_kernel.storage.database.trace import DatabaseTrace
     from prose_kernel.storage.database.writes import DatabaseWrites
-    from prose_kernel.storage.kept import Kept
+    from prose_kernel.storage.stored_run import StoredRun
 
     patience, place = settings.state.patience, Place(Source("", ""), Span(0, 0), 0)
     store = database.place if database.inside else f"{database.dialect.title} ({database.place})"
@@ -134,7 +134,7 @@ def in_database(settings: Settings, home: RunHome, clock: Clock, tell: Listener)
         users=users,
         ownership=ownership,
     )
-    return Kept(home, DatabaseStore(writes), DatabaseTrace(writes, clock), database, ownership)
+    return StoredRun(home, DatabaseStore(writes), DatabaseTrace(writes, clock), database, ownership)
 
 
 def _sqlite(home: RunHome) -> Database:
@@ -191,7 +191,7 @@ def answer_files(context: RunContext, home: RunHome | None) -> AnswerFiles:
     return AnswerFiles(context.project, run_id, context.clock, context.start.program_file, durable=durable)
 
 
-def gatekeeper(context: RunContext, kept: Kept | None, started: Callable[[int], bool]) -> Gatekeeper:
+def gatekeeper(context: RunContext, kept: StoredRun | None, started: Callable[[int], bool]) -> Gatekeeper:
     """Return the `Gates` port of a run; `started` returns whether a process belongs to this run."""
     from prose_kernel.storage.gates.answers import Prior
     from prose_kernel.storage.gates.gatekeeper import Gatekeeper, GatePolicy
@@ -204,7 +204,7 @@ def gatekeeper(context: RunContext, kept: Kept | None, started: Callable[[int], 
     return Gatekeeper(_gate_records(kept, clock), context.asker, clock, policy, prior, started=started)
 
 
-def _gate_records(kept: Kept | None, clock: Clock) -> Records:
+def _gate_records(kept: StoredRun | None, clock: Clock) -> Records:
     from prose_kernel.storage.gates.file_records import FileRecords, MemoryRecords
 
     if kept is None:

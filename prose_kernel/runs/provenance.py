@@ -9,10 +9,10 @@ from __future__ import annotations
 import hashlib
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime import asides
@@ -52,11 +52,14 @@ class Opening:
     given: Mapping[str, str] = field(default_factory=dict)
     taken: tuple[str, ...] = ()
     python: bool = False
+    run: asides.CellRun = field(default_factory=asides.CellRun)
 
     @classmethod
-    def of(cls, code: str, cell_id: str | None, number: int | None) -> Opening:
-        """A cell without an id is known by its text."""
-        return cls(cell_id or f"text:{bare(code)}", number, code)
+    def of(
+        cls, code: str, cell_id: str | None, number: int | None, metadata: Mapping[str, object] | None = None
+    ) -> Opening:
+        """A cell without an id is known by its text. `metadata` are those of the execute request."""
+        return cls(cell_id or f"text:{bare(code)}", number, code, run=asides.CellRun.of(metadata or {}))
 
 
 @dataclass(slots=True, eq=False)
@@ -185,6 +188,7 @@ class Provenance:
         self._close(failed=False)  # of a text outside of cells
         self._opened = self.last = opening
         asides.cell.set("" if opening.key.startswith("text:") else opening.key)
+        asides.run.set(opening.run)
 
     def end(self, *, failed: bool) -> None:
         """The cell is over; what it has bound by now stays, however it ended."""
@@ -510,36 +514,17 @@ def weight(value: object) -> int:
     """About how many characters a value holds; it stops counting at `LARGEST`."""
     total, agenda = 0, [value]
     while agenda and total < LARGEST:
-        part = agenda.pop()
-        total += _WEIGHTS.get(type(part), _other)(part, agenda)
+        match agenda.pop():
+            case str() as text:
+                total += len(text) + 8
+            case list() as members:
+                agenda += members[: LARGEST // 8]
+                total += 8 * len(members)
+            case dict() as fields:
+                agenda += fields.values()
+                total += sum(map(len, fields)) + 8
+            case ExecText() as command:
+                total += len(command.text) + len(command.result.stderr) + 100
+            case _:
+                total += 16
     return min(total, LARGEST)
-
-
-def _of_list(part: Any, agenda: list[object]) -> int:
-    agenda += part[: LARGEST // 8]
-    return 8 * len(part)
-
-
-def _of_dict(part: Any, agenda: list[object]) -> int:
-    agenda += part.values()
-    return sum(map(len, part)) + 8
-
-
-def _of_text(part: Any, agenda: list[object]) -> int:
-    return len(part) + 8
-
-
-def _of_command(part: Any, agenda: list[object]) -> int:
-    return len(part.text) + len(part.result.stderr) + 100
-
-
-def _other(part: object, agenda: list[object]) -> int:
-    return 16
-
-
-_WEIGHTS: Final[Mapping[type, Callable[[Any, list[object]], int]]] = {
-    str: _of_text,
-    list: _of_list,
-    dict: _of_dict,
-    ExecText: _of_command,
-}

@@ -18,7 +18,7 @@ from msgspec import structs
 from prose_kernel.errors import StateError, UsageError
 from prose_kernel.runs import languages, parts
 from prose_kernel.runs.journal import Resumption
-from prose_kernel.runs.replay import ReplayListener, look_through, replay
+from prose_kernel.runs.replay import ReplayListener, replay
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_codec import describe
@@ -31,14 +31,15 @@ from prose_kernel.storage.database.gate_rows import GateRows
 from prose_kernel.storage.database.store import DatabaseStore
 from prose_kernel.storage.gates import records as gates
 from prose_kernel.storage.home import RunHome
-from prose_kernel.storage.journal_file import JournalFile, JournalRead
+from prose_kernel.storage.journal_file import JournalFile
+from prose_kernel.storage.journal_reading import JournalRead
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source
     from prose_kernel.runs.languages import Language
     from prose_kernel.runs.settings import Settings
-    from prose_kernel.storage.journal_file import TextRead
-    from prose_kernel.storage.kept import Kept
+    from prose_kernel.storage.journal_reading import TextRead
+    from prose_kernel.storage.stored_run import StoredRun
 
 DATABASES: Final = ("sqlite", "postgres")
 
@@ -101,7 +102,7 @@ async def _rebuild(journal: JournalRead, settings: Settings) -> Rebuilt:
         if kept.copy is not None:
             kept.copy.reach(journal.size)
         store.writes.rebuild(opened.write)
-        replayed = await replay(journal, look_through(journal), settings, listener, store)
+        replayed = await replay(journal, settings, listener, store)
         if replayed.gap:
             raise UsageError(f"run {head.run} cannot be rebuilt: {replayed.gap}", hint="nothing was changed")
         await asyncio.to_thread(store.writes.write)
@@ -155,6 +156,11 @@ class _Gates:
             self._open[key] = record = replace(record, created_at=when, timeout_at=ends)
             self._steps.append((record, None, when))
 
+    def kept(self, key: str) -> None:
+        """The decision is that of an earlier run, which has the record."""
+        record = self._open.pop(key, None)
+        self._steps = [step for step in self._steps if step[0] is not record]
+
     def decided(self, key: str, decision: GateDecision | None = None) -> None:
         """A gate was decided, or closed without a decision."""
         if (record := self._open.pop(key, None)) is not None:
@@ -182,7 +188,9 @@ class _Gates:
 class _Rebuilding(ReplayListener):
     """Passes the events of the run to its trace, its texts to its store, and its gates to `gates`."""
 
-    def __init__(self, kept: Kept, store: DatabaseStore, gates: _Gates, clock: _RecordClock, notebook: bool) -> None:
+    def __init__(
+        self, kept: StoredRun, store: DatabaseStore, gates: _Gates, clock: _RecordClock, notebook: bool
+    ) -> None:
         self._trace, self._store, self._gates, self._clock = kept.trace, store, gates, clock
         self._notebook = notebook
 
@@ -208,6 +216,8 @@ class _Rebuilding(ReplayListener):
                 self._gates.asked(record.key, self._clock.now())
             case Answered(cancelled=True):
                 self._gates.decided(record.key)
+            case Answered(kept=earlier) if earlier:
+                self._gates.kept(record.key)
             case Interrupted():
                 self._gates.interrupt()
             case _:

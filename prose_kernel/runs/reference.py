@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
@@ -19,6 +20,9 @@ DEFAULT = "openprose"
 SCRIPTS = "prose-md"
 """The page with the codes that only contract files and ProseScript have."""
 
+_TABLES = {DEFAULT: ("exec-and-tasks", "2.1"), "vvm": ("vvm", "5")}
+"""Sections that define words in a table: properties of commands, functions."""
+
 _PACKAGE = Path(__file__).parents[1]
 _HEADING = re.compile(r"(#{2,6}) (?:([EVWR]\d{3}): |(\d+(?:\.\d+)*)\.? )(.+)")
 _KEY = re.compile(r"[EVWR]\d+|\d+(?:\.\d+)*\.?", re.IGNORECASE)
@@ -26,6 +30,7 @@ _OF_SCRIPTS = re.compile(r"[EW]3\d\d|E23\d")
 _OLD_CODE = re.compile(r"([EW])(\d{3})")
 _MEANING = re.compile(r"[3-6]\.\d+$")
 """Sections that say what the words of a language mean."""
+_LEAF = re.compile(r"[3-9]\.\d+$")
 _FENCE = re.compile(r" *(`{3,})")
 _COMMENT = re.compile(r"<!-- .* -->\n+")
 
@@ -151,19 +156,35 @@ def link(code: str, base: str | None) -> str:
 @cache
 def about(word: str, page: str) -> Heading | None:
     """The section of a page that is about a word of the language: the word is one of its topics (`try, raise`), or it
-    has it most often as code. None without one, or without pages."""
+    has it most often as code, or defines it in a table. The last resort is the grammar. None for a word that the pages
+    do not have, or without pages."""
     if page not in pages():
         return None
-    sections = [one for one in headings(page) if _MEANING.match(one.key)]
-    topic = re.compile(rf"(?i)(?:^|, | and )`?{re.escape(word)}s?`?(?=,| and |$)")
-    for one in sections:
-        if topic.search(one.title):
-            return one
-    body = text(page)
-    as_code = re.compile(rf"`{re.escape(word)}\b|^ *{re.escape(word)}\b(?=.*:$)", re.MULTILINE)
-    counts = [(len(as_code.findall(body, one.start, one.end)), -at, one) for at, one in enumerate(sections)]
+    own = headings(page)
+    meaning = [one for one in own if _MEANING.match(one.key)]
+    name = re.escape(word)
+    topic = re.compile(rf"(?i)(?:^|, | and )`?{name}s?`?(?=,| and |$)")
+    if (titled := next((one for one in meaning if topic.search(one.title)), None)) is not None:
+        return titled
+    first_in_code = re.compile(rf"`{name}\b|^ *{name}\b(?=.*:$)", re.MULTILINE)
+    in_code = re.compile(rf"`[^`\n]*(?<![\w-]){name}(?![\w-])[^`\n]*`")
+    in_row = re.compile(rf"^\| `{name}[`(]", re.MULTILINE)
+    in_grammar = re.compile(rf"(?i)(?<![\w-]){name}(?![\w-])")
+    table = heading(*_TABLES[page]) if page in _TABLES else None
+    return (
+        _with_most(first_in_code, meaning, least=2)
+        or _with_most(in_row, [table] if table is not None else ())
+        or _with_most(first_in_code, meaning)
+        or _with_most(in_code, (one for one in own if _LEAF.match(one.key) and "diagnostics" not in one.file))
+        or _with_most(in_grammar, (one for one in own if one.key in ("2", "2.1")))
+    )
+
+
+def _with_most(pattern: re.Pattern[str], sections: Iterable[Heading], least: int = 1) -> Heading | None:
+    """The section in which the pattern matches most often, the first of several; None with fewer than `least`."""
+    counts = [(len(pattern.findall(text(one.page), one.start, one.end)), -at, one) for at, one in enumerate(sections)]
     most = max(counts, default=None)
-    return most[2] if most is not None and most[0] > 1 else None
+    return most[2] if most is not None and most[0] >= least else None
 
 
 def section(wanted: str, prefer: str = DEFAULT) -> str:
@@ -189,6 +210,14 @@ def section(wanted: str, prefer: str = DEFAULT) -> str:
         near = [*elsewhere, *near][:3]
     hint = f"did you mean {' or '.join(near)}?" if near else "a code such as E004, or a section such as 3.7"
     raise UsageError(f"{page or 'the reference'} has no {kind} {key or wanted}", hint=hint)
+
+
+def programs(diff: str) -> tuple[str, str]:
+    """Return the program with a mistake and the corrected one, from the text of a `diff` block: the first character of
+    a line says to which of them it belongs."""
+    lines = diff.splitlines(keepends=True)
+    before, after = ("".join(line[1:] or line for line in lines if line[0] != other) for other in "+-")
+    return before, after
 
 
 def outline(page: str) -> str:

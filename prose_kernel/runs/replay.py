@@ -26,11 +26,12 @@ from prose_kernel.runs.journal import RunJournal
 from prose_kernel.runs.machines import Machines, Named
 from prose_kernel.runs.settings import DECIDES, Settings
 from prose_kernel.runtime.events import Event
-from prose_kernel.runtime.journal import Journal, KnownRecords
-from prose_kernel.runtime.journal_records import Answered, Asked, Noted, Record, Repeated, Text
+from prose_kernel.runtime.journal_records import Answered, Asked, Record, Repeated, Text
+from prose_kernel.runtime.journal_replay import KnownRecords
 from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest, Ports, Store, Target
-from prose_kernel.storage.journal_file import JournalFile, JournalRead, TextRead
+from prose_kernel.storage.journal_file import JournalFile
+from prose_kernel.storage.journal_reading import JournalRead, TextRead
 from prose_kernel.storage.memory import MemoryStore
 
 if TYPE_CHECKING:
@@ -63,20 +64,9 @@ class Replay:
     """Of each text that was run: the error that ended it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Known:
-    """Facts from a scan of the records: when each request was asked and answered, by its key, and the texts that noted
-    the results of their races (those whose sessions were recorded)."""
-
-    times: Mapping[str, Took]
-    raced: frozenset[int] = frozenset()
-
-
-def look_through(found: JournalRead) -> Known:
-    """Raises `UsageError` when the file cannot be used."""
+def times_of(found: JournalRead) -> Mapping[str, Took]:
+    """Return when each request was asked and answered, by its key. Raises `UsageError` when the file cannot be used."""
     times: dict[str, Took] = {}
-    raced: set[int] = set()
-    text = 0
     for _, record in found.records(1):
         match record:
             case Asked() | Repeated():
@@ -84,13 +74,9 @@ def look_through(found: JournalRead) -> Known:
             case Answered():
                 asked = times.get(record.key, Took()).asked
                 times[record.key] = Took(record.again or asked, record.t)
-            case Text():
-                text = record.number
-            case Noted() if record.key.endswith("/order"):
-                raced.add(text)
             case _:
                 pass
-    return Known(times, frozenset(raced))
+    return times
 
 
 class ReplayListener:
@@ -116,13 +102,13 @@ class ReplayListener:
 
 
 async def replay(
-    found: JournalRead, known: Known, settings: Settings, listener: ReplayListener, store: Store | None = None
+    found: JournalRead, settings: Settings, listener: ReplayListener, store: Store | None = None
 ) -> Replay:
     """Replay a run. Its bindings are put into `store`; None: into memory.
 
     Never raises for what is in the journal's records; `UsageError` when the file itself cannot be used.
     """
-    return await Replaying(found, known, settings, listener, store).run()
+    return await Replaying(found, settings, listener, store).run()
 
 
 class Replaying:
@@ -130,10 +116,8 @@ class Replaying:
 
     lost: Mapping[str, str] = {}
 
-    def __init__(
-        self, found: JournalRead, known: Known, settings: Settings, listener: ReplayListener, store: Store | None
-    ) -> None:
-        self._found, self._head, self._raced = found, found.head, known.raced
+    def __init__(self, found: JournalRead, settings: Settings, listener: ReplayListener, store: Store | None) -> None:
+        self._found, self._head = found, found.head
         head = found.head
         chosen = {name: value for name, value in head.settings.items() if name in DECIDES and value is not None}
         self._settings = settings.changed(**chosen)
@@ -145,7 +129,7 @@ class Replaying:
         self._running: Language = languages.LANGUAGES[head.language]
         first = languages.LANGUAGES[found.texts[0].record.language] if found.texts else self._running
         start = Start(Path(head.directory), head.program, head.notebook, head.supplied, language=self._running)
-        nobody = cast("Any", _Nobody())
+        nobody = cast("Any", NoAnswers())
         self._context = RunContext(
             self._settings, start, nobody, self._tell, self._load, nobody, Given(start), engine=nobody
         )
@@ -170,20 +154,10 @@ class Replaying:
         )
 
     def _open(self) -> RunJournal:
-        head, host = self._head, self._machines.first.host
-        file = Unwritten(self._found.path)
-        host.journal = Journal(
-            file,
-            host.scheduler,
-            Keys(run_ids=tuple(one.encode() for one in (head.run, *head.branch_of))),
-            known=KnownRecords(
-                self._records(),
-                texts_stay=True,
-                on_live=self._at_end,
-                on_replayed=self._replayed,
-            ),
-        )
-        return RunJournal(file, host.journal)
+        head = self._head
+        keys = Keys(run_ids=tuple(one.encode() for one in (head.run, *head.branch_of)))
+        known = KnownRecords(self._records(), texts_stay=True, on_live=self._at_end, on_replayed=self._replayed)
+        return RunJournal(Unwritten(self._found.path), self._machines.first.host, keys, known=known)
 
     def _records(self) -> Iterator[tuple[int, Record]]:
         for number, record in self._found.records(1):
@@ -235,7 +209,7 @@ class Replaying:
     async def _text(self, text: Text, source: Source, language: Language) -> None:
         """Run a text in a separate task, which is cancelled at the end of its records."""
         machine = self._machines.of(language)
-        self._machines.use(machine.ports.commands, _Races() if text.number in self._raced else None)
+        self._machines.use(machine.ports.commands, None)
         for name, value in text.supplied.items():
             machine.supply(name, value)
         machine.cwd = text.directory
@@ -324,8 +298,12 @@ class Unwritten(JournalFile):
     def rewind(self, to: int) -> None: ...
 
 
-class _Nobody:
-    """All other ports. No request gets that far: `Journal.answer` has the answer, or ends the text."""
+class NoAnswers:
+    """All other ports: a request ends the text that makes it. In a replay none gets that far, because `Journal.answer`
+    has the answer, or ends the text. `stop` is called first."""
+
+    def __init__(self, stop: Callable[[], None] = lambda: None) -> None:
+        self._stop = stop
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         return self._asked
@@ -334,16 +312,8 @@ class _Nobody:
         """A gate was decided then: its record stays as it is."""
 
     async def _asked(self, *given: object, **named: object) -> Any:
+        self._stop()
         raise asyncio.CancelledError
-
-
-class _Races:
-    """The `Races` port: who won is in the journal."""
-
-    def recorded(self, at: str, text: str) -> tuple[int, ...] | None:
-        return None
-
-    async def ended(self, at: str, text: str, branches: tuple[int, ...]) -> None: ...
 
 
 class _Answers:

@@ -2,7 +2,7 @@
 processes have ended.
 
 The journal and the records of gates are files, and commands of the run can write them. So a replayed approval opens its
-gate only if a person has given or confirmed it in this process; `runtime/journal.py` holds each of them against
+gate only if a person has given or confirmed it in this process; `runtime/journal_approvals.py` holds each against
 `approved_here`, by what it says, when the program reaches its gate.
 """
 
@@ -24,8 +24,8 @@ from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime import forms
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.forms import Button, Form
-from prose_kernel.runtime.journal import Approved, approved
-from prose_kernel.runtime.journal_records import Answered, Asked
+from prose_kernel.runtime.journal_approvals import Approved, approved
+from prose_kernel.runtime.journal_records import answers_of
 from prose_kernel.runtime.ports import GateDecision
 from prose_kernel.runtime.text import escaped
 
@@ -194,20 +194,14 @@ def earlier_approvals(how: Resumption) -> EarlierApprovals:
 
 
 def _approvals(how: Resumption, ids: tuple[bytes, ...]) -> Iterator[tuple[Approval, Approved]]:
-    asked: dict[str, Asked] = {}
-    for number, record in how.journal.records(1, how.rewind):
-        match record:
-            case Asked(kind="gate"):
-                asked[record.key] = record
-            case Answered() if record.key in asked:
-                gate = asked[record.key]
-                with contextlib.suppress(MsgspecError):
-                    decision = codec.loads(record.value, GateDecision)
-                    if decision.status == "approved":
-                        if not gate.gate.strip():
-                            raise how.journal.damaged(number)
-                        one = Approval(gate.gate, gate.record or gate.gate, gate.said, decision, record.t, gate.key)
-                        yield one, approved(gate, record.value, ids)
+    for number, gate, record in answers_of(how.journal.records(1, how.rewind), "gate"):
+        with contextlib.suppress(MsgspecError):
+            decision = codec.loads(record.value, GateDecision)
+            if decision.status == "approved":
+                if not gate.gate.strip():
+                    raise how.journal.damaged(number)
+                one = Approval(gate.gate, gate.record or gate.gate, gate.said, decision, record.t, gate.key)
+                yield one, approved(gate, record.value, ids)
 
 
 def _clip(text: str) -> str:

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from prose_kernel.runs.journal import RunJournal
     from prose_kernel.runs.languages import Compiled, Language
     from prose_kernel.runs.session_chain import SessionServices
-    from prose_kernel.runtime.continuing import EarlierAnswers
+    from prose_kernel.runtime.earlier_answers import EarlierAnswers
     from prose_kernel.runtime.journal_codec import Request
     from prose_kernel.runtime.keys import Keys
     from prose_kernel.storage.answer_files import AnswerFiles
     from prose_kernel.storage.file_history import FileHistory
     from prose_kernel.storage.home import RunHome
-    from prose_kernel.storage.kept import Kept
+    from prose_kernel.storage.stored_run import StoredRun
     from prose_kernel.storage.transcript import InContextTrace
 
 _WITH_JOURNAL: Final = "keep the run in files: --state=filesystem"
@@ -56,7 +56,7 @@ class Run:
         self,
         context: RunContext,
         language: Language,
-        kept: Kept | None,
+        kept: StoredRun | None,
         on_live: Callable[[Sequence[Asked]], None],
     ) -> None:
         from prose_kernel.processes import ShellCommands
@@ -212,7 +212,7 @@ class Run:
         services, spans = self.started_services, self.context.spans
         commands: Commands = self.context.remote or self._here
         if spans is not None and self.context.settings.telemetry.commands:
-            from prose_kernel.telemetry.commands import TracedCommands
+            from prose_kernel.telemetry.listener import TracedCommands
 
             commands = TracedCommands(commands, spans)
         if services is None:  # they are made when they are needed
@@ -227,7 +227,7 @@ class Run:
         from prose_kernel.processes.helpers import Helpers
         from prose_kernel.processes.tasks.terminals import TaskTerminals
         from prose_kernel.runs.session_chain import Facilities, connect
-        from prose_kernel.storage.journal_file import is_answered
+        from prose_kernel.storage.journal_reading import is_answered
 
         context, start, tasks, home = self.context, self.context.start, self.tasks, self.home or self.answers
         directory = home.directory if home is not None else None
@@ -346,21 +346,45 @@ class Run:
 
     # ------------------------------------------------------------ its journal
 
+    @property
+    def without_journal(self) -> str:
+        """Why the run has no journal, so that no answers are kept, as a sentence; "" if it has one."""
+        context, settings = self.context, self.context.settings
+        if context.resumption is not None:
+            return ""
+        if settings.journal == "off":
+            why = 'journal = "off"'
+        elif settings.provider == "dry-run":
+            why = "it is a dry run"
+        elif context.leaves_nothing:
+            why = "VVM's default mode leaves nothing on disk"
+        elif self.kept is None and context.keeps_names:
+            why = 'state = "in-context"'
+        else:
+            return ""
+        return f"this run keeps no journal ({why}), so no answers are kept"
+
     def _new_journal(self) -> RunJournal | None:
-        context, how, start = self.context, self.context.resumption, self.context.start
-        mode, in_memory = context.settings.journal, self.kept is None and context.keeps_names
-        dry = context.settings.provider == "dry-run"
-        if how is None and (mode == "off" or in_memory or context.leaves_nothing or dry):
+        context, how, start, mode = (
+            self.context,
+            self.context.resumption,
+            self.context.start,
+            self.context.settings.journal,
+        )
+        if self.without_journal:
             if start.keep is not None:
-                message = f"{start.program_file} keeps no journal here, so it can't use answers of an earlier run"
+                message = f"{self.without_journal}; so it can't use answers of an earlier run"
                 raise UsageError(message, hint=None if mode == "off" else _WITH_JOURNAL)
+            if start.notebook and context.settings.rerun == "keep":
+                context.warnings.append(f'rerun = "keep" has no effect: {self.without_journal}')
             return None
         from prose_kernel.runs.journal import RunJournal
-        from prose_kernel.storage.journal_file import NAME, JournalFile
+        from prose_kernel.storage.journal_file import JournalFile
+        from prose_kernel.storage.journal_reading import NAME
 
         host, copy = self.machine.host, self.kept.copy if self.kept is not None else None
         if how is not None:
-            from prose_kernel.runtime.journal import KnownRecords
+            from prose_kernel.runtime.journal_replay import KnownRecords
 
             file = JournalFile(how.journal.path, durable=mode == "durable", on_lost=self._journal_lost, copy=copy)
             known = KnownRecords(iter(()), on_live=self._on_live, on_replayed=self._replayed)
@@ -377,12 +401,12 @@ class Run:
         return RunJournal.begin(file, host, head, self._keys(head), self._answers_kept(head))
 
     def _keys(self, head: Head) -> Keys:
-        from prose_kernel.runtime.keys import Keys, reader
+        from prose_kernel.runtime.keys import Keys
 
         context, ids = self.context, (head.run, *reversed(head.branch_of))
         shell = context.settings.shell or ""
         encoded = tuple(one.encode() for one in ids)
-        return Keys(str(context.start.cwd), str(context.project), encoded, shell, reader(self.answers))
+        return Keys(str(context.start.cwd), str(context.project), encoded, shell, self.answers)
 
     def _answers_kept(self, head: Head) -> EarlierAnswers | None:
         """The answers of the earlier run that this one keeps, also when it is resumed; None if there is none."""

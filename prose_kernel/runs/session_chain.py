@@ -25,9 +25,9 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel.access.policy import Note, PermissionDesk, unnoted
-from prose_kernel.cassettes.library import Cassettes, SharedCassettes
 from prose_kernel.cassettes.recorded_decisions import RecordedJudge, RecordedPhrases, RecordedRaces
 from prose_kernel.cassettes.recorded_sessions import RecordedSessions
+from prose_kernel.cassettes.recordings import Cassettes, SharedCassettes
 from prose_kernel.errors import ProviderError, UsageError
 from prose_kernel.judging import chain as judging
 from prose_kernel.models.digest_memory import DigestMemories
@@ -339,7 +339,7 @@ class SessionServices:
         self.usage.again(notes.get("usage", ()))
         budgets.again(notes)
         if "record" in notes and self.choice.recorded and self.cassettes.mode(self.asker) != "off":
-            self.cassettes.again(request.at, *notes["record"])
+            self.cassettes.shelf.again(request.at, *notes["record"])
         if got and "memory" in notes:
             again(self.memories, self.means.where.cwd, request, notes["memory"])
 

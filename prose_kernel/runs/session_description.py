@@ -13,8 +13,6 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from prose_kernel.access.policy import shown
-from prose_kernel.cassettes.library import Hit, Miss
-from prose_kernel.cassettes.recorded_sessions import looked_up
 from prose_kernel.errors import ProseError, ProviderError
 from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.choice import AGENT, Choice
@@ -35,6 +33,7 @@ from prose_kernel.runtime.typed_answers import filled_in
 from prose_kernel.runtime.values import full_text
 
 if TYPE_CHECKING:
+    from prose_kernel.cassettes.matching import Found, Miss
     from prose_kernel.models.provider_pool import ProviderContext
     from prose_kernel.runs.session_chain import SessionServices
 
@@ -72,7 +71,7 @@ class Description:
     tools: tuple[str, ...] = ()
     permissions: tuple[str, ...] = ()
     mode: CassetteMode | None = None
-    found: Hit | Miss | None = None
+    found: Found | Miss | None = None
     problem: ProseError | None = None
     sizes: Mapping[str, int] = field(default_factory=dict)
     schemas: str = ""
@@ -99,14 +98,16 @@ class Description:
     @property
     def recording(self) -> str:
         """The result of looking it up in the recordings, on one line."""
+        from prose_kernel.cassettes.matching import Miss
+
         match self.found:
-            case Hit():
-                origin = f", origin {self.found.origin}" if self.found.origin else ""
-                return f"hit: {self.found.file} line {self.found.line}{origin} · {self.found.key} · mode {self.mode}"
-            case Miss():
-                return f"miss · {self.found.key} · mode {self.mode}"
             case None:
                 return f"not looked up (mode {self.mode})" if self.mode else "none: this provider is not recorded"
+            case Miss():
+                return f"miss · {self.found.key} · mode {self.mode}"
+            case found:
+                entry, origin = found.entry, f", origin {found.meta.origin}" if found.meta.origin else ""
+                return f"hit: {entry.file} line {entry.line}{origin} · {entry.record.key} · mode {self.mode}"
 
     @property
     def text(self) -> str:
@@ -158,7 +159,7 @@ def describe(request: SessionRequest, services: SessionServices) -> Description:
         tuple(name.removeprefix("tools:") for name in tools),
         permissions,
         mode,
-        looked_up(services.cassettes.shelf, request) if recorded and mode != "off" else None,
+        services.cassettes.shelf.session(request).looked_up() if recorded and mode != "off" else None,
         problem,
         sizes,
         schemas,
@@ -198,7 +199,9 @@ def most_cost(told: Description, services: SessionServices) -> float | None:
     choice, options = services.choice, services.means.options
     if choice.kind == "nobody" and services.detected is not None:
         choice = services.detected.choice
-    if isinstance(told.found, Hit) and told.mode in ("auto", "replay"):
+    from prose_kernel.cassettes.matching import Found
+
+    if isinstance(told.found, Found) and told.mode in ("auto", "replay"):
         return 0.0
     if choice.kind in ("human", "scripted", "replay", "dry-run", "nobody", "function"):
         return 0.0

@@ -59,11 +59,9 @@ class StateSettings(Struct, frozen=True):
     SHORT: ClassVar = "kind"
 
     kind: Literal["filesystem", "sqlite", "postgres", "in-context"] = "filesystem"
-    """Where a run is kept: `filesystem`, `sqlite` (a database file in the directory of the run), `postgres` (a server;
-    see `OPENPROSE_POSTGRES_URL`), or `in-context` (in memory; nothing is written)."""
+    """[Where a run is kept](../how-to/state.md): `filesystem`, `sqlite`, `postgres`, `in-context` (memory)."""
     wait: Pause = "10 min"
-    """How long a run waits for a database that is stopped, locked or full, before it ends with E219: `30 s`, `10 min`,
-    `2 h`; `0 s` means not at all."""
+    """Wait for a stopped, locked or full database: `30 s`, `2 h`, `0 s`."""
 
     @property
     def patience(self) -> float:
@@ -76,206 +74,186 @@ class GateSettings(Struct, frozen=True):
     SHORT: ClassVar = "mode"
 
     mode: Literal["auto", "ask", "wait", "deny"] = "auto"
-    """How gates are decided (`auto`, `ask`, `wait`, `deny`)."""
+    """[Gates](openprose/exec-and-gate.md#510-who-decides): `auto`, `ask`, `wait`, `deny`."""
     resume: Literal["ask", "replay"] = "ask"
-    """What the approvals of an earlier process count in a run that is resumed: they are asked once more (`ask`), or the
-    word of the journal, a file that commands can write, is accepted (`replay`)."""
+    """Approvals of an earlier process: asked once more (`ask`), or accepted (`replay`)."""
 
 
 class BudgetSettings(Struct, frozen=True):
     run: str | None = None
-    """What the sessions and judgements of a run may consume: `2 usd, 200k tokens, 30 min, 100 sessions`, or some of it;
-    None or `off` means no limit."""
+    """[Limits](../how-to/budgets.md) of a run: `2 usd, 30 min`."""
     unpriced: Unpriced = "refuse"
-    """Whether a budget of money refuses a model without a known price (`refuse`), or does not count what it costs
-    (`allow`)."""
+    """Models without a known price under a budget of money: `refuse`, `allow`."""
 
 
 class RunSettings(Struct, frozen=True):
     keep_files: bool = False
-    """Whether a run keeps the contents of the files that its commands and sessions change, so that going back can put
-    them back."""
+    """Keep changed files, so that going back can restore them."""
 
 
 class ToolSettings(Struct, frozen=True):
     default: tuple[ToolName, ...] | None = None
-    """The tools that models get in sessions that do not name them, of `read`, `list`, `search`, `write`, `edit`,
-    `fetch`, `exec_command` and `Exec`; None means all that the permissions allow, [] none."""
+    """Tools of sessions: `read`, `list`, `search`, `write`, `edit`, `fetch`, `exec_command`, `Exec`; default: all that
+    the permissions allow; `[]`: none."""
 
 
 class FunctionSettings(Struct, frozen=True):
     env: tuple[str, ...] = ()
-    """Names of variables that the process of these functions gets besides common ones (`PATH`, `HOME`, `LANG` and the
-    like)."""
+    """Further variables for functions of `prose_tools.py`."""
 
 
 class TaskSettings(Struct, frozen=True):
     at_once: int = 32
-    """How many tasks may be active."""
+    """Active tasks of a run."""
     per_session: int = 8
-    """How many tasks of one agent's session may be active."""
+    """Active tasks of a session."""
     seconds: int | None = None
-    """How many seconds a task may run; None means as long as the run."""
+    """Seconds that a task may run; default: as long as the run."""
     kept: int = 500
-    """How many finished tasks a run keeps, with their logs."""
+    """Finished tasks that a run keeps."""
     log: int = 16 * 1024 * 1024
-    """Bytes of one task's log: the first quarter holds the beginning, the rest the end of the output."""
+    """Bytes of a task's log."""
     environment: tuple[str, ...] = ()
-    """Names of variables that are passed to agents' commands although they look like secrets."""
+    """Variables for agents' commands although they look like secrets."""
 
 
 class ExecSettings(Struct, frozen=True):
     enabled: bool = False
-    """Whether agents with an `execute:` permission get the tool `Exec`, which runs programs for them."""
+    """Offer the tool `Exec` under `execute:` rules."""
     memory: int = 512 * 1024 * 1024
-    """Bytes of address space of one such program; Node and Java need 4 GiB."""
+    """Address space of a program, in bytes."""
     home: Literal["tmp", "inherit", "private"] = "tmp"
-    """The environment of such programs: HOME=/tmp and a fixed PATH (`tmp`), the kernel's values (`inherit`), or those
-    with an empty home directory for each agent (`private`)."""
+    """[Environment of programs](exec-and-tasks.md#35-environment): `tmp`, `inherit`, `private`."""
     network: Literal["strict", "best-effort"] = "strict"
-    """Whether a program is refused if the network is denied and that cannot be enforced (`strict`), or runs with the
-    protection available (`best-effort`)."""
+    """If `network: deny` cannot be enforced: refuse (`strict`), or warn (`best-effort`)."""
     lists: Literal["strict", "permissive"] = "strict"
-    """The same for file lists: `strict`, or `permissive`."""
+    """The same for file lists: `strict`, `permissive`."""
     from_writable: bool = False
-    """Whether programs may be run from directories that the agent may write."""
+    """Run programs from directories that the agent may write."""
     refuse_env: tuple[str, ...] = ()
-    """Further names of variables that agents may not set for programs; `*` is a wildcard."""
+    """Further variables that agents may not set; `*` is a wildcard."""
     allow_env: tuple[str, ...] = ()
-    """Names of refused variables that agents may set anyway."""
+    """Refused variables that agents may set."""
     audit_required: bool = False
-    """Whether a program is refused if it cannot be recorded in the run's audit log."""
+    """Refuse calls that cannot be logged."""
     pipefail: bool = False
-    """Whether `exec` runs its commands with `pipefail`, where the program does not say."""
+    """Default of `pipefail` of `exec`."""
 
 
 class RemoteSettings(Struct, frozen=True):
     scheduler: str | None = None
-    """Where commands run: the address of a Dask scheduler (`tls://HOST:PORT`, `tcp://HOST:PORT`), `local` (a cluster on
-    this machine, for trying), or `off`; None means on this machine."""
+    """[Dask scheduler](../how-to/many-machines.md): `tls://HOST:PORT`, `tcp://HOST:PORT`, `local` (here), `off`."""
     environment: tuple[str, ...] = ()
-    """Names of variables that commands on other machines get from here; `*` is a wildcard. Those of locale and time
-    zone always travel."""
+    """Variables that its commands get from here; `*` is a wildcard."""
     resources: Mapping[str, float] = {}
-    """Resources of this machine, for commands with `needs` that run on it, also with `local`: `{ GPU = 2 }`."""
+    """Resources of this machine for commands with `needs`: `{ GPU = 2 }`."""
 
 
 class ProgramSettings(Struct, frozen=True):
     registry: str = "https://p.prose.md/"
-    """The address that programs named `handle/slug` are fetched from."""
+    """Server of programs named `handle/slug`."""
     size: int = 1024 * 1024
-    """How many bytes a program from elsewhere may have."""
+    """Bytes of a fetched program."""
     seconds: int = 30
-    """How many seconds fetching one may take, redirects and further attempts included."""
+    """Seconds to fetch one."""
     most: int = 100
-    """How many programs from elsewhere one import may lead to."""
+    """Programs that one import may fetch."""
     private_hosts: tuple[str, ...] = ()
-    """Hosts on this machine or in a private network that programs may be fetched from."""
+    """Private hosts that programs may be fetched from."""
 
 
 class TelemetrySettings(Struct, frozen=True):
     otel: bool = False
-    """Whether runs are watched through OpenTelemetry; the `OTEL_` variables say where spans go."""
+    """[Send spans](../how-to/watching.md) through OpenTelemetry."""
     log: str | None = None
-    """The file that gets the same as lines of JSON, relative to the working directory; "": none."""
+    """File for the same as lines of JSON."""
     content: bool = False
-    """Whether prompts, answers, commands, questions and messages of errors are in both, too."""
+    """Include prompts, answers, commands, questions and errors."""
     commands: bool = True
-    """Whether commands get the context of their span (`TRACEPARENT`) while runs are watched."""
+    """Give commands `TRACEPARENT`."""
 
 
 class VvmSettings(Struct, frozen=True):
     state: Literal["filesystem", "in-context"] = "in-context"
-    """Where agents of VVM put their results: `in-context` (they are the values), or `filesystem` (files below
-    `.vvm/runs/`, to which the values refer)."""
+    """Results of agents: `in-context`, or `filesystem` (below `.vvm/runs/`)."""
     depth: int = 100
-    """How many calls of VVM functions may be inside each other."""
+    """Depth of calls."""
     rules: bool = False
-    """Whether the rules that decide conditions of OpenProse decide criteria of VVM too (`?` templates), before the
-    judge."""
+    """Rules decide criteria before the judge."""
     input: int = 10_000_000
-    """How many characters the input of an agent call of VVM may have; a longer one is refused, not cut."""
+    """Characters of the input of an agent call."""
     memory_digest: int = 16 * 1024
     """Bytes of the digest in an agent's memory."""
     memory_items: int = 32
-    """How many facts an answer may add to an agent's memory."""
+    """Facts that an answer may add to it."""
     memory_item: int = 1024
     """Bytes of one such fact."""
     memory_facts: int = 20
-    """How many retained facts an agent is told, the newest ones."""
+    """Newest facts that an agent gets."""
     memory_wait: int = 10
-    """How many seconds to wait for a memory that another process uses."""
+    """Seconds to wait for a memory in use."""
 
 
 class Settings(Struct, frozen=True):
     """All settings of one workspace, in the shape of `prose.toml`. Struct-typed fields are its tables."""
 
     shell: str | None = None
-    """The shell of `exec`; None means `bash`, or `sh` if there is no `bash`."""
+    """Shell of `exec`; default: `bash`, else `sh`."""
     state_dir: str = ".prose"
-    """The directory that contains `runs/`, relative to the working directory."""
+    """Directory of `runs/`."""
     state: StateSettings = StateSettings()
     journal: Literal["on", "durable", "off"] = "on"
-    """Whether a run keeps a journal, with which it can be resumed after its process was killed (`on`), also after a
-    power cut (`durable`: each request and each answer wait for the disk), or not (`off`)."""
+    """Journal for resuming a run: `on`, `durable` (also after a power cut), `off`."""
     profile: Literal["default", "strict", "prosescript", "prosescript-strict"] = "default"
-    """`default`, `strict`, which follows the specification literally, or `prosescript`, the later form of the language
-    (and `prosescript-strict`, which refuses what that keeps for existing files)."""
+    """Language: `default`, `strict` (the original grammar), `prosescript`, `prosescript-strict`."""
     contracts: Literal["rules", "judge", "off"] = "rules"
-    """Who checks what a node of a contract file promises about its results: the judge's rules, which cost nothing
-    (`rules`), the judge too (`judge`), or nothing (`off`)."""
+    """Check promises of contract files by `rules`, also by the `judge`, or not (`off`)."""
     gates: GateSettings = GateSettings()
     provider: str | None = None
-    """The provider of sessions: `human`, `scripted`, `dry-run`, `replay`, a model server (`anthropic`,
-    `ollama:llama3.3`: the part after the colon is the model) or a CLI agent (`acp:NAME`); None (or `auto`) means the
-    person at the notebook or terminal, if there is one."""
+    """[Provider of sessions](../how-to/providers.md): `anthropic`, `ollama:llama3.3`, `acp:NAME`, `human` ...; default:
+    the person, if present."""
     script: str | None = None
-    """The YAML file of the `scripted` provider."""
+    """YAML file of the provider `scripted`."""
     judge: JudgeSettings = JudgeSettings()
     budget: BudgetSettings = BudgetSettings()
     cassette: CassetteSettings = CassetteSettings()
     offline: bool = False
-    """Whether model servers and CLI agents are never called; a session that would call one fails."""
+    """Fail instead of calling a model or agent."""
     autodetect: bool = True
-    """Whether an API key in the environment is used if no provider is chosen; only if a person is present to see the
-    notice."""
+    """Without a provider, use an API key of the environment, if a person is present."""
     max_parallel: int | None = None
-    """How many sessions may run at once; None means 8 with models, 4 with CLI agents."""
+    """Sessions at the same time; default: 8 with models, 4 with CLI agents."""
     run: RunSettings = RunSettings()
     tool_rounds: int = 50
-    """How many requests to the model one session may make."""
+    """Requests of a session to the model."""
     tools: ToolSettings = ToolSettings()
     function_seconds: int = 60
-    """How many seconds one call of a Python function of `prose_tools.py` may take."""
+    """Seconds of a call of a function of `prose_tools.py`."""
     functions: FunctionSettings = FunctionSettings()
     tasks: TaskSettings = TaskSettings()
     exec: ExecSettings = ExecSettings()
     remote: RemoteSettings = RemoteSettings()
     programs: ProgramSettings = ProgramSettings()
     permissions: Mapping[str, Rule] = {}
-    """What a session may do if its program does not say."""
+    """Default [permissions](../how-to/permissions.md)."""
     providers: Mapping[str, ModelServer] = {}
     """Model servers by name."""
     agents: Mapping[str, AgentCommand] = {}
     """CLI agents by name."""
     mcp: Mapping[str, McpServer] = {}
-    """Servers of tools by name, which sessions with `tools:` use."""
+    """Tool servers (MCP) by name."""
     concurrency: int | None = None
-    """How many branches may wait for commands or sessions at once; None means no limit."""
+    """Branches that wait for commands or sessions at the same time; default: no limit."""
     display_cap: Limit = 100_000
-    """Bytes of one command's output that are displayed; of a longer output the middle is omitted. 0 means no limit.
-    Values, logs and piped output of the command line are never cut."""
+    """Displayed bytes of a command's output; 0: no limit."""
     display_lines: Limit = 1_000
     """The same in lines."""
     docs_url: Address | None = None
-    """Where this documentation is on the web; error codes link there. The address of the site that `make docs` makes,
-    or an address with `{page}` in the place of the name of a page."""
+    """Address of this documentation, for links of error codes; perhaps with `{page}`."""
     rerun: Literal["ask", "keep"] = "ask"
-    """What a cell does when it runs again in the same kernel: it asks everything again (`ask`), or keeps the answers to
-    sessions, conditions, inputs and commands with `reads` that have not changed (`keep`)."""
+    """A cell that runs again: `ask` everything again, or `keep` [unchanged answers](../how-to/edit-and-continue.md)."""
     notify: Literal["off", "bell", "desktop"] = "off"
-    """How a terminal calls the person when a question waits and the run has been busy for ten seconds: `bell`,
-    `desktop` (a notification, where the terminal knows OSC 9), or `off`. JupyterLab has a setting of its own."""
+    """Signal of a terminal for a question after ten busy seconds: `bell`, `desktop` (OSC 9), `off`."""
     telemetry: TelemetrySettings = TelemetrySettings()
     vvm: VvmSettings = VvmSettings()
 

@@ -24,7 +24,7 @@ from msgspec.structs import FieldInfo
 
 from prose_kernel.access import plain_files
 from prose_kernel.access.created_code import require_agreed
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, reason_of
 
 Key = tuple[str | int, ...]
 Table = TypeVar("Table", bound=Struct)
@@ -155,7 +155,7 @@ def read(path: Path, example: str, **options: Any) -> TomlFile:
         text = plain_files.read_text(path, plain_files.SMALL).removeprefix("\ufeff")
         return TomlFile(name, text, tomllib.loads(text), **options)
     except OSError as problem:
-        raise UsageError(f"{name} cannot be read: {(problem.strerror or 'unknown').lower()}") from None
+        raise UsageError(f"{name} cannot be read: {reason_of(problem)}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{name} is not UTF-8 text") from None
     except tomllib.TOMLDecodeError as problem:

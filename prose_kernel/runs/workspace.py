@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from prose_kernel.errors import CompileError, ResumeMismatch, RunError, UsageError
+from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages, parts
 from prose_kernel.runs.context import Given, RunContext, Start
@@ -25,6 +26,7 @@ from prose_kernel.runs.lazy import Once
 from prose_kernel.runs.listeners import Listeners
 from prose_kernel.runs.run import Run
 from prose_kernel.runs.settings import WHO_ANSWERS, Settings, budget_limits
+from prose_kernel.runtime import asides
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Listener
@@ -45,19 +47,19 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.machine import Machine, Preview
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
-    from prose_kernel.storage.kept import Kept
+    from prose_kernel.storage.stored_run import StoredRun
 
-__all__ = ["Start", "Workspace", "load_what_cells_need", "refuse_unknown_inputs", "stay"]
+__all__ = ["Start", "Workspace", "load_what_cells_need", "stay"]
 
 
 def load_what_cells_need(language: Language) -> None:
     """Import what a program with nothing but commands uses, so that its first cell need not."""
     from prose_kernel.processes import Engine, ShellCommands
-    from prose_kernel.storage import filesystem, kept, memory, trace, transcript
+    from prose_kernel.storage import filesystem, memory, stored_run, trace, transcript
     from prose_kernel.storage.gates import gatekeeper
 
     _ = Engine, ShellCommands, language.machine()
-    _ = filesystem, gatekeeper, kept, memory, trace, transcript
+    _ = filesystem, gatekeeper, memory, stored_run, trace, transcript
 
 
 def stay() -> None:
@@ -65,15 +67,6 @@ def stay() -> None:
     task = asyncio.current_task()
     if task is not None:
         task.uncancel()
-
-
-def refuse_unknown_inputs(names: Iterable[str], compiled: Compiled, language: Language, option: str = "input ") -> None:
-    """Raise `UsageError` for a supplied value that the program neither asks for nor has a gate for."""
-    inputs, gates = language.inputs(compiled.program), language.gates(compiled.program)
-    unknown = next((name for name in names if name not in inputs and name not in gates), None)
-    if unknown is not None:
-        asked = f"its inputs are {', '.join(inputs)}" if inputs else "it has no inputs"
-        raise UsageError(f"{option}{unknown}: the program has no such input; {asked}")
 
 
 def _with_findings(compiled: Compiled, more: Sequence[Diagnostic]) -> Compiled:
@@ -133,8 +126,7 @@ class Workspace:
         self._resuming = _resuming(resumption, start)
         self._on_live = on_live
         self._hooks: list[StatementHook] = []
-        self._asks_again = False
-        self._prepared: Kept | None = None  # of the run that begins next
+        self._prepared: StoredRun | None = None  # of the run that begins next
         self.imports = Imports(self.context)
         self._running: Language | None = None  # the language of the text that runs
         self._task: asyncio.Task[object] | None = None
@@ -190,6 +182,10 @@ class Workspace:
         """The outputs of the run's programs with their values by now, and the language of each."""
         return self.current.machines.outputs() if self.current is not None else {}
 
+    def values(self) -> dict[str, Value]:
+        """The values of the names."""
+        return {name: named.info.value for name, named in self.bindings().items()}
+
     def definitions(self) -> tuple[Defined, ...]:
         """The definitions of the run's texts, in all languages."""
         return self.current.machines.definitions() if self.current is not None else ()
@@ -242,10 +238,6 @@ class Workspace:
         return ", ".join(part for part in (who(services), request.model) if part)
 
     # ------------------------------------------------------------ changes from the next text on
-
-    def ask_again(self) -> None:
-        """Let the next text ask everything, also if the setting `rerun` keeps answers."""
-        self._asks_again = True
 
     def supply(self, name: str, value: str, *, by_journal: bool = False) -> None:
         """Give the value of an input before the program asks for it; `by_journal`: an earlier process was given it."""
@@ -322,7 +314,7 @@ class Workspace:
         """W117 for each model that the settings do not know: the server is asked for it by that name."""
         from prose_kernel.language.diagnostics import diagnostic
 
-        named = language.spending(compiled.program).models if compiled.ok else ()
+        named = language.spending(compiled.program, compiled.source).models if compiled.ok else ()
         strange = [
             diagnostic(
                 compiled.source,
@@ -367,9 +359,15 @@ class Workspace:
             await self._resuming.wait_for_orphans(self.context)
         if language.may_run_commands(compiled.program):
             await self._reach_workers(run.owned)
-        keeps, self._asks_again = self.settings.rerun == "keep" and not self._asks_again, False
-        with run.text(compiled, inputs, language, keeps=keeps and self.start.notebook), watched:
+        with run.text(compiled, inputs, language, keeps=self._keeps), watched:
             return await machine.run(compiled.program, compiled.source, inputs=inputs, cell=self.start.notebook)
+
+    @property
+    def _keeps(self) -> bool:
+        """Whether the running text may keep answers of the last run of its cell."""
+        cell = asides.run.get(None)
+        by_default = self.settings.rerun == "keep"
+        return self.start.notebook and (cell.may_keep(by_default) if cell is not None else by_default)
 
     async def _reach_workers(self, run: str | None) -> None:
         """Connect to the workers that the settings name, as the owner of this run. Raises `UsageError`."""
@@ -382,9 +380,9 @@ class Workspace:
     def _refuse_unpriced(self, run: Run, compiled: Compiled, language: Language) -> None:
         """Before anything runs: under a budget of money each model has a price. Raises `UsageError`."""
         ours = run.budget is not None and run.budget.limits.usd is not None
-        if self.settings.budget.unpriced == "allow" or not (ours or "budget" in compiled.source.text):
+        if self.settings.budget.unpriced == "allow" or not (ours or re.search("budget|call", compiled.source.text)):
             return
-        spending = language.spending(compiled.program)
+        spending = language.spending(compiled.program, compiled.source)
         if ours or spending.money:
             judges = bool(list(language.judged_texts(compiled.program)))
             run.services.refuse_unpriced([name for name, _ in spending.models], judges=judges)
@@ -423,10 +421,7 @@ class Workspace:
         language: Language | None = None,
     ) -> Value:
         """Compile and run a text. Raises `CompileError` when it has errors: then nothing of it was executed."""
-        compiled = self.compile(text, name, language)
-        if not compiled.ok:
-            raise CompileError(compiled.diagnostics)
-        return await self.run(compiled, inputs, language)
+        return await self.run(languages.without_errors(self.compile(text, name, language)), inputs, language)
 
     async def fetch_program(self) -> str:
         """The text of the program at the start's `origin`. Raises what `Imports.root` raises, and `CancelledError`
@@ -582,7 +577,7 @@ class Workspace:
         if in_database and self.current is None and self.context.keeps_names:
             self._prepared = await asyncio.to_thread(parts.keep, self.context)
 
-    def _kept(self) -> Kept | None:
+    def _kept(self) -> StoredRun | None:
         prepared, self._prepared = self._prepared, None
         kept = prepared or parts.keep(self.context)
         if kept is not None and self.context.resumption is not None:

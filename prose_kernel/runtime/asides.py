@@ -12,9 +12,10 @@ and the calls of tools that belong to the request (`runtime/steps.py`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -26,6 +27,37 @@ IDENTITY: Final = ("PROSE_RUN", "PROSE_AT", "PROSE_ATTEMPT")
 cell: ContextVar[str] = ContextVar("prose_kernel_cell", default="")
 """The id of the running notebook cell, as sent by the front end; "" if there is none. Recordings store it with an
 answer (docs/reference/sessions.md 4.2)."""
+
+
+@dataclass(slots=True, eq=False)
+class CellRun:
+    """One run of a notebook cell, which may consist of several texts. `keeps`: it keeps answers of the cell's last run,
+    whatever the setting `rerun` says; `again` are the paths of kept answers that a person wants to have asked again.
+    `asks`: the rest of the cell keeps no answers."""
+
+    keeps: bool = False
+    again: frozenset[str] = frozenset()
+    asks: bool = False
+
+    def may_keep(self, by_default: bool) -> bool:
+        return not self.asks and (by_default or self.keeps or bool(self.again))
+
+    @classmethod
+    def of(cls, metadata: Mapping[str, object]) -> CellRun:
+        """What the front end says about it in the metadata of an execute request (docs/how-to/edit-and-continue.md)."""
+        match metadata.get(RERUN):
+            case {"again": list() as paths}:
+                return cls(again=frozenset(path for path in paths if isinstance(path, str)))
+            case {"keep": True}:
+                return cls(keeps=True)
+        return cls()
+
+
+RERUN: Final = "prose_rerun"
+"""The name in the metadata of an execute request."""
+
+run: ContextVar[CellRun] = ContextVar("prose_kernel_cell_run")
+"""The present run of the running cell; not set outside of cells."""
 
 _asked: ContextVar[Aside | None] = ContextVar("prose_kernel_aside", default=None)
 _step: ContextVar[OpenStep | None] = ContextVar("prose_kernel_step", default=None)
@@ -74,15 +106,11 @@ class Aside:
             then(kept)
 
 
-def _ignored(value: object) -> None:
-    """Without a journal nothing is written."""
-
-
 def completing() -> Callable[[object], None]:
     """Return the function to call with the result of the open request, in the thread that sees the work end: the event
-    loop of the program may be computing."""
+    loop of the program may be computing. Without a journal nothing is written."""
     aside = _asked.get()
-    return aside.completes if aside is not None else _ignored
+    return aside.completes if aside is not None else lambda value: None
 
 
 def current() -> Aside | None:

@@ -23,28 +23,18 @@ FLAT: Final = 40
 """How deeply expressions may nest and still be computed without waiting, on Python's own stack."""
 
 
-class Code:
-    """A compiled expression.
+class Construct:
+    """A compiled statement or expression. A kind of construct overrides `prepare`, which takes from the node what it
+    needs each time that it runs, and sets `now` where nothing can wait; else it overrides `_run`."""
 
-    `logical` means that the value is always a boolean; `judged` that it contains a marker.
-    """
-
-    __slots__ = ("depth", "judged", "logical", "node", "now", "parts", "used")
-
-    node: Any
-    now: Now | None
-    depth: int
-    logical: bool
-    judged: bool
-
-    def __init__(self, node: Node, parts: Sequence[Code] = (), used: bool = True) -> None:
-        self.node = node
-        self.parts = parts
+    def __init__(self, node: Node, used: bool) -> None:
+        self.node: Any = node
         self.used = used
-        self.now = None
-        self.depth = 1 + max((p.depth for p in parts), default=0)
-        self.logical = False
-        self.judged = any(p.judged for p in parts)
+        self.now: Now | None = None  # not on the class, where CPython would look for it at each access
+        self.prepare(node)
+
+    def prepare(self, node: Any) -> None:
+        """Take what is needed from the node."""
 
     def run(self, s: Any) -> Coroutine[Any, Any, Value]:
         return self._run(s)
@@ -52,6 +42,20 @@ class Code:
     async def _run(self, s: Any) -> Value:
         assert self.now is not None
         return self.now(s)
+
+
+class Code(Construct):
+    """A compiled expression.
+
+    `logical` means that the value is always a boolean; `judged` that it contains a marker.
+    """
+
+    def __init__(self, node: Node, parts: Sequence[Code] = (), used: bool = True) -> None:
+        self.parts = parts
+        self.depth: int = 1 + max((p.depth for p in parts), default=0)
+        self.logical = False
+        self.judged: bool = any(p.judged for p in parts)
+        super().__init__(node, used)
 
     def as_statement(self, s: Any) -> Coroutine[Any, Any, Value]:
         """Return the expression as a statement, its value bound to nothing."""
@@ -69,28 +73,11 @@ def all_now(parts: Sequence[Code]) -> list[Now] | None:
     return ways if len(ways) == len(parts) else None
 
 
-class Step:
+class Step(Construct):
     """A compiled statement. `valued` is false for statements that have no value (3.15)."""
-
-    __slots__ = ("node", "now", "used")
 
     valued: ClassVar[bool] = True
     binds: ClassVar[bool] = False
-    node: Any
-    now: Now | None
-    used: bool
-
-    def __init__(self, node: Node, used: bool) -> None:
-        self.node = node
-        self.used = used
-        self.now = None
-
-    def run(self, s: Any) -> Coroutine[Any, Any, Value]:
-        return self._run(s)
-
-    async def _run(self, s: Any) -> Value:
-        assert self.now is not None
-        return self.now(s)
 
 
 # ---------------------------------------------------------------- what every language has
@@ -99,10 +86,7 @@ class Step:
 class ConstantCode(Code):
     """The `value` of a node that needs no computing."""
 
-    __slots__ = ()
-
-    def __init__(self, node: Any, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: Any) -> None:
         value = node.value
         self.logical = isinstance(value, bool)
         self.now = lambda s: value
@@ -127,11 +111,8 @@ def require_shallow(s: Any, node: Node, value: Value) -> Value:
 class ListCode(Code):
     """A list of all parts."""
 
-    __slots__ = ()
-
-    def __init__(self, node: Node, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
-        ways = all_now(parts)
+    def prepare(self, node: Node) -> None:
+        ways = all_now(self.parts)
         if ways is not None:
             self.now = lambda s: _bounded(s, node, [way(s) for way in ways])
 
@@ -142,12 +123,9 @@ class ListCode(Code):
 class ObjectCode(Code):
     """An object of all parts. A key that is given twice has the last value, at its first place."""
 
-    __slots__ = ("_keys",)
-
-    def __init__(self, node: Node, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: Node) -> None:
         self._keys = self.keys_of(node)
-        ways = all_now(parts)
+        ways = all_now(self.parts)
         if ways is not None:
             pairs = list(zip(self._keys, ways, strict=True))
             self.now = lambda s: _bounded(s, node, {key: way(s) for key, way in pairs})
@@ -224,8 +202,6 @@ class Compiler:
 
 class Body:
     """Compile the statements of a body. `used` means that the value of the last one is used."""
-
-    __slots__ = ("_flat", "_steps", "nodes", "used")
 
     compiler: ClassVar[Compiler]
 

@@ -12,10 +12,11 @@ from typing import Any, Final, NoReturn, cast
 
 from msgspec import structs
 
-from prose_kernel.errors import RunError, UsageError
+from prose_kernel.errors import UsageError
 from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node
 from prose_kernel.runtime.foresight import Looking
 from prose_kernel.runtime.ports import Ports
+from prose_kernel.runtime.statement_hook import StatementHook
 from prose_kernel.runtime.trampoline import drive
 from prose_kernel.runtime.values import Value
 
@@ -40,7 +41,7 @@ class _Refuses:
         raise UsageError(f"{self._what} while the debugger evaluates", hint=_HINT)
 
 
-class _Limit:
+class _Limit(StatementHook):
     """The hook that gives up an evaluation without end."""
 
     def __init__(self) -> None:
@@ -51,11 +52,16 @@ class _Limit:
         if self._steps > STEPS:
             raise UsageError(f"the evaluation is given up after {STEPS:,} statements")
 
-    def failed(self, s: ExecutionContext, node: Node, error: RunError) -> None:
-        return
 
-    def interrupted(self) -> None:
-        return
+def is_crossing(s: ExecutionContext) -> bool:
+    """Whether the code that runs here was called from another language."""
+    return s.called_by is not None and s.crossings > s.called_by.crossings
+
+
+def level(s: ExecutionContext, depth: int) -> int:
+    """Return the number of open frames, those of callers included; `depth` are those of this line of control."""
+    above = s.called_by
+    return depth + (above.level + 1 - is_crossing(s) if above is not None else 1)
 
 
 def evaluation_host(host: Host) -> Host:

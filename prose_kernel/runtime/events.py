@@ -7,8 +7,9 @@ Durations and run ids in results are volatile: a listener that writes something 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import Struct, field
 
@@ -361,6 +362,17 @@ class StoreWaits(Event, frozen=True):
     seconds: float = 0.0
 
 
+def handlers(methods: Mapping[str, Any]) -> dict[type[Event], Callable[..., Any]]:
+    """For each kind of event the method that is named after it: `on_command_started` for `CommandStarted`.
+
+    A listener's class calls it with its own names, `vars()`, below its methods. A name that fits no event is an error.
+    """
+    return {_KINDS[name]: method for name, method in methods.items() if name.startswith("on_")}
+
+
+_KINDS: Final = {"on_" + re.sub(r"\B[A-Z]", r"_\g<0>", kind.__name__).lower(): kind for kind in Event.__subclasses__()}
+
+
 Listener = Callable[[Event], None]
 """Receives events; with an attribute `kinds`, a collection of event classes, only those."""
 
@@ -414,7 +426,7 @@ class Audience(dict[type[Event], tuple[Listener, ...]]):
             audience._changed()
 
 
-class Untold:
+class UnreportedBegins:
     """The begin events of open activities that no listener received; listeners of later events need them."""
 
     def __init__(self) -> None:

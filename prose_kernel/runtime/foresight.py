@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from prose_kernel.errors import RunError, Undecided
+from prose_kernel.errors import Undecided
 from prose_kernel.runtime.ports import (
     Binding,
     Finding,
@@ -25,6 +25,7 @@ from prose_kernel.runtime.ports import (
     Target,
     Verdict,
 )
+from prose_kernel.runtime.statement_hook import StatementHook
 from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def is_unknown(text: str) -> bool:
     return _UNKNOWN.search(text) is not None
 
 
-class Told:
+class Announced:
     """The requests found so far in source order, up to a limit."""
 
     def __init__(self) -> None:
@@ -83,23 +84,17 @@ class Told:
             self._others += 1
 
 
-class StepLimit:
+class StepLimit(StatementHook):
     """The hook of a preview: a text that branches without end is left."""
 
-    def __init__(self, told: Told) -> None:
-        self._told = told
+    def __init__(self, announced: Announced) -> None:
+        self._announced = announced
         self._steps = 0
 
     def before(self, s: ExecutionContext, node: Node) -> None:
         self._steps += 1
-        if self._told.full or self._steps > STEPS:
+        if self._announced.full or self._steps > STEPS:
             raise Full
-
-    def failed(self, s: ExecutionContext, node: Node, error: RunError) -> None:
-        return
-
-    def interrupted(self) -> None:
-        return
 
 
 def unknown_in(request: SessionRequest) -> Iterator[str]:

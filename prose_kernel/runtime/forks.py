@@ -76,27 +76,16 @@ class Join:
     def settle(self, index: int, outcome: Outcome) -> None:
         """A branch has finished; afterwards `decided` says whether the others are to be cancelled."""
         self._settled += 1
-        succeeded = outcome.status == "done"
-        if outcome.error is not None and outcome.error.ends_siblings:
-            self._fail(outcome)
-        elif self.policy.strategy == "all":
-            if not succeeded and self.policy.on_fail == "fail-fast":
-                self._fail(outcome)
-        elif succeeded or self.policy.on_fail == "ignore":
+        fail_fast, error = self.policy.on_fail == "fail-fast", outcome.error
+        if error is not None and (error.ends_siblings or (fail_fast and self._is_hopeless())):
+            self.raised, self.decided = error, True
+        elif self.policy.strategy != "all" and (error is None or self.policy.on_fail == "ignore"):
             self.winners.append(index)
             self.decided = len(self.winners) >= self._needed
-        elif self.policy.on_fail == "fail-fast" and self._is_hopeless():
-            self._fail(outcome)
 
     def _is_hopeless(self) -> bool:
-        """Whether the failure that has just been counted ends it: a race, or too few branches are left."""
-        if self.policy.strategy == "first":
-            return True
-        return len(self.winners) + self.total - self._settled < self._needed
-
-    def _fail(self, outcome: Outcome) -> None:
-        self.raised = outcome.error
-        self.decided = True
+        """Whether the failure that has just been counted ends it: too few branches of an `any` are left."""
+        return self.policy.strategy != "any" or len(self.winners) + self.total - self._settled < self._needed
 
 
 # ---------------------------------------------------------------- forking
@@ -152,7 +141,7 @@ class Fork(Generic[X]):
         self._notes: dict[int, tuple[str, ...]] = {}
         self._crash: BaseException | None = None
         self._living = 0
-        self._unwanted: set[int] = set()
+        self._unwanted = False  # branches that have not begun will not
         self._task: asyncio.Task[Any] | None = None
 
     async def run(self) -> None:
@@ -166,9 +155,8 @@ class Fork(Generic[X]):
         finally:
             self._continue()
         races, journal = self.s.host.ports.races, self.s.host.journal
-        if journal is not None and journal.has_more:
-            return  # the run went on then: it was written down
-        if self._race is not None and races is not None and self.left is None:
+        went_on = journal is not None and journal.has_more  # the end of the race is recorded
+        if self._race is not None and races is not None and self.left is None and not went_on:
             await races.ended(self._race.at, self._race.text, tuple(self._ended_in_order))
 
     async def _run(self) -> None:
@@ -182,10 +170,8 @@ class Fork(Generic[X]):
                 self._settle()
         except asyncio.CancelledError:
             await self._end_all(siblings=self.s.cancellation.stopped)
-            self._report_cancelled()
             raise
         await self._end_all(siblings=True)
-        self._report_cancelled()
         if self._crash is not None:
             raise self._crash
 
@@ -205,7 +191,7 @@ class Fork(Generic[X]):
     async def _branch(self, index: int, turn: Turn) -> Value:
         try:
             await turn.wait()
-            if index in self._unwanted:
+            if self._unwanted:
                 raise asyncio.CancelledError
             context, coroutine = self._begin(index)
             self.contexts[index] = context
@@ -218,19 +204,7 @@ class Fork(Generic[X]):
     # ------------------------------------------------------------ a recorded race
 
     def _expect_order(self) -> None:
-        races, race = self.s.host.ports.races, self._race
-        if race is None or races is None:
-            return
-        key, kind = f"{race.at}/order", cast("type[tuple[int, ...] | None]", tuple[int, ...] | None)
-        looked: list[tuple[int, ...] | None] = []
-
-        def look() -> tuple[int, ...] | None:
-            looked.append(races.recorded(race.at, race.text))
-            return looked[0]
-
-        total, recorded = self.join.total, self.s.note(key, kind, look)
-        if recorded is not None and not looked:
-            races.recorded(race.at, race.text)  # a resumed run has used this record too
+        recorded, total = self._recorded_order(), self.join.total
         if not recorded or len(set(recorded)) != len(recorded) or not set(recorded) <= set(range(total)):
             return
         self._awaited = deque(recorded)
@@ -238,6 +212,25 @@ class Fork(Generic[X]):
         self._holds = {index: RaceGate(outer, turns, partial(self._arrived, index)) for index in range(total)}
         if total > self._live:  # those that are waited for must be among the living
             self._queue = deque([*recorded, *(index for index in range(total) if index not in set(recorded))])
+
+    def _recorded_order(self) -> tuple[int, ...] | None:
+        """The order in which the branches ended when this race was recorded; None if it was not. A resumed run has the
+        order of its journal: its provider may be another one, of which races are recorded or not."""
+        races, race, journal = self.s.host.ports.races, self._race, self.s.host.journal
+        if race is None:
+            return None
+        key, kind = f"{race.at}/order", cast("type[tuple[int, ...] | None]", tuple[int, ...] | None)
+        known = journal is not None and journal.noted(key) is not None
+        if not known and (races is None or (journal is not None and journal.has_more)):
+            return None
+
+        def look() -> tuple[int, ...] | None:
+            return races.recorded(race.at, race.text) if races is not None else None
+
+        recorded = self.s.note(key, kind, look)
+        if known and recorded is not None:
+            look()  # a resumed run has used this record too
+        return recorded
 
     def _arrived(self, index: int) -> None:
         self._at_hold.add(index)
@@ -324,21 +317,19 @@ class Fork(Generic[X]):
             problem = None if task.cancelled() else task.exception()
             if problem is not None and not isinstance(problem, (RunError, ControlFlow)):
                 self._crash = self._crash or problem
+        tasks, self._tasks = self._tasks, {}
         if cancelled is not None:
-            self._tasks.clear()
             raise cancelled
+        for index in sorted(tasks):
+            self._report(index)
 
     def _cancel(self, siblings: bool) -> None:
+        self._unwanted = True  # those that have not begun end as soon as they get their turn
         for index, task in self._tasks.items():
-            if index not in self.contexts:
-                self._unwanted.add(index)  # it ends as soon as it gets its turn
-                continue
-            if siblings:
+            if siblings and index in self.contexts:
                 self.contexts[index].cancellation.stopped = True
-            if not task.done():
+            if index in self.contexts and not task.done():
                 self.s.host.scheduler.cancel(task)
-
-    # ------------------------------------------------------------ telling
 
     def _report(self, index: int) -> None:
         s, outcome = self.s, self.outcomes[index]
@@ -348,11 +339,6 @@ class Fork(Generic[X]):
         command = s.host.failed_commands.pop(place.branches, None)
         label, value = self._label(index), outcome.value
         s.emit(BranchFinished(place, self.number, index, label, outcome.status, value, outcome.error, command))
-
-    def _report_cancelled(self) -> None:
-        for index in sorted(self._tasks):
-            self._report(index)
-        self._tasks.clear()
 
     # ------------------------------------------------------------ continuing
 
@@ -381,7 +367,7 @@ class Fork(Generic[X]):
 
 def race_of(s: ExecutionContext, policy: JoinPolicy, branch: str, repeat: int, text: str) -> Race | None:
     """Return the key of a construct for recorded races; None if it waits for all branches."""
-    if policy.strategy == "all" or s.host.ports.races is None:
+    if policy.strategy == "all":
         return None
     again = f"~{repeat}" if repeat else ""
     return Race(f"{s.path}/{branch}{again}", text)

@@ -166,15 +166,6 @@ def _numbered(at: str, attempt: int) -> str:
 # ---------------------------------------------------------------- answers
 
 
-def written(value: T, kind: type[T]) -> tuple[Raw, T]:
-    """An answer as JSON, and what a resumed program will get for it: the same, unless JSON cannot hold it.
-
-    Raises `RecursionError` for a value that is nested too deeply.
-    """
-    raw = Raw(dumps(value))
-    return raw, decode(raw, kind) if kind is Finding else value
-
-
 def encode(value: object) -> Raw:
     return Raw(dumps(value))
 
@@ -242,6 +233,8 @@ def decode_error(raw: Raw) -> Exception:
     kind: Any = _BUILTINS.get(found.type) or getattr(errors, found.type, errors.ProviderError)
     error: Exception = kind.__new__(kind, *found.args)
     error.args = tuple(found.args)
+    if isinstance(error, errors.ProviderError):  # what the version that wrote it did not know yet
+        vars(error).update(vars(type(error)("")))
     vars(error).update({name: tuple(v) if isinstance(v, list) else v for name, v in found.state.items()})
     if isinstance(error, errors.RunError):
         error.location = None

@@ -7,6 +7,7 @@ use it.
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, Final, Literal
 
 from msgspec import Raw, Struct, field
@@ -206,3 +207,14 @@ Record = (
     | Finished
     | Rewound
 )
+
+
+def answers_of(records: Iterable[tuple[int, Record]], *kinds: str) -> Iterator[tuple[int, Asked, Answered]]:
+    """The answers that the program received, each with the number of its record and its request; of these kinds, or of
+    all. An answer whose request is lost is left out."""
+    asked: dict[str, Asked] = {}
+    for number, record in records:
+        if isinstance(record, Asked) and (not kinds or record.kind in kinds):
+            asked[record.key] = record
+        elif isinstance(record, Answered) and not record.cancelled and record.key in asked:
+            yield number, asked[record.key], record

@@ -87,18 +87,24 @@ def too_large(value: object) -> str:
     return ""
 
 
-def mapped(value: object, leaf: Callable[[Any], object]) -> Any:
-    """A copy of lists and objects with `leaf` of all that is neither. What is one stays one."""
-    return _mapped(value, leaf, {}) if isinstance(value, (list, dict)) else leaf(value)
+def mapped(value: object, leaf: Callable[[Any], object], same: frozenset[type] = frozenset()) -> Any:
+    """A copy of lists and objects with `leaf` of all that is neither. What is one stays one.
+
+    `leaf` returns values of the types `same` as they are, so it isn't called for lists of nothing else.
+    """
+    return _mapped(value, leaf, same, {}) if isinstance(value, (list, dict)) else leaf(value)
 
 
-def _mapped(value: Any, leaf: Callable[[Any], object], met: dict[int, Any]) -> Any:
+def _mapped(value: Any, leaf: Callable[[Any], object], same: frozenset[type], met: dict[int, Any]) -> Any:
     copy: Any
+    if isinstance(value, list) and same.issuperset(map(type, value)):
+        copy = met[id(value)] = value.copy()
+        return copy
     copy, items = ([None] * len(value), enumerate(value)) if isinstance(value, list) else ({}, value.items())
     for key, item in items:
         if isinstance(item, (list, dict)):
             known = met.get(id(item))
-            copy[key] = _mapped(item, leaf, met) if known is None else known
+            copy[key] = _mapped(item, leaf, same, met) if known is None else known
         else:
             copy[key] = leaf(item)
     met[id(value)] = copy

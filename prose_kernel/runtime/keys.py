@@ -3,19 +3,20 @@
 Two requests with equal keys ask the same, wherever they are in a program: the key holds the rendered text, inputs and
 contexts by their contents, the schema of a typed answer, tools and permissions; of a command the text, its directory,
 `env:`, `stdin:` and the shell. It holds no position, time, run id, name of a variable or option of a model. So an
-answer can be used again after the program's text has changed (`runtime/continuing.py`).
+answer can be used again after the program's text has changed (`runtime/earlier_answers.py`).
 
-A journal keeps the digests of the parts next to the key, to name the part that differs.
+A journal keeps the digests of the parts next to the key, to name the part that differs. A recording keeps the parts
+themselves, without secrets and places (`cassettes/keys.py`): its key is the same on every machine.
 """
 
 from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
-from typing import Final
+from typing import Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
@@ -41,6 +42,36 @@ _PART: Final = 6
 _WHOLE: Final = 12
 
 
+class Answer(Protocol):
+    """An earlier answer. `is_free`: no request has used it, and it may be used."""
+
+    @property
+    def is_free(self) -> bool: ...
+
+
+A = TypeVar("A", bound=Answer)
+
+
+class Equal(Generic[A]):
+    """Earlier answers to requests with equal keys, in their order. The next free one costs nothing to find, however
+    many are used."""
+
+    __slots__ = ("_next", "answers")
+
+    def __init__(self) -> None:
+        self.answers: list[A] = []
+        self._next = 0
+
+    def add(self, answer: A) -> None:
+        self.answers.append(answer)
+
+    def free(self) -> A | None:
+        """Return the next free answer; None: there is none."""
+        while self._next < len(self.answers) and not self.answers[self._next].is_free:
+            self._next += 1
+        return self.answers[self._next] if self._next < len(self.answers) else None
+
+
 class Key(Struct, frozen=True):
     """`digest` is "" for a request without a key; `parts` are shorter digests of its parts, by their names."""
 
@@ -48,22 +79,33 @@ class Key(Struct, frozen=True):
     parts: dict[str, str] = {}
 
 
+def key_of(kind: str, parts: Iterable[tuple[str, bytes]]) -> Key:
+    """The key of a request of this kind with these parts, by their names; one without parts has no key."""
+    whole, short = blake2b(kind.encode(), digest_size=_WHOLE), {}
+    for name, data in parts:
+        digest = blake2b(data, digest_size=_WHOLE).digest()
+        whole.update(b"\0%b\0%b" % (name.encode(), digest))
+        short[name] = digest[:_PART].hex()
+    return Key(whole.hexdigest(), short) if short else Key()
+
+
 @dataclass(frozen=True, slots=True)
 class Keys:
     """Makes the keys of a run's requests. `directory` is its working directory, `project` the directory of its
     sessions, `run_ids` its id and those of the runs that it comes from, `shell` the shell of its commands. Only the
-    shell is part of a key. `answer` reads the file of an agent's answer, by its name."""
+    shell is part of a key. `answers` are the files of agents' answers."""
 
     directory: str = ""
     project: str = ""
     run_ids: tuple[bytes, ...] = ()
     shell: str = ""
-    answer: Callable[[str], str | None] = lambda name: None
+    answers: Answers | None = None
 
     def of(self, request: Request, also: Sequence[str] = ()) -> Key:
         """Return the key; `also` belongs to the question (labels, the text to read)."""
-        parts: dict[str, str] = {}
-        whole = blake2b(type(request).__name__.encode(), digest_size=_WHOLE)
+        return key_of(type(request).__name__, self._encoded(request, also))
+
+    def _encoded(self, request: Request, also: Sequence[str]) -> Iterator[tuple[str, bytes]]:
         for name, value in self._parts(request, also):
             if not value:
                 continue
@@ -72,33 +114,34 @@ class Keys:
                 data = data.replace(run_id, b"*")
             if b"/bindings/b" in data:  # the numbers of these files depend on the place in the program
                 data = _ANSWER.sub(self._content_of, data)
-            digest = blake2b(data, digest_size=_WHOLE).digest()
-            whole.update(b"\0%b\0%b" % (name.encode(), digest))
-            parts[name] = digest[:_PART].hex()
-        return Key(whole.hexdigest(), parts) if parts else Key()
+            yield name, data
 
     def _content_of(self, found: re.Match[bytes]) -> bytes:
-        text = self.answer(found[1].decode())
+        """The digest of an answer, in the place of its file's path."""
+        answers = self.answers
+        try:
+            text = answers.read(answers.target(int(found[1][1:]))) if answers is not None else None
+        except StateError:
+            text = None
         return found[0] if text is None else blake2b(text.encode("utf-8", "replace"), digest_size=_WHOLE).digest()
 
-    def _parts(self, request: Request, also: Sequence[str]) -> Iterator[tuple[str, object]]:
+    def _parts(self, request: Request, also: Sequence[str]) -> Iterable[tuple[str, object]]:
         match request:
             case CommandRequest():
-                yield from self._command(request)
+                return self._command(request)
             case SessionRequest():
-                yield from _session(request)
+                return _session(request)
             case JudgeRequest():
                 sent = material(request)
-                yield "question", request.text
-                yield "loop", request.loop
-                yield "labels", tuple(also)
-                yield "values", [*sent.whole.values(), *sent.previews.values()]
+                values = [*sent.whole.values(), *sent.previews.values()]
+                return ("question", request.text), ("loop", request.loop), ("labels", tuple(also)), ("values", values)
             case Question():
-                yield "question", request.prompt or request.name
+                return (("question", request.prompt or request.name),)
             case GateRequest():
-                yield "gate", request.name
-                yield "question", request.prompt
-                yield "rules", (request.allow, request.on_reject)
+                rules = request.allow, request.on_reject
+                return ("gate", request.name), ("question", request.prompt), ("rules", rules)
+            case _:
+                return ()
 
     def _command(self, request: CommandRequest) -> Iterator[tuple[str, object]]:
         yield "text", request.command
@@ -109,18 +152,6 @@ class Keys:
         yield "shell", self.shell
         yield "pipefail", request.pipefail
         yield "max-output", request.max_output if request.max_output != DEFAULT_MAX_OUTPUT else None
-
-
-def reader(answers: Answers | None) -> Callable[[str], str | None]:
-    """Return what reads the files of answers for `Keys.answer`."""
-
-    def read(name: str) -> str | None:
-        try:
-            return answers.read(answers.target(int(name[1:]))) if answers is not None else None
-        except StateError:
-            return None
-
-    return read
 
 
 def _session(request: SessionRequest) -> Iterator[tuple[str, object]]:

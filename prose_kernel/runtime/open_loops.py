@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, ClassVar, Self
+from typing import TYPE_CHECKING, Any, Literal, Self
+
+from prose_kernel.runtime.events import LoopLeft, LoopPass, PipeProgressed
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source
     from prose_kernel.runtime.execution_context import ExecutionContext, Node
+
+
+Operation = Literal["map", "filter", "pmap", "reduce"]
 
 
 class OpenLoop:
@@ -16,13 +21,10 @@ class OpenLoop:
     nothing. `maximum` is the number of passes where `fixed`, else a bound, None where there is none.
     """
 
-    __slots__ = ("index", "maximum", "node", "s", "source")
-
-    fixed: ClassVar[bool] = True
-
-    def __init__(self, s: ExecutionContext, node: Node, maximum: int | None) -> None:
-        self.s = s
-        self.node = node
+    def __init__(self, s: ExecutionContext, node: Node, maximum: int | None, *, fixed: bool = True) -> None:
+        self.s: Any = s
+        self.node: Any = node
+        self.fixed = fixed
         self.source: Source = s.source
         self.maximum = maximum
         self.index = -1
@@ -41,3 +43,35 @@ class OpenLoop:
     def closed(self) -> None:
         """The loop is over, in whatever way; it may have had no pass."""
         self.s.host.loops.pop(self, None)
+
+
+class Passes(OpenLoop):
+    """The passes of a loop, as listeners hear of them."""
+
+    def begins(self, index: int) -> None:
+        self.index = index
+        if not index:
+            self.opened()
+        if self.s.host.heard[LoopPass]:
+            self.s.emit(LoopPass(self.s.place(self.node), index, self.maximum))
+
+    def left(self, reason: str, index: int | None = None) -> None:
+        """The loop is over, for this reason; with `index`, before a pass that has not begun."""
+        self.closed()
+        if self.s.host.heard[LoopLeft]:
+            index = self.index if index is None else index
+            self.s.emit(LoopLeft(self.s.place(self.node), index, self.maximum, reason))
+
+
+class Items(OpenLoop):
+    """The items of an operation that takes them one after the other."""
+
+    def begins(self, operation: Operation, index: int) -> None:
+        self.index = index
+        progressed(self.s, self.node, operation, index, self.maximum or 0)
+
+
+def progressed(s: Any, node: Node, operation: Operation, index: int, total: int) -> None:
+    """An operation comes to an item, counted from 0."""
+    if s.host.heard[PipeProgressed]:
+        s.emit(PipeProgressed(s.place(node), operation, index + 1, total))

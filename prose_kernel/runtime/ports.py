@@ -69,6 +69,15 @@ Outcome = Literal["exited", "signaled", "timed_out", "interrupted", "cancelled",
 program can have it run again (`retry`)."""
 
 
+class KeptFrom(Struct, frozen=True, omit_defaults=True):
+    """Where a kept answer comes from: the run that asked it, and the time of its answer ("" if unknown). `at` is the
+    path of the request that keeps it."""
+
+    run: str
+    at: str
+    answered: str = ""
+
+
 class CommandResult(Struct, frozen=True, omit_defaults=True):
     """The result of a command (exec-and-tasks.md 1.2). `exit_code` follows the `exec` column of its table.
 
@@ -76,7 +85,7 @@ class CommandResult(Struct, frozen=True, omit_defaults=True):
     and cut to `max_output` code points. `duration`, `max_rss`, `cpu_s` and `worker` (the name of the machine, for a
     command that ran on another one) are volatile and belong into metadata only. `image` is the picture that stdout was
     or ended in; one line stands for it in `stdout`. `code_hidden`: the command's text may hide a failure behind the
-    exit code 0 (exec-and-tasks.md 2.6). `kept`: it is the result of an earlier run, and the command did not run.
+    exit code 0 (exec-and-tasks.md 2.6). `kept_from`: it is the result of an earlier run, and the command did not run.
     """
 
     outcome: Outcome
@@ -101,7 +110,7 @@ class CommandResult(Struct, frozen=True, omit_defaults=True):
     worker: str | None = None
     image: bytes = b""
     code_hidden: bool = False
-    kept: bool = False
+    kept_from: KeptFrom | None = None
 
 
 class Owner(Struct, frozen=True):

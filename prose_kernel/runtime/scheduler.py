@@ -36,37 +36,37 @@ _EVERY: Final = 8
 class Turn:
     """A place in the queue of those that want to run. It stays there when who waits for it is cancelled."""
 
-    __slots__ = ("_cancels", "_future", "given")
+    __slots__ = ("_cancels", "_future", "given", "task")
 
     def __init__(self) -> None:
         self.given = False
-        self._cancels = _cancels()
-        self._future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.task = asyncio.current_task()
+        self._cancels = _cancels(self.task)
+        self._future: asyncio.Future[None] | None = None  # a turn that is given before it is waited for needs none
 
     def give(self) -> None:
         self.given = True
-        if not self._future.done():
+        if self._future is not None and not self._future.done():
             self._future.set_result(None)
 
     async def wait(self, cancelled: Callable[[], None] | None = None) -> None:
         """Wait until it is given. A cancellation is delivered afterwards; `cancelled` is called immediately."""
         delayed: asyncio.CancelledError | None = None
-        if self.given and _cancels() != self._cancels:
+        if self.given and _cancels(asyncio.current_task()) != self._cancels:
             await asyncio.sleep(0)  # cancelled by what its own waiting has set going
         while not self.given:
+            self._future = asyncio.get_running_loop().create_future()
             try:
                 await self._future
             except asyncio.CancelledError as error:
                 delayed = error
-                self._future = asyncio.get_running_loop().create_future()
                 if cancelled is not None and not self.given:
                     cancelled()
         if delayed is not None:
             raise delayed
 
 
-def _cancels() -> int:
-    task = asyncio.current_task()
+def _cancels(task: asyncio.Task[Any] | None) -> int:
     return task.cancelling() if task is not None else 0
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import unicodedata
 from collections.abc import Callable, Iterable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any, Final, NamedTuple
 from urllib.parse import unquote
 
@@ -212,15 +212,26 @@ def _instead(match: re.Match[str], words: list[str]) -> str:
     return match[last - 1] + words[last // 2 - 1]
 
 
+_SHORT: Final = 500
+_REMEMBERED: Final = 128
+
+
 class Replacing:
-    """Puts words in the place of what is found, all in one pass: linear in the text."""
+    """Puts words in the place of what is found, all in one pass: linear in the text.
+
+    The last short texts are remembered: a command is shown, traced and recorded, and most loops repeat theirs.
+    """
 
     def __init__(self, finds: tuple[Find, ...]) -> None:
         self._finds = finds
         self._fixed = [(fixed, number) for number, find in enumerate(finds) for fixed in find.fixed]
         self._compiled: dict[tuple[int, ...], re.Pattern[str]] = {}
+        self._in_short = lru_cache(_REMEMBERED)(self._replaced)
 
     def __call__(self, text: str) -> str:
+        return self._in_short(text) if len(text) <= _SHORT else self._replaced(text)
+
+    def _replaced(self, text: str) -> str:
         present = tuple([number for fixed, number in self._fixed if fixed in text])
         if not present:
             return text

@@ -193,7 +193,6 @@ class CommandPromoted:
     number: int
     status: TaskStatus
     initial_output_preview: str
-    initial_output_truncated: bool
     summary_text: str
     kind: Literal["command_task"] = "command_task"
     disposition: Literal["promoted_to_task"] = "promoted_to_task"

@@ -82,7 +82,7 @@ class ModelOptions(_Layer, frozen=True):
 
 
 class ModelServer(_Layer, frozen=True):
-    """A model server: one table `[providers.NAME]` (sessions.md 2.2, 2.3)."""
+    """A model server: one table `[providers.NAME]` (sessions.md 2.3, 2.7)."""
 
     kind: Literal["anthropic", "openai", ""] = ""
     """The wire format, `openai` for any compatible server; empty: the table's name is a prefix that pydantic-ai knows
@@ -169,23 +169,20 @@ class CassetteSettings(Struct, frozen=True):
     """Recordings: the table `[cassette]` (sessions.md 4.2)."""
 
     name: str | None = None
-    """The recording to write: a name below `cassettes/`, or a path; None means the notebook's name."""
+    """Recording to write, below `cassettes/`, or a path; default: the notebook's name, else `session`."""
     mode: CassetteMode | None = None
-    """`auto` (use recorded answers; get missing ones from the provider and record them), `record` (always call the
-    provider), `replay` (never call it) or `off`; None means `auto` if a provider or a person can answer, else
-    `replay`."""
+    """[Mode](sessions.md#42-recording-and-replay): `auto`, `record`, `replay`, `off`; default: `auto` if a provider
+    or a person can answer, else `replay`."""
     repeats: Repeats = "strict"
-    """Whether each record answers once (`strict`), or the last record of a request also answers all further ones
-    (`reuse`)."""
+    """Each record answers once (`strict`), or the last one repeatedly (`reuse`)."""
     redact: tuple[str, ...] = ()
-    """Regular expressions for text to remove from recordings, in addition to the built-in ones."""
+    """Regular expressions of further text to remove."""
     private: bool = False
-    """Whether only their owner can read new recordings."""
+    """Only you can read new recordings."""
     realtime: bool = False
-    """Whether a replay takes as long as the recorded session did."""
+    """Replay at the recorded speed."""
     stale: Literal["warn", "fail", "ignore"] | None = None
-    """What a replay does if a file that a session read has changed: `warn`, `fail` or `ignore`; None means `fail` if
-    `CI` is set, else `warn`."""
+    """If a file that a session read has changed: `warn`, `fail` (default if `CI` is set), `ignore`."""
 
 
 class CassetteOptions(CassetteSettings, frozen=True):
@@ -201,18 +198,16 @@ class JudgeSettings(Struct, frozen=True):
     """Conditions: the table `[judge]` (sessions.md 3.2)."""
 
     provider: str | None = None
-    """The judge of conditions that no rule decides: a model server or a CLI agent, as in `provider`; None means the
-    provider of sessions if it is one of these; `off` means no model, only the person."""
+    """[Judge](../how-to/judge.md): a model server or CLI agent, or `off` (only you)."""
     model: str | None = None
-    """The alias or id of the judge's model, if `judge` names none; None means the provider's default."""
+    """Its alias or model id."""
     rules: RulesMode = "first"
-    """Whether rules decide conditions before the judge (`first`), without it (`only`) or never (`off`)."""
+    """[Rules](judge-rules.md): before the judge (`first`), without it (`only`), never (`off`)."""
     batch: BatchMode = "sure"
-    """Which conditions about the same values a model is asked in one request: those that are asked in any case
-    (`sure`), also those that may be (`ahead`: an `elif`), or never two (`off`)."""
+    """Conditions in one request: those that are asked in any case (`sure`), also those that may be (`ahead`), one
+    (`off`)."""
     phrase: bool = True
-    """Whether the judge puts the text of an `input` with `**...**` into plain words for the person, with buttons for
-    its options; needs a model or an agent as judge."""
+    """Ask an `input` with `**...**` in plain words, with buttons."""
 
 
 class JudgeOptions(JudgeSettings, frozen=True):

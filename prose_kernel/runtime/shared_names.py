@@ -45,18 +45,18 @@ class Asked:
 class Function(LanguageValue):
     """A function, or a block: what a call from another language needs to know of it."""
 
-    __slots__ = ()
+    __slots__ = ("name", "parameters")
 
     kind: ClassVar[str] = "function"
+    noun: ClassVar[str] = "function"
     language: ClassVar[str]
 
-    @property
-    def name(self) -> str:
-        raise NotImplementedError
+    def __init__(self, name: str, parameters: tuple[str, ...]) -> None:
+        self.name = name
+        self.parameters = parameters
 
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        raise NotImplementedError
+    def __str__(self) -> str:
+        return f"{self.noun} {self.name}({', '.join(self.parameters)})"
 
     async def invoke(self, caller: ExecutionContext, node: Node, arguments: Sequence[Value]) -> Value:
         """Call it with positional arguments. `node` is the call. Raises `RunError`."""
@@ -66,14 +66,16 @@ class Function(LanguageValue):
 class Agent(LanguageValue):
     """An agent: what a session asked from another language needs of it."""
 
-    __slots__ = ()
+    __slots__ = ("name",)
 
     kind: ClassVar[str] = "agent"
     language: ClassVar[str]
 
-    @property
-    def name(self) -> str:
-        raise NotImplementedError
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def __str__(self) -> str:
+        return f"agent {self.name}"
 
     async def ask(self, caller: ExecutionContext, node: Node, asked: Asked) -> Success | Failure:
         """One session of the agent. `node` is what asks it. A wrong configuration raises `RunError`."""

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 
 
 class StatementHook(Protocol):
-    """Listens to a machine statement by statement. Called in the machine's loop."""
+    """Listens to a machine statement by statement. Called in the machine's loop. A hook that derives from this class
+    need not have `failed` and `interrupted`."""
 
     def before(self, s: ExecutionContext, node: Node) -> Awaitable[None] | None:
         """The statement (or named branch) `node` is about to run in `s`. None: it may go on at once."""
@@ -31,11 +32,11 @@ class StatementHook(Protocol):
 
     def failed(self, s: ExecutionContext, node: Node, error: RunError) -> Awaitable[None] | None:
         """An error arose in `node`; whoever catches it, does so afterwards."""
-        ...
+        return None
 
     def interrupted(self) -> None:
         """The text that runs is interrupted: whatever is held has to go on."""
-        ...
+        return
 
 
 @dataclass(frozen=True, slots=True)

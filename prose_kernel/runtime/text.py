@@ -23,6 +23,11 @@ def printable(text: str) -> str:
     return _CONTROL.sub("\N{REPLACEMENT CHARACTER}", text)
 
 
+def encodable(text: str) -> str:
+    """The text as UTF-8 can hold it: a lone surrogate becomes `?`."""
+    return text if text.isascii() else text.encode("utf-8", "replace").decode()
+
+
 def one_line(text: str, length: int = 120) -> str:
     """The text on one line, cut to `length` characters."""
     return clipped(printable(" ".join(text[: length * 8].split())), length, tidy=True)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from prose_kernel.errors import RunError, ValueTypeError
 from prose_kernel.runtime.json_text import LONGEST_TEXT as LONGEST_TEXT
@@ -31,6 +31,10 @@ class ExecText:
     bare: bool = False
     format: str = field(default="", compare=False)
     location: str = field(default="", compare=False)
+
+    def at(self, location: str) -> ExecText:
+        """Return the same value with its binding there."""
+        return ExecText(self.text, self.result, self.bare, self.format, location)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,12 +199,15 @@ def _parsed(text: str, form: str) -> object:
         return text
 
 
+_JSON: Final[frozenset[type]] = frozenset((str, int, float, bool, type(None)))
+
+
 def plain(value: Value) -> object:
     """The value as plain JSON data; exec text as inserted, references read, errors as their fields, typed answers and
     output with a declared format as their data."""
     match value:
         case list() | dict():
-            return too_large(value) or mapped(value, plain)
+            return too_large(value) or mapped(value, plain, _JSON)
         case ExecText():
             found = data_of(value)
             return found.rstrip("\n") if isinstance(found, str) else found
@@ -218,7 +225,7 @@ def verbatim(value: Value) -> object:
     """The value as plain JSON data, every text as it is kept: exec text with its trailing newlines (5.4)."""
     match value:
         case list() | dict():
-            return too_large(value) or mapped(value, verbatim)
+            return too_large(value) or mapped(value, verbatim, _JSON)
         case ExecText():
             return data_of(value)
         case _:

@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 from prose_kernel.access import plain_files
 from prose_kernel.access.atomic import keep_out_of_git, sync_names, write_whole
-from prose_kernel.errors import RunError, StateError
+from prose_kernel.errors import RunError, StateError, reason_of
 from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.clock import timestamp
@@ -103,7 +103,7 @@ class AnswerFiles:
             (self.directory / "bindings").mkdir(parents=True, exist_ok=True)
             keep()
         except OSError as error:
-            self._problem = (error.strerror or "it cannot be written").lower()
+            self._problem = reason_of(error, "it cannot be written")
         else:
             self._made = True
             self._begin()
@@ -182,8 +182,8 @@ class AnswerFiles:
             raise StateError(f"the run directory '{ROOT}/runs' cannot be written ({self._problem})")
 
     def _lost(self, target: Target, error: OSError) -> StateError:
-        reason = (error.strerror or "it did not work").lower()
-        return StateError(f"'{target.name}' could not be kept: {reason}", details={"binding": target.name})
+        message = f"'{target.name}' could not be kept: {reason_of(error)}"
+        return StateError(message, details={"binding": target.name})
 
     # ------------------------------------------------------------ the log
 
@@ -242,7 +242,7 @@ class AnswerFiles:
         try:
             write_whole(self.directory / "state.md", head, *self._index, "\n## Execution Trace\n\n", *self._trace)
         except OSError as error:
-            self._problem = (error.strerror or "it cannot be written").lower()
+            self._problem = reason_of(error, "it cannot be written")
         self._unwritten, self._written_at = 0, self._clock.monotonic()
 
 

@@ -1,4 +1,4 @@
-"""The binding file format (openprose.md 5.5, 7.4; exec-and-tasks.md 2.8): rendering and parsing.
+"""The binding file format (openprose.md 5.5, 7.4): rendering and parsing.
 
 Only LF ends a line. The value follows the header verbatim, so the file ends where the value ends.
 """

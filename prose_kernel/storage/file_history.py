@@ -27,6 +27,7 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from prose_kernel.access import jsonl, plain_files
 from prose_kernel.access.paths import is_below
+from prose_kernel.errors import reason_of
 from prose_kernel.storage.file_digests import BYTES, LEFT_OUT, MOST
 
 T = TypeVar("T")
@@ -59,10 +60,6 @@ Tree = dict[str, Entry]
 _Seen = dict[str, tuple[tuple[int, ...], Entry]]
 
 
-class TooManyFiles(Exception):
-    """The directory holds more than `MOST` files and directories."""
-
-
 class Scanner:
     """Scans a directory. `on_content` keeps the content of a changed file: it gets the open file and its status, and
     returns what `Entry.content` holds. `without` are absolute paths that are left out."""
@@ -76,7 +73,8 @@ class Scanner:
         self._seen: _Seen = {}
 
     def changes(self) -> dict[str, Entry | None]:
-        """What has changed since the last scan; None for a path that is gone. Raises `TooManyFiles`."""
+        """What has changed since the last scan; None for a path that is gone. Raises `OSError`, for too many files
+        too."""
         before, now = self._seen, _Seen()
         self._scan(now)
         changed: dict[str, Entry | None] = {
@@ -124,7 +122,7 @@ class Scanner:
                 elif (read := entry_of(entry.path, status, self._on_content)) is not None:
                     found[path] = state if status.st_ctime_ns < recent else (), read
                 if len(found) > MOST:
-                    raise TooManyFiles
+                    raise OSError(errno.EFBIG, f"the directory holds more than {MOST:,} files")
 
 
 def entry_of(
@@ -149,10 +147,8 @@ def entry_of(
         return None
     except OSError:
         return Entry("f", mode, unknown(status))
-    try:
+    with plain_files.closing(descriptor):
         return Entry("f", mode, on_content(descriptor, status))
-    finally:
-        os.close(descriptor)
 
 
 def unknown(status: os.stat_result) -> str:
@@ -250,10 +246,8 @@ class FileHistory:
             changed = self._scanner.changes()
             if changed:
                 self._write({"at": at, "own": own or bool(self._open), "files": changed})
-        except TooManyFiles:
-            self._end(f"the directory holds more than {MOST:,} files")
         except OSError as problem:
-            self._end((problem.strerror or "they cannot be written").lower())
+            self._end(reason_of(problem, "they cannot be written"))
 
     def _end(self, reason: str) -> None:
         self._ended = True
@@ -267,7 +261,7 @@ class FileHistory:
         try:
             self._append(line)
         except OSError as problem:
-            self._end((problem.strerror or "they cannot be written").lower())
+            self._end(reason_of(problem, "they cannot be written"))
 
     def _append(self, line: Mapping[str, Any]) -> None:
         data = json.dumps(line, separators=(",", ":")).encode() + b"\n"

@@ -38,6 +38,7 @@ class FilesystemStore(StoreAtHome):
         self.paths = paths
         self.chain = chain
         self._bindings = f"{paths.bindings}{os.sep}"
+        self._shown = f"{self.home.shown(paths.bindings)}/"
         self._names = layout.FileNames(ignore_case=self._ignore_case)
         self._calls = layout.CallNames(ignore_case=self._ignore_case)
 
@@ -45,16 +46,6 @@ class FilesystemStore(StoreAtHome):
     def directory(self) -> Path:
         """The directory of the run or of the imported program's call; it may not exist yet."""
         return self.paths.directory
-
-    @property
-    def by_value(self) -> bool:
-        """Whether context is passed by value: only if the directory cannot be written."""
-        return self.home.unavailable is not None
-
-    @property
-    def lost(self) -> str | None:
-        reason = self.home.unavailable
-        return None if reason is None else f"{reason}; this run is kept in memory"
 
     def nested(self, handle: str, slug: str, source: str, number: int = 1) -> FilesystemStore:
         """Return the store of an imported program's call, `imports/{handle}--{slug}[--number]` (6.5)."""
@@ -97,7 +88,7 @@ class FilesystemStore(StoreAtHome):
 
     def location(self, key: Key, within: tuple[str, ...] = ()) -> str:
         if not within:
-            return self.home.shown(Path(self._path(key)))
+            return f"{self._shown}{self._names(key)}"
         inner = self.home.paths_of((*self.chain, *within))
         return self.home.shown(inner.bindings / layout.FileNames(ignore_case=self._ignore_case)(key))
 

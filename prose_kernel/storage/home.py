@@ -130,6 +130,20 @@ class StoreAtHome:
         self.chain = chain
         self._user_home = user_home
 
+    @property
+    def unavailable(self) -> str | None:
+        """Why bindings cannot be kept, in a sentence for people; None while all is well."""
+        return self.home.unavailable
+
+    @property
+    def by_value(self) -> bool:
+        """Whether context is passed by value: only if bindings cannot be kept."""
+        return self.unavailable is not None
+
+    @property
+    def lost(self) -> str | None:
+        return None if self.unavailable is None else f"{self.unavailable}; this run is kept in memory"
+
     def memory(self, agent: str, persist: str) -> str:
         """Return the agent's memory directory as sessions see it, with a final `/`."""
         return f"{self.home.shown(self._memory(agent, persist))}/"

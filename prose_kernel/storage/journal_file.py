@@ -1,38 +1,26 @@
-"""The file of a journal: `journal.jsonl` in the run's directory, private to the user (docs/how-to/durability.md).
+"""Writing the file of a journal (`journal_reading.py` describes it).
 
-One record a line: a checksum, a space, the record as JSON. The checksum of a line covers all lines before it, so that a
-changed or missing line is found. A last line without its end is what a process was writing when it was killed; it is
-cut off. A record is handed to the system before what it says has an effect, so it survives the end of the process; with
+A record is handed to the system before what it says has an effect, so it survives the end of the process; with
 `durable` requests and answers also survive a power cut.
-
-A line that is not a record costs itself (amendments A19 and A36). A line that somebody added is passed over, and
-nothing is lost. If a record was changed, all other records still count; `JournalRead.lost` has the number of its line.
 """
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import json
 import os
-import re
 import threading
-import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Final, Protocol, cast
-
-import msgspec
+from typing import Final, Protocol
 
 from prose_kernel.access import atomic, jsonl, plain_files
-from prose_kernel.errors import UsageError
-from prose_kernel.runtime.journal_codec import dumps, loads
+from prose_kernel.errors import UsageError, reason_of
+from prose_kernel.runtime.journal_codec import dumps
 from prose_kernel.runtime.journal_records import (
     NOTHING,
-    VERSION,
     Answered,
     Asked,
     Completed,
@@ -47,363 +35,17 @@ from prose_kernel.runtime.journal_records import (
     Text,
 )
 from prose_kernel.runtime.steps import TOOL
-
-NAME: Final = "journal.jsonl"
-_PREFIX: Final = 9
-"""Bytes of a line before its record: eight digits of the checksum and a space."""
+from prose_kernel.storage.journal_reading import JournalRead
 
 _BATCH: Final = 1000
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MOST_WAITING: Final = 1000
 """Records that wait for room on a full disk; a run that gets further is not written down any more."""
 
-_LOOK: Final = 1 << 16
-"""Bytes at each end of a journal that a list of runs reads."""
-_LOCK_ATTEMPTS: Final = 5
-_LOCK_PAUSE: Final = 0.01
-_ANSWER: Final = b'{"k":"answered"'
-_COMPLETED: Final = b'{"k":"completed"'
+_PATIENCE: Final = 0.05
+"""Seconds in which a process that only looks gives the lock back."""
+
 _WITHOUT_ANSWERS: Final = (Head, Text, Asked, Step, Ended, Finished)
-_STEP_RECORD: Final = b'{"k":"step'
-_BEGIN: Final = re.compile(rb"[0-9a-f]{8} \{")
-_TRIED: Final = 100
-"""Places of a strange line at which a record is looked for."""
-
-_CLAIMS: Final = 8
-_STEP: Final = 1 << 24
-_TOLD: Final = tuple(f'{{"k":"{kind}"'.encode() for kind in ("text", "ended", "finished", "rewound"))
-
-
-@dataclass(slots=True)
-class TextRead:
-    """A file or cell of the run: its record, the number of that record, and its end (None: it hasn't ended)."""
-
-    record: Text
-    number: int
-    ended: Ended | None = None
-    end: int = 0
-    """The number after that of its last record."""
-
-
-@dataclass(slots=True)
-class JournalRead:
-    """The summary of a journal. `records` is the number of valid records; `torn` is the number of bytes after them."""
-
-    path: Path
-    head: Head
-    texts: list[TextRead] = field(default_factory=list)
-    finished: Finished | None = None
-    lines: int = 0
-    size: int = 0
-    torn: int = 0
-    checksum: int = 0
-    file: tuple[int, int] = (0, 0)
-    strange: dict[int, int] = field(default_factory=dict)
-    """Lines that were changed or added: the offset of the record in the line, 0 if it has none."""
-    lost: list[int] = field(default_factory=list)
-    """The lines in `strange` whose record is lost."""
-    _parts: list[tuple[int, int]] = field(default_factory=list)
-    """The ranges of valid lines: from, to."""
-
-    def rewound(self, to: int, lines: int) -> None:
-        """Drop the records from line `to` on; those after the first `lines` lines of the file stay."""
-        self.lines = lines
-        self._parts = [(begin, min(end, to)) for begin, end in self._counting() if begin < to]
-        self._parts.append((self.lines, self.lines))
-        self.texts = [text for text in self.texts if text.number < to]
-        for text in self.texts:
-            if text.end > to:
-                text.ended, text.end = None, 0
-        self.finished = None
-
-    def records(self, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, Record]]:
-        """Iterate over the valid records from line `begin` up to `end`, with the numbers of their lines."""
-        for number, line in self._bodies(begin, end):
-            yield number, _record(self.path, line, number)
-
-    def first_lost(self, before: int | None = None) -> int | None:
-        """Return the first valid line, before line `before`, whose record is lost; None: there is none."""
-        parts, end = self._counting(), self.lines if before is None else before
-        return next((at for at in self.lost if at < end and any(begin <= at < stop for begin, stop in parts)), None)
-
-    def require_whole(self, before: int | None = None) -> None:
-        """Raise `UsageError` if a valid record before line `before` is lost."""
-        lost = self.first_lost(before)
-        if lost is not None:
-            raise self.damaged(lost)
-
-    def damaged(self, number: int) -> UsageError:
-        """Return the error for a record that the run can't have written, by the number of its line."""
-        run = self.path.parent.name
-        return UsageError(
-            f"line {number + 1} of the journal of run {run} is damaged, or was changed",
-            hint=f"prose runs repair {run} lets the run continue before it",
-        )
-
-    def answers(self, before: int | None = None) -> int:
-        """Count the known answers; with `before`, those before the record with that number."""
-        found, completed = 0, set[str]()
-        for number, body in self._bodies(0, before):
-            if body.startswith(_COMPLETED):
-                completed.add(cast("Completed", _record(self.path, body, number)).key)
-            elif body.startswith(_ANSWER):
-                found += 1
-                if completed:
-                    completed.discard(cast("Answered", _record(self.path, body, number)).key)
-        return found + len(completed)
-
-    def under_way(self, before: int | None = None) -> list[Asked]:
-        """Return the requests without an answer; with `before`, at the record with that number."""
-        waiting: dict[str, Asked] = {}
-        for _, record in self.records(self.texts[-1].number if self.texts and before is None else 0, before):
-            match record:
-                case Asked() if record.kind != "wait":
-                    waiting[record.key] = record
-                case Answered() | Completed():
-                    waiting.pop(record.key, None)
-                case Ended():
-                    waiting.clear()
-        return list(waiting.values())
-
-    def steps_under_way(self) -> dict[str, list[Step | StepEnded]]:
-        """Return the records of the steps that requests without an answer have made, by the key of the request."""
-        found: dict[str, list[Step | StepEnded]] = {asked.key: [] for asked in self.under_way()}
-        for number, body in self._bodies(self.texts[-1].number) if found else ():
-            if body.startswith(_STEP_RECORD):
-                record = cast("Step | StepEnded", _record(self.path, body, number))
-                if record.key in found:
-                    found[record.key].append(record)
-        return {key: steps for key, steps in found.items() if steps}
-
-    def _bodies(self, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes]]:
-        parts = self._counting()
-        with _opened(self.path) as file:
-            for number, line in enumerate(_lines(file)):
-                if end is not None and number >= end:
-                    return
-                while parts and number >= parts[0][1]:
-                    parts.pop(0)
-                if not parts or number >= self.lines:
-                    return
-                if number >= begin and number >= parts[0][0]:
-                    at = self.strange.get(number, _PREFIX)
-                    if at:
-                        yield number, line[at:]
-
-    def _counting(self) -> list[tuple[int, int]]:
-        return [*self._parts[:-1], (self._parts[-1][0], self.lines)]
-
-
-@dataclass(slots=True)
-class Glance:
-    """The facts of a journal for a list of runs. `texts` and `answers` are counted only in a small one."""
-
-    head: Head
-    ended: Ended | None = None
-    """The end of its last text; None: there is no text, or it hasn't ended."""
-    finished: Finished | None = None
-    texts: int | None = None
-    answers: int | None = None
-
-
-def glance(path: Path) -> Glance | None:
-    """Read the beginning and the end of a journal of any size; None if only the whole file has the facts."""
-    try:
-        with _opened(path) as file:
-            first, status = file.read(_LOOK), os.fstat(file.fileno())
-            whole = status.st_size <= len(first)
-            if not whole:
-                file.seek(status.st_size - _LOOK)
-                last = file.read(_LOOK)
-    except OSError:
-        return None
-    head, newline, rest = first.partition(b"\n")
-    if status.st_uid != os.getuid() or not newline or head[:_PREFIX] != b"%08x " % zlib.crc32(head[_PREFIX:]):
-        return None
-    lines = (rest if whole else last).split(b"\n")[:-1]  # what is behind the last line end was being written
-    checksum = int(head[:8], 16) if whole else None
-    try:
-        found = Glance(_head(path.parent.name, head[_PREFIX:]))
-        return found if _glanced(found, lines if whole else lines[1:], checksum) else None
-    except (UsageError, msgspec.MsgspecError, ValueError):
-        return None
-
-
-def _glanced(found: Glance, lines: list[bytes], checksum: int | None) -> bool:
-    """Read the last lines of a journal, or all but the first, into `found`; False if a line was changed."""
-    texts = answers = 0
-    whole = checksum is not None
-    for line in lines:
-        body = line[_PREFIX:]
-        written = int(line[:8], 16)
-        if checksum is not None and written != zlib.crc32(body, checksum):
-            return False
-        if body.startswith(_ANSWER):
-            answers += 1
-        elif body.startswith(_TOLD):
-            match _decoded(body):
-                case Text():
-                    texts, found.ended, found.finished = texts + 1, None, None
-                case Ended() as ended:
-                    found.ended = ended
-                case Finished() as finished:
-                    found.finished = finished
-                case _:
-                    return False
-        checksum = written
-    if whole:
-        found.texts, found.answers = texts, answers
-    return True
-
-
-def read(path: Path) -> JournalRead:
-    """Read the summary of a journal. Raises `UsageError`, with the reason, if the journal can't be used."""
-    try:
-        with _opened(path) as file:
-            return _read(path, _lines(file), os.fstat(file.fileno()))
-    except FileNotFoundError:
-        raise UsageError(f"run {path.parent.name} has no journal", hint="it was not kept on disk") from None
-    except OSError as error:
-        reason = (error.strerror or "it cannot be read").lower()
-        raise UsageError(f"the journal of run {path.parent.name} cannot be read: {reason}") from None
-
-
-def _opened(path: Path) -> BinaryIO:
-    """Open the file if it is a regular file. Raises `OSError`."""
-    return plain_files.reading(path, None)
-
-
-def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Iterate over the lines of a journal; a line longer than any record is the last one and has no line end."""
-    while line := file.readline(_STEP):
-        if not line.endswith(b"\n") and len(line) == _STEP:
-            line = b"".join([line, file.readline(plain_files.HUGE)]) if _BEGIN.match(line) else line
-        yield line
-        if not line.endswith(b"\n"):
-            return
-
-
-def is_answered(path: Path, key: str) -> bool:
-    """Whether the program received an answer to the last request with this key. Never raises; False if the journal is
-    gone or damaged."""
-    named, answered = f'"key":{json.dumps(key, ensure_ascii=False)}'.encode("utf-8", "replace"), False
-    try:
-        if path.name != NAME:
-            return False
-        with _opened(path) as file:
-            for line in _lines(file):
-                if named in line and line.endswith(b"\n"):
-                    with contextlib.suppress(msgspec.MsgspecError):
-                        match _decoded(line[_PREFIX:]):
-                            case Asked(key=found) if found == key:
-                                answered = False
-                            case Completed(key=found, error=error) if found == key:
-                                answered = error == NOTHING
-                            case Answered(key=found) as record if found == key:
-                                answered = record.error == NOTHING and not record.cancelled
-    except OSError:
-        return answered
-    return answered
-
-
-def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> JournalRead:
-    run = path.parent.name
-    if status.st_uid != os.getuid():
-        raise UsageError(f"the journal of run {run} belongs to another user", hint="only its owner can resume the run")
-    checksum, found, line = 0, None, b""
-    claims: list[int] = []  # where the chain may continue after lines that are strange
-    for number, line in enumerate(lines):
-        if not line.endswith(b"\n"):
-            break
-        body, before = line[_PREFIX:-1], checksum
-        checksum = zlib.crc32(body, before)
-        if line[:_PREFIX] != b"%08x " % checksum:
-            if found is None:
-                raise UsageError(f"the first line of the journal of run {run} is damaged, or was changed")
-            at = _record_in(line, before)
-            if not at and any(line[:_PREFIX] == b"%08x " % zlib.crc32(body, claim) for claim in claims):
-                found.lost.append(number - 1)  # this line continues the one before as that was when it was written
-                at = _PREFIX
-            if at != _PREFIX:
-                found.strange[number] = at
-            if at:
-                checksum, body, claims = int(line[at - _PREFIX : at - 1], 16), line[at:-1], []
-            else:
-                claims = [*claims[-_CLAIMS:], checksum, *([int(line[:8], 16)] if _BEGIN.match(line) else [])]
-                checksum, body = before, b""
-        else:
-            claims = []
-        if found is None:
-            found = JournalRead(path, _head(run, body))
-            found._parts = [(0, 0)]
-        elif body.startswith(_TOLD):
-            _note(found, _record(path, body, number), number)
-        found.lines, found.size, found.checksum = number + 1, found.size + len(line), checksum
-    if found is None:
-        raise UsageError(f"the journal of run {run} is empty", hint="the run was killed before anything was asked")
-    found.torn = 0 if line.endswith(b"\n") else max(len(line), status.st_size - found.size)
-    found.file = status.st_dev, status.st_ino
-    return found
-
-
-def _record_in(line: bytes, before: int) -> int:
-    """Return the offset of a record in a line with a foreign beginning: its checksum continues `before`. 0: none."""
-    for found in islice(_BEGIN.finditer(line), _TRIED):
-        body = line[found.start() + _PREFIX : -1]
-        if int(line[found.start() : found.start() + 8], 16) == zlib.crc32(body, before):
-            return found.start() + _PREFIX
-    return 0
-
-
-def _record(path: Path, body: bytes, number: int) -> Record:
-    try:
-        return _decoded(body)
-    except msgspec.MsgspecError:
-        raise UsageError(f"line {number + 1} of the journal of run {path.parent.name} is no record") from None
-
-
-def is_written(path: Path) -> bool:
-    """Whether a process, possibly this one, runs the run of this journal now."""
-    try:
-        return plain_files.is_locked(path)
-    except OSError:
-        return False
-
-
-def head_of(run: str, data: bytes) -> Head:
-    """Return the head in the first bytes of a journal. Raises `UsageError`."""
-    return _head(run, data.partition(b"\n")[0][_PREFIX:])
-
-
-def _head(run: str, body: bytes) -> Head:
-    try:
-        fields = loads(body, dict)
-        version = fields.get("version", VERSION)
-        if version != VERSION:
-            began = f"prose_kernel {fields['package']}" if fields.get("package") else "the one that began it"
-            hint = f"this version of prose_kernel reads version {VERSION}; resume the run with {began}"
-            raise UsageError(f"the journal of run {run} has version {version}", hint=hint)
-        return loads(body, Head)
-    except msgspec.MsgspecError:
-        raise UsageError(f"the journal of run {run} does not begin with a head: it is damaged") from None
-
-
-def _decoded(body: bytes) -> Record:
-    record: Record = loads(body, Record)  # type: ignore[arg-type]  # it is a union
-    return record
-
-
-def _note(found: JournalRead, record: Record, number: int) -> None:
-    match record:
-        case Text():
-            found.texts.append(TextRead(record, number))
-            found.finished = None
-        case Ended() if found.texts:
-            found.texts[-1].ended, found.texts[-1].end = record, number + 1
-        case Finished():
-            found.finished = record
-        case Rewound():
-            found.rewound(record.to, number + 1)
 
 
 def _is_synced(record: Record) -> bool:
@@ -471,7 +113,8 @@ class JournalFile:
         assert self._descriptor is not None
         os.ftruncate(self._descriptor, read.size)
         self.lines, self._size, self._checksum = read.lines, read.size, read.checksum
-        self._reach()
+        if self._copy is not None:
+            self._copy.reach(self._size, answered=True)
 
     def own(self, read: JournalRead) -> None:
         """Keep other processes from running the run of a journal that was read, until `close`. Raises `UsageError` when
@@ -529,13 +172,15 @@ class JournalFile:
                 self._write(records)
                 self._problem = ""
             except OSError as error:
-                self._problem = (error.strerror or type(error).__name__).lower()
+                self._problem = reason_of(error, type(error).__name__)
                 if error.errno in _NO_ROOM and len(records) < _MOST_WAITING:
                     self._early = records  # written with the next one, when there is room again
                 else:
                     self._lost = True
                     self.close()
-                self._tell()
+                on_lost, self._on_lost = self._on_lost, None
+                if on_lost is not None and not self._durable:  # a durable one stops the run
+                    on_lost(self._problem)
 
     def copy(self, records: Iterable[Record]) -> None:
         """Write many records in one call. Raises `OSError`."""
@@ -559,36 +204,26 @@ class JournalFile:
             data += b"%08x %b\n" % (checksum, body)
         jsonl.add(self._descriptor, data)
         self.lines, self._size, self._checksum = self.lines + len(records), self._size + len(data), checksum
-        self._reach(answered=not all(isinstance(record, _WITHOUT_ANSWERS) for record in records))
+        if self._copy is not None:
+            self._copy.reach(self._size, answered=not all(isinstance(record, _WITHOUT_ANSWERS) for record in records))
         if isinstance(records[-1], Ended) and not os.fstat(self._descriptor).st_nlink:
             raise OSError(errno.ENOENT, "it was removed")
         if self._durable and any(_is_synced(record) for record in records):
             os.fdatasync(self._descriptor)
 
-    def _reach(self, *, answered: bool = True) -> None:
-        if self._copy is not None:
-            self._copy.reach(self._size, answered=answered)
-
     def _open(self) -> None:
         if self._out_of_git is not None:
             atomic.keep_out_of_git(str(self._out_of_git))
         self._descriptor = jsonl.opened(self.path, private=True)
-        for attempt in range(_LOCK_ATTEMPTS):  # a process that only looks holds the lock for a moment
-            try:
-                plain_files.lock(self._descriptor)
-            except BlockingIOError:
-                time.sleep(_LOCK_PAUSE if attempt < _LOCK_ATTEMPTS - 1 else 0)
-            else:
-                return atomic.sync_names(self.path) if self._durable else None
-        self.close()
-        raise UsageError(
-            f"run {self.path.parent.name} is being run by another process", hint="wait until that one has ended"
-        )
-
-    def _tell(self) -> None:
-        on_lost, self._on_lost = self._on_lost, None
-        if on_lost is not None and not self._durable:  # a durable one stops the run
-            on_lost(self._problem)
+        try:
+            plain_files.lock(self._descriptor, _PATIENCE)
+        except BlockingIOError:
+            self.close()
+            raise UsageError(
+                f"run {self.path.parent.name} is being run by another process", hint="wait until that one has ended"
+            ) from None
+        if self._durable:
+            atomic.sync_names(self.path)
 
     def close(self) -> None:
         """Close the file; a second call does nothing."""
@@ -605,6 +240,6 @@ def changing(path: Path, failure: str) -> Iterator[JournalFile]:
     try:
         yield file
     except OSError as error:
-        raise UsageError(f"{failure}: {(error.strerror or 'it did not work').lower()}") from None
+        raise UsageError(f"{failure}: {reason_of(error, 'it did not work')}") from None
     finally:
         file.close()

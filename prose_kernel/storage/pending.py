@@ -13,9 +13,9 @@ import threading
 from pathlib import Path
 from typing import Final
 
-from prose_kernel.access import jsonl
+from prose_kernel.access import jsonl, plain_files
 from prose_kernel.access.atomic import keep_out_of_git, write_whole
-from prose_kernel.errors import StateError, StoreFailed
+from prose_kernel.errors import StateError, StoreFailed, reason_of
 from prose_kernel.runtime.ports import Binding
 from prose_kernel.runtime.values import ExecText
 from prose_kernel.storage import bindings
@@ -70,10 +70,11 @@ class PendingWrites:
     def put(self, path: str, content: Binding | str) -> None:
         """Set the complete content of the file `path`; the last call before a flush wins."""
         with self._swap:
+            former = self._files.get(path)
+            self._weight += weight(content) + (_PER_FILE if former is None else -weight(former))
             self._files[path] = content
             self._reported.discard(path)
             self._renewed.add(path)
-            self._weight += _PER_FILE + weight(content)
         self.worth_keeping = True
 
     def get(self, path: str) -> Binding | str | None:
@@ -207,13 +208,10 @@ class PendingWrites:
 
 def append(path: Path, data: bytes, *, truncate: bool = False) -> int:
     """Add to a text, or begin it again; returns how many bytes the disk had room for. Raises `OSError` for none."""
-    descriptor = jsonl.opened(path)
-    try:
+    with plain_files.closing(jsonl.opened(path)) as descriptor:
         if truncate:
             os.ftruncate(descriptor, 0)
         return os.write(descriptor, data)
-    finally:
-        os.close(descriptor)
 
 
 def _write_file(path: str, content: Binding | str) -> None:
@@ -242,7 +240,7 @@ def _name(path: str, content: Binding | str) -> str:
 
 
 def _reason(error: OSError) -> str:
-    return (error.strerror or type(error).__name__).lower()
+    return reason_of(error, type(error).__name__)
 
 
 def storage_error(problems: list[tuple[str, str]], hint: str) -> StoreFailed:

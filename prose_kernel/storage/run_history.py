@@ -13,7 +13,7 @@ from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime import journal_records as records
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Text
 from prose_kernel.runtime.steps import MODEL, TOOL
-from prose_kernel.storage.journal_file import JournalRead
+from prose_kernel.storage.journal_reading import JournalRead
 
 Mark = Literal["✓", "✗", "cancelled", "under way"]
 

@@ -23,8 +23,8 @@ from prose_kernel.access import plain_files
 from prose_kernel.errors import StateError, UsageError
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.runtime.text import escaped
-from prose_kernel.storage import bindings, journal_file
-from prose_kernel.storage.journal_file import Glance, JournalRead
+from prose_kernel.storage import bindings, journal_file, journal_reading
+from prose_kernel.storage.journal_reading import Glance, JournalRead
 from prose_kernel.storage.layout import RUN_ID, VVM, runs_directory
 
 State = Literal["running", "done", "failed", "interrupted", "killed", "lost", "unreadable", "unknown"]
@@ -65,7 +65,7 @@ class KeptRun:
     @property
     def path(self) -> Path:
         """The file of its journal, which may not be there."""
-        return self.directory / journal_file.NAME
+        return self.directory / journal_reading.NAME
 
     @cached_property
     def has_journal(self) -> bool:
@@ -76,7 +76,7 @@ class KeptRun:
         """Of a journal that can be used."""
         if not self.has_journal:
             return None
-        found = journal_file.glance(self.path)
+        found = journal_reading.glance(self.path)
         if found is not None or (journal := self.journal) is None:
             return found
         ended = journal.texts[-1].ended if journal.texts else None
@@ -87,7 +87,7 @@ class KeptRun:
         if not self.has_journal:
             return None, None
         try:
-            return journal_file.read(self.path), None
+            return journal_reading.read(self.path), None
         except UsageError as problem:
             return None, problem
 
@@ -139,7 +139,7 @@ class KeptRun:
     def state(self) -> State:
         if self.elsewhere and self.ended is not None:
             return self.ended
-        if self.has_journal and journal_file.is_written(self.path):
+        if self.has_journal and journal_reading.is_written(self.path):
             return "running"
         journal = self._glance
         if journal is None:
@@ -223,12 +223,12 @@ class Directories:
         directory = self.path / run.id
         if not directory.is_dir():
             return
-        journal = directory / journal_file.NAME
+        journal = directory / journal_reading.NAME
         gone = self.path / f"{_REMOVED}{run.id}-{uuid.uuid4().hex[:8]}"
         with journal_file.changing(journal, f"run {run.id} cannot be removed") as file:
             if run.journal is not None and run.journal.path == journal:
                 file.continue_from(run.journal)
-            elif journal_file.is_written(journal):
+            elif journal_reading.is_written(journal):
                 raise UsageError(f"run {run.id} is being run by another process", hint="wait until that one has ended")
             directory.rename(gone)
         shutil.rmtree(gone, ignore_errors=True)

@@ -16,7 +16,7 @@ import stat
 from collections.abc import Iterator
 from typing import BinaryIO, Final
 
-from prose_kernel.errors import ExecError
+from prose_kernel.errors import ExecError, reason_of
 from prose_kernel.runtime import images
 from prose_kernel.runtime.command_data import Sample, sample
 from prose_kernel.runtime.csv_text import LONGEST_ROW
@@ -81,7 +81,7 @@ def read(path: str, directory: str) -> ShownFile:
         with file:
             return _read(path, file)
     except OSError as problem:
-        reason = _REASONS.get(problem.errno or 0) or (problem.strerror or "it cannot be read").lower()
+        reason = _REASONS.get(problem.errno or 0) or reason_of(problem, "it cannot be read")
         raise _refused(path, reason) from None
     except ValueError:  # a NUL, or half of a character
         raise _refused(path, "that is no file name") from None

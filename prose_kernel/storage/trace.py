@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 from prose_kernel.errors import RunError
 from prose_kernel.runtime import events as ev
@@ -55,6 +55,29 @@ class _LongLoop:
         return True
 
 
+def _constrained(event: ev.Constrained) -> str:
+    hints = ", ".join(f"{name}={full_text(value)}" for name, value in event.bounds.items())
+    violated = f"{len(event.violations)} of {event.requirements} violated"
+    return f"constrain {event.name}: {violated}" + (f" ({hints})" if hints else "")
+
+
+_MARKERS: Final[dict[type[ev.Event], Callable[[Any], str]]] = {
+    ev.ArmChosen: lambda event: f"if:{event.arm}",
+    ev.OptionChosen: lambda event: f"choice:{event.label}",
+    ev.PipeProgressed: lambda event: f"pipe:{event.operation} {event.index}/{event.total}",
+    ev.BlockEntered: lambda event: f"block:{event.block}#{event.execution_id}",
+    ev.BlockLeft: lambda event: f"#{event.execution_id} done",
+    ev.Constrained: _constrained,
+    ev.TryEntered: lambda event: "try",
+    ev.Caught: lambda event: f"catch {event.name}" if event.name else "catch",
+    ev.FinallyEntered: lambda event: "finally",
+    ev.Retried: lambda event: f"retry:{event.attempt}/{event.maximum}",
+    ev.GateOpened: lambda event: f"gate:{event.request.id} pending",
+    ev.GateResolved: lambda event: f"gate:{event.request.id} {event.decision.status}",
+}
+"""The lines of events that need no other state."""
+
+
 class Trace:
     """Writes one line for each event into the `state.md` of the run, or of the imported program in which it happened.
 
@@ -75,28 +98,11 @@ class Trace:
         self._worth = False
 
     def __call__(self, event: ev.Event) -> None:
-        match event:
-            case ev.LoopPass():
-                self._hold(event)
-            case ev.LoopLeft():
-                self._loop_left(event)
-            case ev.Bound():
-                self._bound(event)
-            case ev.CommandFinished():
-                self._command_finished(event)
-            case ev.SessionFinished():
-                self._session_finished(event)
-            case ev.ParallelStarted() | ev.BranchFinished() | ev.ParallelJoined():
-                self._concurrent(event)
-            case ev.Failed():
-                self._failure(event, event.error)
-            case ev.CommandStarted() | ev.SessionStarted():
-                self._release()
-            case ev.RunStarted() | ev.RunEnded() | ev.ProgramCalled() | ev.ProgramReturned():
-                self._life(event)
-            case _:
-                if (text := marker(event)) is not None:
-                    self._line(event, text)
+        self._handlers.get(type(event), Trace._mark)(self, event)
+
+    def _mark(self, event: ev.Event) -> None:
+        if (text := marker(event)) is not None:
+            self._line(event, text)
 
     # ------------------------------------------------------------ lines
 
@@ -166,7 +172,7 @@ class Trace:
         if passes:
             self._keep(place, self._entry(f"{self._prefix(place)}… {passes:,} passes", None))
 
-    def _hold(self, event: ev.LoopPass) -> None:
+    def on_loop_pass(self, event: ev.LoopPass) -> None:
         # 7.3: the marker comes before the condition is tested; a loop that ends there shows one line, with `exit`.
         self._release()
         self._pass_begins(event)
@@ -192,7 +198,8 @@ class Trace:
 
     def _prefix(self, place: ev.Place) -> str:
         """Return `N→ ` or `N{letter}→ `, indented by two spaces for each enclosing block. Iterations have no letter."""
-        letters = "".join(letter(step.index) for step in place.branches[-1:] if step.parallel not in self._iterations)
+        inner = place.branches[-1] if place.branches else None
+        letters = letter(inner.index) if inner is not None and inner.parallel not in self._iterations else ""
         return f"{indentation(place)}{place.ordinal}{letters}→ "
 
     def _failure(self, event: ev.Event, error: RunError) -> None:
@@ -217,38 +224,47 @@ class Trace:
 
     # ------------------------------------------------------------ events
 
-    def _life(self, event: ev.RunStarted | ev.RunEnded | ev.ProgramCalled | ev.ProgramReturned) -> None:
-        chain = event.place.program
-        match event:
-            case ev.RunStarted():
-                self._begun(chain, event.program_file)
-            case ev.RunEnded():
-                self._end(chain, event.error)
-            case ev.ProgramCalled():
-                self._release()
-                self._begun((*chain, event.directory), event.alias)
-                self._calls.setdefault(call(event), []).append(event.directory)
-            case ev.ProgramReturned():
-                if called := self._calls.get(call(event)):
-                    inside = (*chain, called.pop())
-                    self._end(inside, event.error)
-                    self._logs.pop(inside, None)
-                if event.error is None:
-                    self._line(event, f"import:{event.alias} ✓")
-                else:
-                    self._failure(event, event.error)
+    def on_run_started(self, event: ev.RunStarted) -> None:
+        self._begun(event.place.program, event.program_file)
 
-    def _bound(self, event: ev.Bound) -> None:
+    def on_run_ended(self, event: ev.RunEnded) -> None:
+        self._end(event.place.program, event.error)
+
+    def on_program_called(self, event: ev.ProgramCalled) -> None:
+        self._release()
+        self._begun((*event.place.program, event.directory), event.alias)
+        self._calls.setdefault(call(event), []).append(event.directory)
+
+    def on_program_returned(self, event: ev.ProgramReturned) -> None:
+        if called := self._calls.get(call(event)):
+            inside = (*event.place.program, called.pop())
+            self._end(inside, event.error)
+            self._logs.pop(inside, None)
+        if event.error is None:
+            self._line(event, f"import:{event.alias} ✓")
+        else:
+            self._failure(event, event.error)
+
+    def on_failed(self, event: ev.Failed) -> None:
+        self._failure(event, event.error)
+
+    def on_bound(self, event: ev.Bound) -> None:
         branches = event.place.branches
         if branches and branches[-1].label == event.name and branches[-1].parallel not in self._iterations:
             return  # the line of the branch shows it
         self._line(event, f"input {event.name} ✓" if event.kind == "input" else f"{event.name} ✓")
 
-    def _command_finished(self, event: ev.CommandFinished) -> None:
+    def on_command_started(self, event: ev.CommandStarted) -> None:
+        self._release()
+
+    def on_session_started(self, event: ev.SessionStarted) -> None:
+        self._release()
+
+    def on_command_finished(self, event: ev.CommandFinished) -> None:
         if event.bound_to is None and not event.raised:
             self._spawn_done(event, None)
 
-    def _session_finished(self, event: ev.SessionFinished) -> None:
+    def on_session_finished(self, event: ev.SessionFinished) -> None:
         if event.bound_to is None and event.error is None:
             request = event.request
             self._spawn_done(event, request.label or (request.agent if request.kind == "resume" else None))
@@ -259,33 +275,33 @@ class Trace:
         if place.branches:
             self._spawned[place.branches] = place.span.start
 
-    def _concurrent(self, event: ev.ParallelStarted | ev.BranchFinished | ev.ParallelJoined) -> None:
-        match event:
-            case ev.ParallelStarted(iterations=True):
-                self._iterations[event.parallel] = event
-            case ev.ParallelStarted():
-                names = ",".join(label or f"_{at}" for at, label in enumerate(event.labels, 1))
-                self._line(event, f"∥start {names}")
-            case ev.BranchFinished(status="failed", error=RunError() as error):
-                self._spawned.pop(event.place.branches, None)
-                self._failure(event, error)
-            case ev.BranchFinished() if event.parallel in self._iterations:
-                self._spawned.pop(event.place.branches, None)
-            case ev.BranchFinished(status="cancelled"):
-                self._spawned.pop(event.place.branches, None)
-                self._line(event, "cancelled")
-            case ev.BranchFinished():
-                spawned = self._spawned.pop(event.place.branches, None)
-                if event.label or spawned != event.place.span.start:  # else the line of its only session shows it
-                    self._line(event, f"{event.label} ✓" if event.label else "✓")
-            case ev.ParallelJoined() if event.parallel in self._iterations:
-                count = self._iterations.pop(event.parallel).count
-                self._release()
-                self._left_out(event.place, count - 2 * _ENDS if count > _LONG else 0)
-            case ev.ParallelJoined():
-                self._line(event, "∥done")
+    def on_parallel_started(self, event: ev.ParallelStarted) -> None:
+        if event.iterations:
+            self._iterations[event.parallel] = event
+        else:
+            names = ",".join(label or f"_{at}" for at, label in enumerate(event.labels, 1))
+            self._line(event, f"∥start {names}")
 
-    def _loop_left(self, event: ev.LoopLeft) -> None:
+    def on_branch_finished(self, event: ev.BranchFinished) -> None:
+        spawned = self._spawned.pop(event.place.branches, None)
+        if event.status == "failed" and isinstance(event.error, RunError):
+            self._failure(event, event.error)
+        elif event.parallel in self._iterations:
+            return
+        elif event.status == "cancelled":
+            self._line(event, "cancelled")
+        elif event.label or spawned != event.place.span.start:  # else the line of its only session shows it
+            self._line(event, f"{event.label} ✓" if event.label else "✓")
+
+    def on_parallel_joined(self, event: ev.ParallelJoined) -> None:
+        construct = self._iterations.pop(event.parallel, None)
+        if construct is None:
+            self._line(event, "∥done")
+            return
+        self._release()
+        self._left_out(event.place, construct.count - 2 * _ENDS if construct.count > _LONG else 0)
+
+    def on_loop_left(self, event: ev.LoopLeft) -> None:
         if event.reason not in ("end", "raised"):
             held = self._held[0] if self._held is not None else None
             if held is not None and held.index == event.index and held.place == event.place:
@@ -293,6 +309,9 @@ class Trace:
             self._line(event, f"{loop_pass(event.index, event.maximum)} exit({event.reason})")
         self._release()
         self._passes_over(event.place)
+
+    _handlers: ClassVar = ev.handlers(vars())
+    kinds: ClassVar = frozenset((*_handlers, *_MARKERS))
 
 
 def indentation(place: ev.Place) -> str:
@@ -302,35 +321,8 @@ def indentation(place: ev.Place) -> str:
 
 def marker(event: ev.Event) -> str | None:
     """Return the line of an event that needs no other state; None for events without a line."""
-    match event:
-        case ev.ArmChosen():
-            return f"if:{event.arm}"
-        case ev.OptionChosen():
-            return f"choice:{event.label}"
-        case ev.PipeProgressed():
-            return f"pipe:{event.operation} {event.index}/{event.total}"
-        case ev.BlockEntered():
-            return f"block:{event.block}#{event.execution_id}"
-        case ev.BlockLeft():
-            return f"#{event.execution_id} done"
-        case ev.Constrained():
-            hints = ", ".join(f"{name}={full_text(value)}" for name, value in event.bounds.items())
-            violated = f"{len(event.violations)} of {event.requirements} violated"
-            return f"constrain {event.name}: {violated}" + (f" ({hints})" if hints else "")
-        case ev.TryEntered():
-            return "try"
-        case ev.Caught():
-            return f"catch {event.name}" if event.name else "catch"
-        case ev.FinallyEntered():
-            return "finally"
-        case ev.Retried():
-            return f"retry:{event.attempt}/{event.maximum}"
-        case ev.GateOpened():
-            return f"gate:{event.request.id} pending"
-        case ev.GateResolved():
-            return f"gate:{event.request.id} {event.decision.status}"
-        case _:
-            return None
+    line = _MARKERS.get(type(event))
+    return line(event) if line is not None else None
 
 
 def call(event: ev.ProgramCalled | ev.ProgramReturned) -> tuple[object, ...]:

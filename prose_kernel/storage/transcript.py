@@ -121,7 +121,7 @@ class MarkedTrace(InContextTrace):
         "\N{HIGH VOLTAGE SIGN}",
     )
 
-    kinds: ClassVar = frozenset(
+    kinds: ClassVar[frozenset[type[ev.Event]]] = frozenset(
         {
             *(ev.RunStarted, ev.SessionStarted, ev.SessionFinished, ev.Retried, ev.Bound, ev.LoopPass, ev.Judged),
             *(ev.ArmChosen, ev.OptionChosen, ev.Constrained, ev.ParallelStarted, ev.ParallelJoined),

@@ -8,25 +8,15 @@ unless `content` asks for it: no prompt, answer, command line, question, or mess
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import ClassVar
 
+from msgspec import structs
+
+from prose_kernel.runtime import events as ev
 from prose_kernel.runtime import tracing
-from prose_kernel.runtime.events import (
-    BranchFinished,
-    CommandFinished,
-    CommandStarted,
-    Event,
-    GateOpened,
-    GateResolved,
-    JudgeAsked,
-    Judged,
-    SessionFinished,
-    SessionProgressed,
-    SessionStarted,
-)
-from prose_kernel.runtime.ports import SessionResult, Usage
+from prose_kernel.runtime.ports import CommandRequest, CommandResult, Commands, OnOutput, SessionResult, Usage
 from prose_kernel.telemetry.conventions import (
     OWN_MODELS,
     asked_with,
@@ -74,7 +64,7 @@ class Operation:
 class Spans(Outline):
     """The listener of a run's events."""
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ev.Event) -> None:
         self._handlers[type(event)](self, event)
 
     def environment(self, at: str) -> Mapping[str, str]:
@@ -82,14 +72,14 @@ class Spans(Outline):
         span = self._open.get(("command", at))
         return {"TRACEPARENT": span.traceparent} if span is not None else {}
 
-    def _command_started(self, event: CommandStarted) -> None:
+    def on_command_started(self, event: ev.CommandStarted) -> None:
         request = event.request
         span = self._opened(("command", request.at), "command", "command", event.place)
         span.attributes["prose.at"] = request.at
         self._say(span, "process.command_line", event.command)
         self._started(span)
 
-    def _command_finished(self, event: CommandFinished) -> None:
+    def on_command_finished(self, event: ev.CommandFinished) -> None:
         key, result = ("command", event.request.at), event.result
         span = self._open.get(key)
         if span is None:
@@ -106,7 +96,7 @@ class Spans(Outline):
         else:
             self._close(key, "ok" if result.kind is None else "error")
 
-    def _session_started(self, event: SessionStarted) -> None:
+    def on_session_started(self, event: ev.SessionStarted) -> None:
         request, key = event.request, ("session", event.spawn)
         session = self._open.get(key)
         if session is None:
@@ -133,7 +123,7 @@ class Spans(Outline):
         self._say(attempt, "gen_ai.input.messages", message("user", request.task))
         self._started(attempt)
 
-    def _session_progressed(self, event: SessionProgressed) -> None:
+    def on_session_progressed(self, event: ev.SessionProgressed) -> None:
         tool, attempt = event.tool, self._open.get(("attempt", event.spawn))
         if tool is None or attempt is None or attempt.tells:
             return
@@ -151,7 +141,7 @@ class Spans(Outline):
         self._started(span)
         self._finish(span, "ok" if tool.outcome == "ok" else "error", end=now)
 
-    def _session_finished(self, event: SessionFinished) -> None:
+    def on_session_finished(self, event: ev.SessionFinished) -> None:
         result, error = event.result, event.error
         attempt = self._open.get(("attempt", event.spawn))
         session = self._open.get(("session", event.spawn))
@@ -184,17 +174,17 @@ class Spans(Outline):
         answer = result.text if result.text is not None else result.summary
         self._say(attempt, "gen_ai.output.messages", message("assistant", answer))
 
-    def _judge_asked(self, event: JudgeAsked) -> None:
+    def on_judge_asked(self, event: ev.JudgeAsked) -> None:
         span = self._opened(("judgement", event.at), "judgement", "judgement", event.place)
         span.attributes["prose.at"] = event.at
         self._say(span, "prose.question", event.question)
         self._started(span)
 
-    def _judged(self, event: Judged) -> None:
+    def on_judged(self, event: ev.Judged) -> None:
         key = ("judgement", event.at)
         span = self._open.get(key)
         if span is None:
-            self._judge_asked(JudgeAsked(event.place, event.question, event.at))
+            self.on_judge_asked(ev.JudgeAsked(event.place, event.question, event.at))
             span = self._open[key]
         span.attributes["prose.judge"] = event.by
         details = event.details
@@ -255,19 +245,19 @@ class Spans(Outline):
         self._started(span)
         self._finish(span, "ok")
 
-    def _gate_opened(self, event: GateOpened) -> None:
+    def on_gate_opened(self, event: ev.GateOpened) -> None:
         request = event.request
         span = self._opened(("gate", request.id), "gate", f"gate {request.name}", event.place)
         span.attributes["prose.gate"] = request.name
         self._started(span)
 
-    def _gate_resolved(self, event: GateResolved) -> None:
+    def on_gate_resolved(self, event: ev.GateResolved) -> None:
         key = ("gate", event.request.id)
         if (span := self._open.get(key)) is not None:
             span.attributes["prose.outcome"] = event.decision.status
             self._close(key, "ok")
 
-    def _branch_finished(self, event: BranchFinished) -> None:
+    def on_branch_finished(self, event: ev.BranchFinished) -> None:
         if event.status != "cancelled":
             return
         steps, depth = event.place.branches, len(event.place.branches)
@@ -275,17 +265,19 @@ class Spans(Outline):
             if span.branches[:depth] == steps:
                 self._close(key, "cancelled")
 
-    _handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
-        **Outline.handlers,
-        CommandStarted: _command_started,
-        CommandFinished: _command_finished,
-        SessionStarted: _session_started,
-        SessionProgressed: _session_progressed,
-        SessionFinished: _session_finished,
-        JudgeAsked: _judge_asked,
-        Judged: _judged,
-        GateOpened: _gate_opened,
-        GateResolved: _gate_resolved,
-        BranchFinished: _branch_finished,
-    }
+    _handlers: ClassVar = Outline.handlers | ev.handlers(vars())
     kinds: ClassVar = frozenset(_handlers)
+
+
+class TracedCommands:
+    """The `Commands` port around another one. A variable that the program sets itself stays."""
+
+    def __init__(self, commands: Commands, spans: Spans) -> None:
+        self._commands = commands
+        self._spans = spans
+
+    async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
+        told = self._spans.environment(request.at)
+        if told:
+            request = structs.replace(request, env={**told, **request.env})
+        return await self._commands.run(request, on_output)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from prose_kernel.access import plain_files
+from prose_kernel.errors import reason_of
 from prose_kernel.runtime.secret_patterns import hidden_in
 from prose_kernel.telemetry import measures
 from prose_kernel.telemetry.spans import Attribute, Note, Span, trace_and_span
@@ -101,8 +102,7 @@ class LogFile:
         except OSError as problem:
             self._given_up = True
             self.close()
-            reason = (problem.strerror or "unknown").lower()
-            self._warn(f"the log {self._path.name} cannot be written ({reason}); nothing more is logged")
+            self._warn(f"the log {self._path.name} cannot be written ({reason_of(problem)}); nothing more is logged")
 
     def _current(self, size: int) -> int:
         """Return the file to write to: another process may have started a new one, or it may have been removed."""

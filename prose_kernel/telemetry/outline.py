@@ -9,24 +9,13 @@ import asyncio
 import contextlib
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from prose_kernel.access import atomic, plain_files
 from prose_kernel.errors import RunError
-from prose_kernel.runtime.events import (
-    Bound,
-    CellStarted,
-    Event,
-    Failed,
-    Place,
-    ProgramCalled,
-    RunEnded,
-    RunStarted,
-    StatementDone,
-    Warned,
-)
+from prose_kernel.runtime import events as ev
 from prose_kernel.telemetry.conventions import LONGEST, Whole
 from prose_kernel.telemetry.spans import Attribute, Kind, Note, Recorder, Span, Status, trace_and_span
 
@@ -133,7 +122,7 @@ class Outline:
 
     # ------------------------------------------------------------ run, cell, statement
 
-    def _run_started(self, event: RunStarted) -> None:
+    def on_run_started(self, event: ev.RunStarted) -> None:
         self._begin_run(event.program_file)
 
     def _begin_run(self, program: str) -> Span:
@@ -164,7 +153,7 @@ class Outline:
             return ""
         return found if trace_and_span(found) is not None else ""
 
-    def _run_ended(self, event: RunEnded) -> None:
+    def on_run_ended(self, event: ev.RunEnded) -> None:
         self._end_run("ok" if event.error is None else "error", event.error)
 
     def _end_run(self, status: Status, error: RunError | None) -> None:
@@ -173,7 +162,7 @@ class Outline:
         if run is not None:
             self._finish(run, status, error)
 
-    def _cell_started(self, event: CellStarted) -> None:
+    def on_cell_started(self, event: ev.CellStarted) -> None:
         self._end_cell("ok")
         run = self._run or self._begin_run("")
         span = self._begin("cell", f"cell {event.place.source.number(event.index)}", run)
@@ -192,7 +181,7 @@ class Outline:
         if cell is not None:
             self._finish(cell, status, error)
 
-    def _at(self, place: Place) -> Span:
+    def _at(self, place: ev.Place) -> Span:
         """The span of the statement of the root that runs. Statements of the root run one after the other, so one has
         begun when the last one ended. Programs that it calls count their own statements."""
         if self._statement is None or (place.ordinal != self._ordinal and not place.program):
@@ -205,7 +194,7 @@ class Outline:
             self._mark(self._statement, place)
         return self._statement
 
-    def _mark(self, span: Span, place: Place) -> None:
+    def _mark(self, span: Span, place: ev.Place) -> None:
         """The place of something, and the kind of its statement."""
         line, column = place.source.line_column(place.span.start)
         for name in ("prose.kind", "prose.block", "prose.branch"):
@@ -219,7 +208,7 @@ class Outline:
             span.attributes["prose.branch"] = "/".join(step.label for step in place.branches)
         span.branches = place.branches
 
-    def _done(self, event: StatementDone) -> None:
+    def on_statement_done(self, event: ev.StatementDone) -> None:
         if not event.place.program and not event.place.depth:
             span = self._at(event.place)
             span.attributes.pop("prose.name", None)  # bound inside
@@ -227,7 +216,7 @@ class Outline:
             self._heard = self._clock()
             self._end_statement("ok")
 
-    def _bound(self, event: Bound) -> None:
+    def on_bound(self, event: ev.Bound) -> None:
         place = event.place
         span = self._at(place)
         self._heard = self._clock()
@@ -235,7 +224,7 @@ class Outline:
             self._mark(span, place)
             span.attributes["prose.name"] = event.name
 
-    def _program_called(self, event: ProgramCalled) -> None:
+    def on_program_called(self, event: ev.ProgramCalled) -> None:
         self._at(event.place)
 
     def _end_statement(self, status: Status, error: RunError | None = None, end: int = 0) -> None:
@@ -253,14 +242,14 @@ class Outline:
 
     # ------------------------------------------------------------ what happens at one moment
 
-    def _failed(self, event: Failed) -> None:
+    def on_failed(self, event: ev.Failed) -> None:
         """An error, where it arose: it may still be caught, and then no span has it."""
         self._note(event.place, "exception", {"exception.type": event.error.code}, event.error.message)
 
-    def _warned(self, event: Warned) -> None:
+    def on_warned(self, event: ev.Warned) -> None:
         self._note(event.place, "prose.warning", {"prose.code": event.code}, event.message)
 
-    def _note(self, place: Place, name: str, attributes: dict[str, Attribute], text: str) -> None:
+    def _note(self, place: ev.Place, name: str, attributes: dict[str, Attribute], text: str) -> None:
         span = self._at(place)
         if self._content:
             attributes["exception.message" if name == "exception" else "prose.message"] = text[:LONGEST]
@@ -270,7 +259,7 @@ class Outline:
 
     # ------------------------------------------------------------ what takes time inside
 
-    def _opened(self, key: object, kind: Kind, name: str, place: Place, parent: Span | None = None) -> Span:
+    def _opened(self, key: object, kind: Kind, name: str, place: ev.Place, parent: Span | None = None) -> Span:
         """A span that has begun but of which the recorders do not know yet: attributes follow."""
         span = self._begin(kind, name, parent or self._at(place))
         self._mark(span, place)
@@ -288,13 +277,4 @@ class Outline:
             self._keep()
         return span
 
-    handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
-        RunStarted: _run_started,
-        RunEnded: _run_ended,
-        CellStarted: _cell_started,
-        StatementDone: _done,
-        Bound: _bound,
-        ProgramCalled: _program_called,
-        Failed: _failed,
-        Warned: _warned,
-    }
+    handlers: ClassVar = ev.handlers(vars())

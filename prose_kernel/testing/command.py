@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, usage_errors
 
 if TYPE_CHECKING:
     from prose_kernel.views.test_results import Status, Tested
@@ -39,9 +39,9 @@ class TestCommandOptions:
 
 @click.command(short_help="Test notebooks and programs against their committed outputs.")
 @click.argument("targets", metavar="[NOTEBOOK|PROGRAM|DIRECTORY]...", nargs=-1)
-@click.option("--update", is_flag=True, help="Save what came instead, and show it. Refused where CI is set.")
-@click.option("--live", is_flag=True, help="Let providers answer what is not recorded, and record it.")
-@click.option("-k", "expression", metavar="WORDS", default="", help="Only files whose names fit: 'tour and not vvm'.")
+@click.option("--update", is_flag=True, help="Save the new results. Refused if CI is set.")
+@click.option("--live", is_flag=True, help="Request and record missing answers.")
+@click.option("-k", "expression", metavar="WORDS", default="", help="Only files whose names match: 'tour and not vvm'.")
 @click.option("-x", "--exitfirst", is_flag=True, help="End at the first failure.")
 @click.option(
     "-n",
@@ -50,7 +50,7 @@ class TestCommandOptions:
     metavar="N",
     type=click.IntRange(1),
     default=1,
-    help="How many files are tested at once.",
+    help="Files that are tested at the same time.",
 )
 @click.option(
     "--timeout",
@@ -65,20 +65,18 @@ class TestCommandOptions:
     multiple=True,
     help="Replacements before comparing, in nbval's format. Repeatable.",
 )
-@click.option("--recursive", is_flag=True, help="Of a directory, also the contract files below it.")
+@click.option("--recursive", is_flag=True, help="Also contract files in directories below.")
 @click.option("--lax", is_flag=True, help="Compare only outputs of cells marked NBVAL_CHECK_OUTPUT.")
 @click.option("--junit-xml", "--junitxml", "junit", metavar="FILE", help="Write a report for CI systems.")
 @click.option("-v", "--verbose", is_flag=True, help="A line for each cell and case.")
 def test(targets: Sequence[str], **options: Any) -> int:
-    """Run notebooks and programs, and compare what they give with what is committed: the outputs in a notebook, and
-    PROGRAM.expected.md beside a program. A contract file of kind `test` runs its subject and judges what it expects.
+    """Run notebooks and programs, and compare the results with committed ones: the outputs in a notebook, and
+    PROGRAM.expected.md next to a program. A contract file of kind `test` runs its subject and judges its expectations.
 
-    Sessions are answered from recordings; no provider is called and nobody is asked. Without arguments, what is found
-    below this directory: notebooks of the kernels Prose and VVM, and programs that have a snapshot; of contract files
-    those in the directory itself, with --recursive also below.
+    Sessions are answered from recordings. Default: notebooks of the kernels Prose and VVM and programs with expected
+    results below this directory, contract files only in it.
 
-    Exit status: 0 all as committed, 1 something differs, 2 usage, 3 nobody could judge or answer, 5 nothing to test,
-    130 interrupted.
+    Exit status 1: something differs; 3: a missing answer or judge; 5: nothing to test.
     """
     from prose_kernel.runs.parts import offer_commands
     from prose_kernel.testing import session
@@ -107,10 +105,8 @@ def test(targets: Sequence[str], **options: Any) -> int:
 def _write_junit(name: str, results: Sequence[Tested]) -> None:
     from prose_kernel.views.test_results import write_junit
 
-    try:
+    with usage_errors(f"cannot write {name}", lower=False):
         write_junit(Path(os.path.expanduser(name)), results)  # noqa: PTH111
-    except OSError as problem:
-        raise UsageError(f"cannot write {name}: {problem.strerror or problem}") from None
 
 
 class Report:

@@ -3,29 +3,24 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 from prose_kernel.cli import report
-from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
-from prose_kernel.cli.terminal import Screen
-from prose_kernel.errors import ProseError, RunError, Undecided, UsageError
+from prose_kernel.cli.execution import Cell, Ended, Request
+from prose_kernel.errors import Interrupted, ProseError, RunError, Undecided, UsageError
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.tests import Assertion, Case, read_test
 from prose_kernel.language.contracts.units import Unit
 from prose_kernel.language.shortening import clipped
-from prose_kernel.runs import languages, settings
-from prose_kernel.runtime.asker import Unattended
+from prose_kernel.runs import languages
 from prose_kernel.runtime.ports import JudgeRequest
 from prose_kernel.runtime.values import Value, inserted_text
-from prose_kernel.testing.limits import watched
-from prose_kernel.testing.notebook_run import remove_run
 from prose_kernel.testing.options import Options
+from prose_kernel.testing.program_run import TestedRun, settings_of
 from prose_kernel.views.test_results import Finding, Outcome, Statement, Tested
 
 USAGE, NOBODY = 2, 3
@@ -59,14 +54,16 @@ def test_contract(path: Path, name: str, options: Options) -> Tested:
         except UsageError as problem:
             return _unusable(name, str(problem))
         lines += [f"{name}{f', {case.name}' if case.name else ''}", *(one.line() for one in judged)]
-        failed = [one for one in judged if not one.holds]
+        failed = [one.finding(unit) for one in judged if not one.holds]
         held = len(judged) - len(failed)
-        lines.append("---test PASS" if not failed else f"---test FAIL ({held}/{len(judged)} assertions)")
-        findings = tuple(one.finding(unit) for one in failed)
+        if run.is_late:
+            failed = [Finding(f"✗ the subject did not end within {options.seconds:g} s and was interrupted")]
+            lines.append(failed[0].message)
+        lines.append("---test PASS" if not failed else f"---test FAIL ({held}/{len(case.assertions)} assertions)")
         title, took = case.name or "test", time.monotonic() - begin
-        outcomes.append(Outcome(title, "failed" if failed else "passed", findings, seconds=took))
+        outcomes.append(Outcome(title, "failed" if failed else "passed", tuple(failed), seconds=took))
         status = max(status, run.status, 1 if failed else 0)
-        interrupted = interrupted or run.interrupted
+        interrupted = interrupted or run.watch.interrupted
     return Tested(name, tuple(outcomes), (), interrupted, report="\n".join(lines), exit=status)
 
 
@@ -98,34 +95,27 @@ class Judged:
         return Finding(self.line(), Statement(line, column, source.line_text(line)))
 
 
-class _SubjectRun(ProgramRun):
+class _SubjectRun(TestedRun):
     """One run of the subject; its assertions are judged before it is closed."""
 
     def __init__(self, path: Path, subject: Unit, case: Case, options: Options) -> None:
         cwd = path.parent.resolve()
-        chosen = settings.load(cwd, **options.overrides, cassette=path.name.removesuffix(SUFFIX))
-        if not options.live:
-            chosen = chosen.changed(cassette_mode="off" if chosen.cassette.mode == "off" else "replay")
+        chosen = settings_of(cwd, options, cassette=path.name.removesuffix(SUFFIX))
         file = Path(subject.file.address)
         name = file.relative_to(cwd).as_posix() if file.is_relative_to(cwd) else str(file)
-        request = Request(name, {}, {}, chosen.changed(journal="off"), cwd)
-        super().__init__(request, Screen(io.StringIO(), io.StringIO()), languages.of_file(name))
-        self.asker = Unattended(partial(self.screen.line, "stderr"), magic="")  # type: ignore[assignment]
+        settings, cell = chosen.changed(journal="off"), Cell(subject.file.source.text, name)
+        language = languages.of_file(name)
+        super().__init__(Request(cwd, name, notebook=False, language=language, settings=settings, cells=[cell]))
         self.subject = subject
         self.case = case
         self.seconds = options.seconds
         self.results: list[Judged] = []
         self.status = 0
-        self.interrupted = False
+        self.is_late = False
 
     def judged(self) -> list[Judged]:
         """Run the subject. Raises `UsageError` for settings that make no sense."""
-        return asyncio.run(self._watched())
-
-    async def _watched(self) -> list[Judged]:
-        with watched(self.seconds, self.workspace.interrupt) as watch:
-            await self.through([Cell(self.subject.file.source.text, self.request.name)])
-        self.interrupted = watch.interrupted
+        asyncio.run(self.tested(self.seconds))
         return self.results
 
     async def feed(self, cell: Cell) -> None:
@@ -136,22 +126,17 @@ class _SubjectRun(ProgramRun):
         values: Mapping[str, Any] = self.case.values
         await self.workspace.run(compiled, values)
 
-    async def _close(self, error: ProseError | None, done: int, received: Sequence[int]) -> Ended:
+    async def ended(self, error: ProseError | None) -> Ended:
+        self.is_late = self.watch.over
         outputs = {name: value for name, (value, _) in self.workspace.outputs().items()}
-        failed = error or (UsageError("it was interrupted") if received else None)
-        for number, assertion in enumerate(self.case.assertions):
+        failed = UsageError("it was interrupted") if isinstance(error, Interrupted) else error
+        for number, assertion in enumerate(() if self.is_late else self.case.assertions):
             self.results.append(await self._judge(assertion, number, outputs, failed))
         if isinstance(error, RunError) and error.nobody:
             self.status = NOBODY
         elif error is not None and not isinstance(error, RunError):
             self.status = USAGE
-        run = self.workspace.current
-        directory = run.directory if run is not None else None
-        try:
-            return await super()._close(error, done, received)
-        finally:
-            if directory is not None:
-                remove_run(directory)
+        return await super().ended(error)
 
     async def _judge(
         self, assertion: Assertion, number: int, outputs: Mapping[str, Value], error: ProseError | None
@@ -164,7 +149,7 @@ class _SubjectRun(ProgramRun):
             return Judged(assertion, False, said)
         run = self.workspace.current
         assert run is not None  # the subject has run
-        request = JudgeRequest(assertion.condition, f"t{number}", self.request.name, dict(outputs))
+        request = JudgeRequest(assertion.condition, f"t{number}", self.request.program_file, dict(outputs))
         try:
             verdict = await run.services.judge.decide(request)
         except Undecided as problem:

@@ -10,9 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from prose_kernel.access import plain_files
-from prose_kernel.errors import UsageError
-from prose_kernel.notebook.notebook_files import decoded, in_profile_of
-from prose_kernel.runs import languages
+from prose_kernel.errors import UsageError, usage_errors
+from prose_kernel.notebook.notebook_files import decoded, language_of
 from prose_kernel.runs.languages import Language
 from prose_kernel.testing.outputs import Output, joined
 
@@ -94,17 +93,15 @@ class NotebookSource:
 def read(path: Path, name: str | None = None) -> NotebookSource:
     """Raises `UsageError` for what is no notebook, and for a format that this package does not read."""
     name = name or str(path)
-    try:
+    with usage_errors(f"cannot read {name}", lower=False):
         content = plain_files.read(path, LARGEST)
-    except OSError as problem:
-        raise UsageError(f"cannot read {name}: {problem.strerror or problem}") from None
     text, data = decoded(name, content)
     if data["nbformat"] < 4:
         hint = "jupyter nbconvert --to notebook --inplace converts it"
         raise UsageError(f"{name} is a notebook of format {data['nbformat']}; this version reads format 4", hint=hint)
     codes = [(index, cell) for index, cell in enumerate(data["cells"]) if cell["cell_type"] == "code"]
     cells = tuple(_cell(number, index, cell) for number, (index, cell) in enumerate(codes, 1))
-    return NotebookSource(path, text, data, cells, _language(data["metadata"]))
+    return NotebookSource(path, text, data, cells, language_of(data["metadata"]))
 
 
 def _cell(number: int, index: int, cell: Mapping[str, Any]) -> CodeCell:
@@ -128,17 +125,6 @@ def _cell(number: int, index: int, cell: Mapping[str, Any]) -> CodeCell:
         options.get("check"),
         index,
     )
-
-
-_KERNEL = (("kernelspec", "language"), ("language_info", "name"), ("kernelspec", "name"))
-
-
-def _language(metadata: Mapping[str, Any]) -> Language | None:
-    for part, key in _KERNEL:
-        name = (metadata.get(part) or {}).get(key)
-        if isinstance(name, str) and (found := languages.of_magic(name)) is not None:
-            return in_profile_of(found, metadata)
-    return None
 
 
 # ---------------------------------------------------------------- writing

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,7 +18,7 @@ from prose_kernel.testing.outputs import Output, compare, failed, shown
 from prose_kernel.views.test_results import Finding, Outcome, Status, Tested
 
 if TYPE_CHECKING:
-    from prose_kernel.cassettes.library import Cassettes
+    from prose_kernel.cassettes.recordings import Cassettes
 
 NOTEBOOK, RECORDING = "notebook", "recording"
 
@@ -159,9 +159,9 @@ class _Test:
         complete = len(self.runs) == sum(not cell.empty and not cell.skip for cell in self.book.cells)
         if not complete or self.options.live:
             return
-        for record in cassettes.unused():
-            if Path(record.file).stem == self.book.path.stem:
-                said = f"{record.file}, line {record.line}: the {record.type} {record.at} is recorded and never used"
+        for entry in cassettes.unused():
+            if Path(entry.file).stem == self.book.path.stem:
+                said = f"{entry.name} is recorded and never used"
                 self.stale.append(Finding(f"{said} (prose cassette prune removes it)"))
 
     def _look_for_an_idle_recording(self) -> None:
@@ -188,10 +188,10 @@ class _Test:
         text = self.book.with_outputs(self.changed, renumber=renumber)
         if text != self.book.text:
             write_whole(self.book.path, text, in_place=True)
-        self.outcomes = [_updated(one, self.changed) for one in self.outcomes]
+        self.outcomes = [_updated(one) for one in self.outcomes]
 
 
-def _updated(outcome: Outcome, changed: Mapping[int, object]) -> Outcome:
+def _updated(outcome: Outcome) -> Outcome:
     """An outcome after its notebook has been written: what was saved does not fail any more."""
     if outcome.status != "failed" or not all(finding.saved for finding in outcome.findings):
         return outcome

@@ -3,30 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import io
 import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from pathlib import Path
 
 from prose_kernel.access.atomic import write_whole
 from prose_kernel.cli import report
-from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
-from prose_kernel.cli.terminal import Screen
+from prose_kernel.cli.execution import Cell, Ended, Request
 from prose_kernel.errors import CompileError, ProseError, RunError, UsageError
-from prose_kernel.runs import languages, settings
-from prose_kernel.runs.languages import Language
+from prose_kernel.runs import languages
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
-from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.events import Bound, BranchFinished, CommandOutput, Event, SessionFinished
 from prose_kernel.runtime.values import verbatim
 from prose_kernel.testing import snapshot
-from prose_kernel.testing.limits import Watch, watched
-from prose_kernel.testing.notebook_run import remove_run
+from prose_kernel.testing.limits import Watch
 from prose_kernel.testing.options import Options
+from prose_kernel.testing.program_run import TestedRun, settings_of
 from prose_kernel.testing.snapshot import SUFFIX, Case, CaseOptions
 from prose_kernel.views.test_results import Finding, Outcome, Statement, Tested, difference
 
@@ -192,33 +187,35 @@ async def _run(path: Path, text: str, case: CaseOptions, options: Options) -> _C
     cwd = (path.parent / case.directory).resolve()
     if not cwd.is_dir():
         raise UsageError(f"the option directory names no directory: {case.directory}")
-    chosen = settings.load(
+    chosen = settings_of(
         cwd,
-        **options.overrides,
+        options,
         provider=case.provider or None,
         script=case.script or None,
         cassette=case.cassette or None,
         profile="strict" if case.strict else None,
     )
-    if not options.live:
-        chosen = chosen.changed(cassette_mode="off" if chosen.cassette.mode == "off" else "replay")
     name = str(path) if cwd not in path.parents else path.relative_to(cwd).as_posix()
     decisions = {**dict.fromkeys(case.yes, True), **dict.fromkeys(case.no, False)}
-    request = Request(name, case.input, decisions, chosen, cwd)
-    run = _Observed(request, language)
-    with watched(case.seconds or options.seconds, run.interrupt) as watch:
-        ended = await run.through([Cell(text, name)])
-    return run.came(ended, watch, case)
+    request = Request(
+        cwd,
+        name,
+        notebook=False,
+        supplied=case.input,
+        decisions=decisions,
+        language=language,
+        settings=chosen,
+        cells=[Cell(text, name)],
+    )
+    run = _Observed(request)
+    return run.came(await run.tested(case.seconds or options.seconds), case)
 
 
-class _Observed(ProgramRun):
-    """A run that notes what it prints, and that is looked at before it is closed."""
+class _Observed(TestedRun):
+    """A run that notes where its outputs come from, and that is looked at before it is closed."""
 
-    def __init__(self, request: Request, language: Language) -> None:
-        self._files = {"stdout": io.StringIO(), "stderr": io.StringIO()}
-        screen = Screen(*self._files.values())
-        super().__init__(request, screen, language)
-        self.asker = Unattended(partial(screen.line, "stderr"), magic="")  # type: ignore[assignment]
+    def __init__(self, request: Request) -> None:
+        super().__init__(request)
         self.bound: dict[str, object] = {}
         self.given: dict[str, object] = {}
         self.used: frozenset[tuple[str, bytes]] = frozenset()
@@ -230,9 +227,6 @@ class _Observed(ProgramRun):
         workspace = super().plugged(settings, start)
         workspace.add_listener(self._note)
         return workspace
-
-    def _keep_image(self, name: str, data: bytes) -> str:
-        return ""  # the directory of the run is removed with the test
 
     def _note(self, event: Event) -> None:
         place = event.place
@@ -248,33 +242,17 @@ class _Observed(ProgramRun):
         elif isinstance(event, SessionFinished) and event.result is not None and event.result.text:
             self._pieces.append(("stdout", event.result.text, at))
 
-    def interrupt(self) -> None:
-        self.workspace.interrupt()
-
-    async def _close(self, error: ProseError | None, done: int, received: Sequence[int]) -> Ended:
-        workspace = self.workspace
-        self.bound = {name: verbatim(named.info.value) for name, named in workspace.bindings().items()}
-        outputs = workspace.outputs()
-        self.given = {name: verbatim(value) for name, (value, _) in outputs.items()}
-        run = workspace.current
+    async def ended(self, error: ProseError | None) -> Ended:
+        workspace, run = self.workspace, self.workspace.current
+        self.bound = {name: verbatim(value) for name, value in workspace.values().items()}
+        self.given = {name: verbatim(value) for name, (value, _) in workspace.outputs().items()}
         if run is not None and run.started_services is not None:
             cassettes = run.started_services.cassettes
             self.used = cassettes.used()
-            self.unused = {
-                (
-                    str(self.request.cwd / record.file),
-                    record.raw,
-                ): f"{record.file}, line {record.line}: the {record.type} {record.at}"
-                for record in cassettes.unused()
-            }
-        directory = run.directory if run is not None else None
-        try:
-            return await super()._close(error, done, received)
-        finally:
-            if directory is not None:
-                remove_run(directory)
+            self.unused = {(str(self.request.cwd / entry.file), entry.raw): entry.name for entry in cassettes.unused()}
+        return await super().ended(error)
 
-    def came(self, ended: Ended, watch: Watch, case: CaseOptions) -> _Came:
+    def came(self, ended: Ended, case: CaseOptions) -> _Came:
         sections = {f"Output {name}": snapshot.data_text(value) for name, value in self.given.items()}
         if not sections and ended.products:
             sections["Result"] = snapshot.shown("\n".join(ended.products))
@@ -284,27 +262,21 @@ class _Observed(ProgramRun):
                 raise UsageError(f"the option bindings names {name}, which the program does not bind")
             sections[f"Binding {name}"] = snapshot.data_text(self.bound[name])
         place = str(self.request.cwd)
-        for stream, file in self._files.items():
+        for stream, file in self.files.items():
             if text := file.getvalue().replace(place, "«ws»"):
                 sections[stream] = snapshot.shown(text)
         at = None
         if ended.error is not None:
-            sections["Error"] = snapshot.shown(self._error(ended).replace(place, "«ws»"))
+            text = report.error_text(ended.error, ended.stderr_shown)
+            sections["Error"] = snapshot.shown(text.replace(place, "«ws»"))
             at = _statement(ended.error)
-        watch.interrupted |= ended.signal is not None
-        return _Came(ended.status, sections, watch, at, self._statements, self._pieces, self.used, self.unused)
-
-    def _error(self, ended: Ended) -> str:
-        assert ended.error is not None
-        if isinstance(ended.error, RunError):
-            return report.run_error_text(ended.error, shown_stderr=ended.stderr_shown)
-        return report.usage_text(ended.error)
+        return _Came(ended.status, sections, self.watch, at, self._statements, self._pieces, self.used, self.unused)
 
 
 def _statement(error: ProseError) -> Statement | None:
     if isinstance(error, RunError) and error.location is not None:
         return Statement(error.location.line, error.location.column, error.location.text)
     if isinstance(error, CompileError):
-        first = next((d for d in error.diagnostics if d.severity == "error"), error.diagnostics[0])
+        first = error.first or error.diagnostics[0]
         return Statement(first.line, first.column, first.source_line)
     return None

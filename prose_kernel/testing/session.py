@@ -18,8 +18,6 @@ from prose_kernel.views.test_results import Tested
 
 LEFT_OUT = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})
 STATE = (".prose", ".vvm")
-_HEAD = 16_000
-"""Bytes of a file that hold its front matter."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,13 +117,10 @@ def is_contract_test(path: Path) -> bool:
     """Whether a file is a contract file of kind `test`, by its front matter."""
     if not path.name.endswith(CONTRACT):
         return False
-    from prose_kernel.language.contracts.reader import own_kind
+    from prose_kernel.language.contracts.reader import own_field
+    from prose_kernel.programs.contract_files import head_of
 
-    try:
-        with plain_files.reading(path, None) as file:
-            return own_kind(file.read(_HEAD).decode("utf-8-sig", "replace").replace("\r\n", "\n")) == "test"
-    except OSError:
-        return False
+    return own_field(head_of(path), "kind") == "test"
 
 
 def _may_be_ours(path: Path) -> bool:

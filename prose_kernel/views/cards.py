@@ -97,7 +97,7 @@ def _exec_remarks(value: ExecText) -> tuple[tuple[str, ...], dict[str, object], 
     remarks = outcome(value.result)
     bad = bool(remarks)
     remarks += cuts(value.result)
-    if value.result.kept:
+    if value.result.kept_from is not None:
         remarks.append(KEPT)
     if value.result.stderr.strip():
         remarks.append(_stderr(value.result))
@@ -223,8 +223,16 @@ def cuts(result: CommandResult) -> list[str]:
 
 def command_facts(result: CommandResult) -> dict[str, object]:
     """The volatile side of a command's result, for metadata."""
-    facts = {"duration": round(result.duration, 3), "max_rss": result.max_rss, "cpu_s": round(result.cpu_s, 3)}
-    return facts | ({"worker": result.worker} if result.worker else {})
+    facts: dict[str, object] = {
+        "duration": round(result.duration, 3),
+        "max_rss": result.max_rss,
+        "cpu_s": round(result.cpu_s, 3),
+    }
+    if result.worker:
+        facts["worker"] = result.worker
+    if (kept := result.kept_from) is not None:
+        facts |= {"kept": kept.run, "at": kept.at, "answered": kept.answered}
+    return facts
 
 
 def result_card(event: CommandFinished, directory: str = "") -> Display | None:
@@ -238,7 +246,7 @@ def result_card(event: CommandFinished, directory: str = "") -> Display | None:
     remarks += cuts(result)
     if directory:
         remarks.append(f"directory: {directory}")
-    if result.kept:
+    if result.kept_from is not None:
         remarks.append(KEPT)
     if not remarks:
         return None

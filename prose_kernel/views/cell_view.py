@@ -13,38 +13,18 @@ from __future__ import annotations
 import functools
 import uuid
 from collections import deque
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 from prose_kernel.errors import RunError
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.runs import languages
-from prose_kernel.runtime.events import (
-    Bound,
-    BranchFinished,
-    CellStarted,
-    CommandFinished,
-    CommandOutput,
-    CommandStarted,
-    Event,
-    Failed,
-    FileShown,
-    GateOpened,
-    GateResolved,
-    Judged,
-    ParallelJoined,
-    ParallelStarted,
-    Retried,
-    SessionFinished,
-    SessionProgressed,
-    SessionStarted,
-    StatementDone,
-    Warned,
-)
+from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.values import ExecText, Reference, Value
 from prose_kernel.views import cards
+from prose_kernel.views.bundle import KEPT
 from prose_kernel.views.display import Display, Output
 from prose_kernel.views.files import file_display, image_display
 from prose_kernel.views.live_panel import LivePanel
@@ -142,11 +122,11 @@ class CellView:
         self._answer_name: str | None = None  # that takes the last answer of a session
         self._answer: tuple[Value, Value] = (None, None)
         self._joined = False
-        self._told: CommandFinished | None = None
+        self._told: ev.CommandFinished | None = None
         self.told_error: RunError | None = None
         """The error of the bare command that failed last, if the cell shows the whole of its stderr."""
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ev.Event) -> None:
         if self.panel is not None:
             self.panel.hear(event)
         handler = self._handlers.get(type(event))
@@ -158,7 +138,7 @@ class CellView:
         """Whether what is displayed now gets an output of its own."""
         return self._displays < DISPLAYS
 
-    def _begun(self, event: CellStarted) -> None:
+    def on_cell_started(self, event: ev.CellStarted) -> None:
         """A program begins to run in the cell: which of its statements gives the value decides how it is shown."""
         self._statement = event.valued
         if self.panel is not None:
@@ -319,7 +299,7 @@ class CellView:
             found, self._cards, self._cards_wait = list(self._cards.values()), {}, False
             self._put(cards.card_display(found))
 
-    def _begin_visible(self, event: Event) -> None:
+    def _begin_visible(self, event: ev.Event) -> None:
         """Something that may take long or show something begins: what earlier statements bound is shown first."""
         self._joined = False
         if not self._branches.active and self._card_statement != event.place.ordinal:
@@ -327,7 +307,7 @@ class CellView:
 
     # ------------------------------------------------------------ bindings and values
 
-    def _bound(self, event: Bound) -> None:
+    def on_bound(self, event: ev.Bound) -> None:
         self._last, self._last_name, self._joined = event.value, None, False
         if event.spawned in ("session", "resume") and isinstance(event.value, Reference):
             return  # its answer has been shown under its name
@@ -345,10 +325,10 @@ class CellView:
         self._last_name = event.name
         self._card_statement = event.place.ordinal
 
-    def _is_branch_name(self, event: Bound) -> bool:
+    def _is_branch_name(self, event: ev.Bound) -> bool:
         return event.place.branches[-1].label == event.name
 
-    def _statement_done(self, event: StatementDone) -> None:
+    def on_statement_done(self, event: ev.StatementDone) -> None:
         if self._joined and event.place.kind == "parallel":
             self._shown.append(event.value)  # its branches have just been shown
         if event.value is not None and event.value is not self._last:
@@ -356,7 +336,7 @@ class CellView:
 
     # ------------------------------------------------------------ commands
 
-    def _command_started(self, event: CommandStarted) -> None:
+    def on_command_started(self, event: ev.CommandStarted) -> None:
         self._begin_visible(event)
         if event.bound_to is None and not event.consumed:
             if event.format in DATA:
@@ -368,22 +348,22 @@ class CellView:
                 self if self.live and not self._branches.holds(event.place.branches) else None,
             )
 
-    def _left_out(self, event: Event, note: str) -> None:
+    def _left_out(self, event: ev.Event, note: str) -> None:
         """The note between the two parts of a long output; in a branch, whose displays come last, a line of text."""
         if self._branches.holds(event.place.branches):
             self._emit(event, "stdout", f"{note}\n")
         else:
             self.send(quiet_line(note))
 
-    def _command_output(self, event: CommandOutput) -> None:
+    def on_command_output(self, event: ev.CommandOutput) -> None:
         if (command := self._commands.get(event.spawn)) is not None and not self._held(event):
             command.feed(event.stream, event.text, event.omitted)
 
-    def _held(self, event: CommandOutput) -> bool:
+    def _held(self, event: ev.CommandOutput) -> bool:
         """Whether it is a part of data, which is shown as a whole."""
         return event.stream == "stdout" and event.spawn in self._declared
 
-    def _data(self, event: CommandFinished, command: CommandView) -> None:
+    def _data(self, event: ev.CommandFinished, command: CommandView) -> None:
         """What a bare command printed that is no text: data in its declared format, and an image."""
         form, result = self._declared.pop(event.spawn, ""), event.result
         if form:
@@ -397,11 +377,11 @@ class CellView:
         if result.image:
             self._show(event, image_display(result.image))
 
-    def _file_shown(self, event: FileShown) -> None:
+    def on_file_shown(self, event: ev.FileShown) -> None:
         self._begin_visible(event)
         self._show(event, file_display(event.file))
 
-    def _command_finished(self, event: CommandFinished) -> None:
+    def on_command_finished(self, event: ev.CommandFinished) -> None:
         command = self._commands.pop(event.spawn, None)
         if command is None:
             return self._unusual(event)
@@ -416,11 +396,11 @@ class CellView:
             self._show(event, card)
         return None
 
-    def _retried(self, event: Retried) -> None:
+    def on_retried(self, event: ev.Retried) -> None:
         if event.why:  # a session shows its failed attempts itself
             self._note(event, f"retry {event.attempt} of {event.maximum}: {event.why}")
 
-    def _unusual(self, event: CommandFinished) -> None:
+    def _unusual(self, event: ev.CommandFinished) -> None:
         """A command whose output belongs to a value is over: what the value does not tell gets a card, unless the name
         that takes the value has one."""
         steps = event.place.branches
@@ -429,56 +409,57 @@ class CellView:
             if card is not None:
                 self._show(event, card)
 
-    def _failed(self, event: Failed) -> None:
+    def on_failed(self, event: ev.Failed) -> None:
         """Remember the error of a command whose stderr the cell shows, so that it is not shown twice."""
         if self._told is not None and self._told.place.span == event.place.span:
             self.told_error = event.error
 
-    def _directory(self, event: CommandFinished) -> str:
+    def _directory(self, event: ev.CommandFinished) -> str:
         """The new working directory, as it may be shown; "" where it is back as soon as a branch or program ends."""
         if event.directory_changed is None or event.place.branches or event.place.program:
             return ""
         return self.directory_name(event.directory_changed)
 
-    def _emit(self, event: Event, name: Stream, text: str) -> None:
+    def _emit(self, event: ev.Event, name: Stream, text: str) -> None:
         if text and not self._branches.add(event.place.branches, (name, text)):
             self.write(name, text)
 
-    def _show(self, event: Event, display: Display) -> None:
+    def _show(self, event: ev.Event, display: Display) -> None:
         if not self._branches.add(event.place.branches, display):
             self.send(display)
 
     # ------------------------------------------------------------ sessions and decisions
 
-    def _session_started(self, event: SessionStarted) -> None:
+    def on_session_started(self, event: ev.SessionStarted) -> None:
         self._begin_visible(event)
         if not self._branches.active and event.bound_to in self._cards:
             self._flush_cards()  # the value that the answer replaces
         self._sessions.started(event)
 
-    def _session_progressed(self, event: SessionProgressed) -> None:
+    def on_session_progressed(self, event: ev.SessionProgressed) -> None:
         self._sessions.progressed(event, alone=not self._branches.holds(event.place.branches))
 
-    def _session_finished(self, event: SessionFinished) -> None:
+    def on_session_finished(self, event: ev.SessionFinished) -> None:
         for display in self._sessions.finished(event):
             self._show(event, display)
         if event.result is not None:
             self._answer_name, self._answer = event.bound_to, (event.value, event.result.text)
             self._shown += self._answer
 
-    def _judged(self, event: Judged) -> None:
+    def on_judged(self, event: ev.Judged) -> None:
         shown = cards.verdict(event.answer)
         rule, colon, why = event.reason.partition(": ")
         by, reason = ("rule", why if colon else rule) if event.by == "rules" else (event.by, event.reason)
         by = "replayed, example verdict written by hand" if by == "authored" else by
         because = f"{by}: {clip(reason, 2000 if by == 'dry-run' else 200)}" if reason else by
+        because += f"; {KEPT}" if "kept" in event.details else ""
         about = f"· {clip(event.about, ABOUT)} " if event.about is not None else ""
         self._note(event, cards.Note(f"{about}→ {shown}", clip(event.question, 120), because, event.details))
 
-    def _gate_opened(self, event: GateOpened) -> None:
+    def on_gate_opened(self, event: ev.GateOpened) -> None:
         self._begin_visible(event)
 
-    def _gate_resolved(self, event: GateResolved) -> None:
+    def on_gate_resolved(self, event: ev.GateResolved) -> None:
         decision = event.decision
         how = {"rejected": "rejected", "approved": "approved", "timeout": "timed out"}[decision.status]
         by = f" by {decision.decided_by}" if decision.status != "timeout" else ""
@@ -486,10 +467,10 @@ class CellView:
         reason = " (nobody could answer)" if decision.reason == "nobody" else ""
         self._note(event, f"gate {event.request.name}: {how}{by}{reason}{comment}")
 
-    def _warned(self, event: Warned) -> None:
+    def on_warned(self, event: ev.Warned) -> None:
         self._note(event, f"Warning: {event.message} [{event.code}]")
 
-    def _note(self, event: Event, said: str | cards.Note) -> None:
+    def _note(self, event: ev.Event, said: str | cards.Note) -> None:
         note = cards.Note(said) if isinstance(said, str) else said
         if not self._branches.add(event.place.branches, note):
             if self._cards and not (self._cards_wait and self._card_statement == event.place.ordinal):
@@ -499,7 +480,7 @@ class CellView:
 
     # ------------------------------------------------------------ parallel
 
-    def _parallel_started(self, event: ParallelStarted) -> None:
+    def on_parallel_started(self, event: ev.ParallelStarted) -> None:
         if self._branches.holds(event.place.branches):
             self._branches.nested(event)
             return  # its branches are shown inside the branch around it
@@ -507,32 +488,12 @@ class CellView:
         self._flush_cards()
         self._branches.started(event)
 
-    def _branch_finished(self, event: BranchFinished) -> None:
+    def on_branch_finished(self, event: ev.BranchFinished) -> None:
         self._branches.branch_finished(event)
 
-    def _parallel_joined(self, event: ParallelJoined) -> None:
+    def on_parallel_joined(self, event: ev.ParallelJoined) -> None:
         if self._branches.joined(event):
             self._joined = True
 
-    _handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
-        Bound: _bound,
-        CellStarted: _begun,
-        StatementDone: _statement_done,
-        CommandStarted: _command_started,
-        CommandOutput: _command_output,
-        CommandFinished: _command_finished,
-        Retried: _retried,
-        FileShown: _file_shown,
-        Failed: _failed,
-        SessionStarted: _session_started,
-        SessionFinished: _session_finished,
-        SessionProgressed: _session_progressed,
-        Judged: _judged,
-        GateOpened: _gate_opened,
-        GateResolved: _gate_resolved,
-        Warned: _warned,
-        ParallelStarted: _parallel_started,
-        BranchFinished: _branch_finished,
-        ParallelJoined: _parallel_joined,
-    }
+    _handlers: ClassVar = ev.handlers(vars())
     kinds: ClassVar = frozenset(_handlers) | LiveRun.kinds

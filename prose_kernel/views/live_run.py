@@ -9,32 +9,12 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import ClassVar, Final
 
 from prose_kernel.runs import languages
-from prose_kernel.runtime.events import (
-    BranchFinished,
-    BranchStep,
-    CellStarted,
-    CommandFinished,
-    CommandOutput,
-    CommandStarted,
-    Event,
-    Failed,
-    GateOpened,
-    GateResolved,
-    JudgeAsked,
-    Judged,
-    ParallelJoined,
-    ParallelStarted,
-    Retried,
-    SessionFinished,
-    SessionProgressed,
-    SessionStarted,
-    StoreWaits,
-)
+from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.views.branch_names import BranchNames
@@ -61,7 +41,7 @@ FAILURES: Final = 6
 _LINE: Final = 100
 _TAIL: Final = 2_000
 
-Branches = tuple[BranchStep, ...]
+Branches = tuple[ev.BranchStep, ...]
 
 
 @dataclass(slots=True)
@@ -93,7 +73,7 @@ class Work:
 
 @dataclass(slots=True)
 class _Fork:
-    event: ParallelStarted
+    event: ev.ParallelStarted
     names: BranchNames
     began: float
     running: dict[int, float] = field(default_factory=dict)
@@ -102,7 +82,7 @@ class _Fork:
     failed: int = 0
     cancelled: int = 0
     failures: dict[int, str] = field(default_factory=dict)
-    results: dict[int, BranchFinished] = field(default_factory=dict)  # of few branches
+    results: dict[int, ev.BranchFinished] = field(default_factory=dict)  # of few branches
 
     @property
     def ended(self) -> int:
@@ -136,14 +116,14 @@ class LiveRun:
         self._forks: dict[tuple[Branches, int], _Fork] = {}
         self._passes: dict[int, tuple[OpenLoop, float, int]] = {}  # since when a loop is seen, at which pass
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ev.Event) -> None:
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(self, event)
 
     # ------------------------------------------------------------ what happens
 
-    def _cell_started(self, event: CellStarted) -> None:
+    def on_cell_started(self, event: ev.CellStarted) -> None:
         self._work.clear()
         self._forks.clear()
         self._passes.clear()
@@ -165,12 +145,12 @@ class LiveRun:
                 fork.running[step.index] = at
                 fork.widest = max(fork.widest, len(fork.running))
 
-    def _command_started(self, event: CommandStarted) -> None:
+    def on_command_started(self, event: ev.CommandStarted) -> None:
         title, bare = f"$ {clip(event.command, TITLE)}", event.bound_to is None and not event.consumed
         work = Work(title, event.place.branches, self.now(), bound_to=event.bound_to, bare=bare)
         self.begin(event.spawn, work)
 
-    def _command_output(self, event: CommandOutput) -> None:
+    def on_command_output(self, event: ev.CommandOutput) -> None:
         if (work := self._work.get(event.spawn)) is not None:
             work.tail = (work.tail + event.text[-_TAIL:])[-_TAIL:]
             work.heard = self.now()
@@ -180,10 +160,10 @@ class LiveRun:
         if (work := self._work.get(spawn)) is not None:
             work.bare = False
 
-    def _command_finished(self, event: CommandFinished) -> None:
+    def on_command_finished(self, event: ev.CommandFinished) -> None:
         self._work.pop(event.spawn, None)
 
-    def _session_started(self, event: SessionStarted) -> None:
+    def on_session_started(self, event: ev.SessionStarted) -> None:
         work, request = self._work.get(event.spawn), event.request
         if work is not None:  # another attempt
             work.until, work.tail, work.doing = None, "", ""
@@ -194,7 +174,7 @@ class LiveRun:
         branches = event.place.branches
         self.begin(event.spawn, Work(title, branches, self.now(), asked, event.bound_to, session=True))
 
-    def _session_progressed(self, event: SessionProgressed) -> None:
+    def on_session_progressed(self, event: ev.SessionProgressed) -> None:
         work = self._work.get(event.spawn)
         if work is None:
             return
@@ -205,7 +185,7 @@ class LiveRun:
         elif event.tool is not None:
             work.doing = f"{event.tool.tool} {clip(event.tool.summary, _LINE)}"
 
-    def _session_finished(self, event: SessionFinished) -> None:
+    def on_session_finished(self, event: ev.SessionFinished) -> None:
         result, work = event.result, self._work.get(event.spawn)
         if result is None and not event.final:
             if work is not None:
@@ -214,34 +194,34 @@ class LiveRun:
         self._work.pop(event.spawn, None)
         self.consumed.add(consumed(event))
 
-    def _retried(self, event: Retried) -> None:
+    def on_retried(self, event: ev.Retried) -> None:
         if (work := self._work.get(event.spawn)) is not None:
             work.attempt = f"retry {event.attempt} of {event.maximum}"
             work.until = self.now() + event.delay
 
-    def _judge_asked(self, event: JudgeAsked) -> None:
+    def on_judge_asked(self, event: ev.JudgeAsked) -> None:
         mark = self.language.delimiters[-1]
         work = Work(f"deciding {mark}{clip(event.question, TITLE)}{mark}", event.place.branches, self.now(), judge=True)
         self.begin(("judge", event.at), work)
 
-    def _judged(self, event: Judged) -> None:
+    def on_judged(self, event: ev.Judged) -> None:
         self._work.pop(("judge", event.at), None)
         self.consumed.add(consumed(event))
 
-    def _gate_opened(self, event: GateOpened) -> None:
+    def on_gate_opened(self, event: ev.GateOpened) -> None:
         title = f"gate {event.request.name}: waiting for a decision"
         self.begin(("gate", event.request.id), Work(title, event.place.branches, self.now()))
 
-    def _gate_resolved(self, event: GateResolved) -> None:
+    def on_gate_resolved(self, event: ev.GateResolved) -> None:
         self._work.pop(("gate", event.request.id), None)
 
-    def _store_waits(self, event: StoreWaits) -> None:
+    def on_store_waits(self, event: ev.StoreWaits) -> None:
         self.end(event.store)
         if event.reason is not None:
             title = f"waiting for {event.store}: {clip(event.reason, TITLE)}"
             self.begin(event.store, Work(title, (), self.now(), doing=f"at most {span(event.seconds)}"))
 
-    def _failed(self, event: Failed) -> None:
+    def on_failed(self, event: ev.Failed) -> None:
         """Remove an open question of the branch: it has no answer."""
         self._forget(lambda key, work: isinstance(key, tuple) and work.branches == event.place.branches)
 
@@ -249,12 +229,12 @@ class LiveRun:
         for key in [key for key, work in self._work.items() if gone(key, work)]:
             del self._work[key]
 
-    def _parallel_started(self, event: ParallelStarted) -> None:
+    def on_parallel_started(self, event: ev.ParallelStarted) -> None:
         names = BranchNames(event, self.language)
         self._forks[event.place.branches, event.parallel] = _Fork(event, names, self.now())
         self._step(event.place.branches, self.now())
 
-    def _branch_finished(self, event: BranchFinished) -> None:
+    def on_branch_finished(self, event: ev.BranchFinished) -> None:
         *outer, _ = steps = event.place.branches
         fork = self._forks.get((tuple(outer), event.parallel))
         if fork is None:
@@ -272,7 +252,7 @@ class LiveRun:
             fork.cancelled += 1
             self._leave(steps)
 
-    def _parallel_joined(self, event: ParallelJoined) -> None:
+    def on_parallel_joined(self, event: ev.ParallelJoined) -> None:
         self._forks.pop((event.place.branches, event.parallel), None)
 
     def _leave(self, steps: Branches) -> None:
@@ -396,7 +376,7 @@ class LiveRun:
         if text := ", ".join(part for part in rest if part):
             yield Line(text, mark=" ", depth=1)
 
-    def _doing(self, event: ParallelStarted) -> dict[int, Work]:
+    def _doing(self, event: ev.ParallelStarted) -> dict[int, Work]:
         """Return for each branch of a parallel construct the activity that began last."""
         depth, outer = len(event.place.branches), event.place.branches
         found: dict[int, Work] = {}
@@ -422,25 +402,7 @@ class LiveRun:
         time_of_branch = span(now - fork.running[index])
         return Line(fork.names[index], some(about), self._mark_of(work), depth=1, time=time_of_branch, last=last)
 
-    _handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], None]]] = {
-        CellStarted: _cell_started,
-        CommandStarted: _command_started,
-        CommandOutput: _command_output,
-        CommandFinished: _command_finished,
-        SessionStarted: _session_started,
-        SessionProgressed: _session_progressed,
-        SessionFinished: _session_finished,
-        Retried: _retried,
-        JudgeAsked: _judge_asked,
-        Judged: _judged,
-        GateOpened: _gate_opened,
-        GateResolved: _gate_resolved,
-        StoreWaits: _store_waits,
-        Failed: _failed,
-        ParallelStarted: _parallel_started,
-        BranchFinished: _branch_finished,
-        ParallelJoined: _parallel_joined,
-    }
+    _handlers: ClassVar = ev.handlers(vars())
     kinds: ClassVar = frozenset(_handlers)
 
 

@@ -8,36 +8,17 @@ that has begun it; lanes are shown in source order. So the display is the same i
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, ClassVar, Final
+from typing import TYPE_CHECKING, ClassVar, Final
 
 from prose_kernel.language.source import Source, Span
-from prose_kernel.runtime.events import (
-    ArmChosen,
-    BlockEntered,
-    Bound,
-    BranchStep,
-    Caught,
-    CommandFinished,
-    Event,
-    Failed,
-    FinallyEntered,
-    GateResolved,
-    Judged,
-    LoopLeft,
-    LoopPass,
-    OptionChosen,
-    ProgramCalled,
-    Retried,
-    SessionFinished,
-    Warned,
-)
+from prose_kernel.runtime import events as ev
+from prose_kernel.runtime.statement_hook import StatementHook
 from prose_kernel.views.document import Table, counted
 from prose_kernel.views.safety import clip
 
 if TYPE_CHECKING:
-    from prose_kernel.errors import RunError
     from prose_kernel.language.flow import Step
     from prose_kernel.runs.languages import Language
     from prose_kernel.runtime.execution_context import ExecutionContext, Node
@@ -75,7 +56,7 @@ class _Lane:
     rows: list[_Row] = field(default_factory=list)
 
 
-class MachineAtWork:
+class MachineAtWork(StatementHook):
     """A `StatementHook` and a listener of events for one program."""
 
     def __init__(self, language: Language, reads: Callable[[Source], Iterable[Step]]) -> None:
@@ -83,7 +64,7 @@ class MachineAtWork:
         self._flow = reads
         self._reads: dict[int, tuple[list[int], list[tuple[str, ...]]]] = {}
         self._sources: list[Source] = []  # keeps their ids
-        self._lanes: dict[tuple[BranchStep, ...], _Lane] = {(): _Lane()}
+        self._lanes: dict[tuple[ev.BranchStep, ...], _Lane] = {(): _Lane()}
         self._count = 0
 
     # ------------------------------------------------------------ the hook
@@ -95,12 +76,6 @@ class MachineAtWork:
         names = self._names(s.source, node.span)
         seen = self._values(s, node, names) if names else ()
         self._lane(s.branches).rows.append(_Row(s.source, node.span, seen))
-
-    def failed(self, s: ExecutionContext, node: Node, error: RunError) -> None:
-        return
-
-    def interrupted(self) -> None:
-        return
 
     def _names(self, source: Source, span: Span) -> tuple[str, ...]:
         """What a statement reads itself: of the steps that begin in it, those that stand in no body."""
@@ -125,7 +100,7 @@ class MachineAtWork:
         text = self._language.text_of(value)
         return clip(text, _VALUE) if text.strip() else "(empty)"
 
-    def _lane(self, branches: tuple[BranchStep, ...]) -> _Lane:
+    def _lane(self, branches: tuple[ev.BranchStep, ...]) -> _Lane:
         found = self._lanes.get(branches)
         if found is None:
             *before, last = branches
@@ -137,14 +112,14 @@ class MachineAtWork:
 
     # ------------------------------------------------------------ the listener
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ev.Event) -> None:
         row = self._row_of(event)
         if row is not None:
             said = self._handlers[type(event)](self, event)
             if said:
                 row.note(said)
 
-    def _row_of(self, event: Event) -> _Row | None:
+    def _row_of(self, event: ev.Event) -> _Row | None:
         """The statement that an event is about: the last one around its place."""
         place = event.place
         branches = place.branches
@@ -158,55 +133,47 @@ class MachineAtWork:
                 return None
             branches = branches[:-1]
 
-    def _bound(self, event: Bound) -> str:
+    def on_bound(self, event: ev.Bound) -> str:
         return f"{event.name} := {self._shown(event.value)}"
 
-    def _command(self, event: CommandFinished) -> str:
+    def on_command_finished(self, event: ev.CommandFinished) -> str:
         code = event.result.exit_code
         return f"ran `{clip(event.command, _VALUE)}`" + (f": exit code {code}" if code else "")
 
-    def _session(self, event: SessionFinished) -> str:
+    def on_session_finished(self, event: ev.SessionFinished) -> str:
         who = event.request.agent or "the session"
         if event.result is None:
             return f"asked {who}: failed" if event.final else f"asked {who}: failed, is tried again"
         return f"asked {who}: {self._shown(event.value)}"
 
-    def _judged(self, event: Judged) -> str:
+    def on_judged(self, event: ev.Judged) -> str:
         answer = event.answer
         shown = _VERDICTS[answer] if answer is None or isinstance(answer, bool) else self._shown(answer)
         by = {"rules": "a rule", "authored": "the recording"}.get(event.by, event.by)
         return f"{clip(event.question, _VALUE)} → {shown}, says {by}"
 
-    def _arm(self, event: ArmChosen) -> str:
+    def on_arm_chosen(self, event: ev.ArmChosen) -> str:
         return f"takes way {event.arm}" if event.arm else "takes no way"
 
-    def _pass(self, event: LoopPass) -> str:
+    def on_loop_pass(self, event: ev.LoopPass) -> str:
         return f"pass {event.index + 1}"
 
-    def _left(self, event: LoopLeft) -> str:
+    def on_loop_left(self, event: ev.LoopLeft) -> str:
         return f"leaves the loop: {clip(event.reason, _VALUE)}"
 
-    def _gate(self, event: GateResolved) -> str:
+    def on_gate_resolved(self, event: ev.GateResolved) -> str:
         decision = event.decision
         return f"{decision.status} by {decision.by}" if decision.status != "timeout" else "timed out"
 
-    _handlers: ClassVar[Mapping[type[Event], Callable[[Any, Any], str]]] = {
-        ArmChosen: _arm,
-        BlockEntered: lambda self, event: f"enters {event.block}",
-        Bound: _bound,
-        Caught: lambda self, event: f"catches {event.error.type}",
-        CommandFinished: _command,
-        Failed: lambda self, event: f"fails: {clip(event.error.message, _VALUE)}",
-        FinallyEntered: lambda self, event: "goes to finally",
-        GateResolved: _gate,
-        Judged: _judged,
-        LoopLeft: _left,
-        LoopPass: _pass,
-        OptionChosen: lambda self, event: f"takes {event.label}",
-        ProgramCalled: lambda self, event: f"calls {event.alias}",
-        Retried: lambda self, event: f"attempt {event.attempt + 1}" + (f": {event.why}" if event.why else ""),
-        SessionFinished: _session,
-        Warned: lambda self, event: f"warning {event.code}",
+    _handlers: ClassVar = ev.handlers(vars()) | {
+        ev.BlockEntered: lambda self, event: f"enters {event.block}",
+        ev.Caught: lambda self, event: f"catches {event.error.type}",
+        ev.Failed: lambda self, event: f"fails: {clip(event.error.message, _VALUE)}",
+        ev.FinallyEntered: lambda self, event: "goes to finally",
+        ev.OptionChosen: lambda self, event: f"takes {event.label}",
+        ev.ProgramCalled: lambda self, event: f"calls {event.alias}",
+        ev.Retried: lambda self, event: f"attempt {event.attempt + 1}" + (f": {event.why}" if event.why else ""),
+        ev.Warned: lambda self, event: f"warning {event.code}",
     }
     kinds: ClassVar = frozenset(_handlers)
 

@@ -16,21 +16,8 @@ from typing import ClassVar, Final
 from prose_kernel.language.flow import Step
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runs.languages import Language
+from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.activities import Activities, Activity
-from prose_kernel.runtime.events import (
-    BranchFinished,
-    BranchStep,
-    CommandFinished,
-    CommandStarted,
-    Event,
-    GateOpened,
-    GateResolved,
-    JudgeAsked,
-    Judged,
-    Retried,
-    SessionFinished,
-    SessionStarted,
-)
 from prose_kernel.runtime.ports import SessionResult, reported
 from prose_kernel.views import cards
 from prose_kernel.views.safety import clip
@@ -122,8 +109,8 @@ class RunRecord:
 
     kinds: ClassVar = frozenset(
         {
-            *(CommandStarted, CommandFinished, SessionStarted, SessionFinished, Retried),
-            *(GateOpened, GateResolved, Judged, BranchFinished),
+            *(ev.CommandStarted, ev.CommandFinished, ev.SessionStarted, ev.SessionFinished, ev.Retried),
+            *(ev.GateOpened, ev.GateResolved, ev.Judged, ev.BranchFinished),
         }
     )
 
@@ -163,7 +150,7 @@ class RunRecord:
         """What has begun and not ended, in the order in which it began."""
         return [activity for activity in self._open.open.values() if activity.kind != "branch"]
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ev.Event) -> None:
         cell = self._cell
         if cell is None:
             return
@@ -174,10 +161,10 @@ class RunRecord:
         for activity in changes.closed:
             if activity.kind != "branch":
                 self._closed(cell, activity, event)
-        if isinstance(event, Retried) and (session := self._open.of(event)) is not None:
+        if isinstance(event, ev.Retried) and (session := self._open.of(event)) is not None:
             session.waits = (*session.waits[-19:], (self._clock(), event.delay))
 
-    def _opened(self, cell: CellRecord, activity: ActivityRecord, event: Event) -> None:
+    def _opened(self, cell: CellRecord, activity: ActivityRecord, event: ev.Event) -> None:
         activity.label = self._redact(_label(event))[:LABEL]
         if len(cell.activities) >= OWN:
             cell.left_out += 1
@@ -196,17 +183,17 @@ class RunRecord:
                 cell.activities = []
                 return
 
-    def _closed(self, cell: CellRecord, activity: ActivityRecord, event: Event | None) -> None:
+    def _closed(self, cell: CellRecord, activity: ActivityRecord, event: ev.Event | None) -> None:
         match event:
-            case SessionFinished(result=SessionResult() as result):
+            case ev.SessionFinished(result=SessionResult() as result):
                 activity.by, activity.replayed = result.origin or result.provider, result.replayed
                 activity.figures = consumed(event)
-            case GateResolved():
+            case ev.GateResolved():
                 decision = event.decision
                 activity.by = (
                     f"{decision.status} by {decision.decided_by}" if decision.status != "timeout" else "timed out"
                 )
-            case Judged():
+            case ev.Judged():
                 activity.by = "rule" if event.by == "rules" else event.by
                 activity.said = (cards.verdict(event.answer), clip(event.reason, REASON))
                 activity.figures = consumed(event)
@@ -217,24 +204,24 @@ class RunRecord:
         cell.total(activity).add(activity)
 
 
-def _label(event: Event) -> str:
+def _label(event: ev.Event) -> str:
     match event:
-        case CommandStarted():
+        case ev.CommandStarted():
             return event.command
-        case SessionStarted():
+        case ev.SessionStarted():
             who, task = event.request.agent or event.request.label, event.request.task
             return f"{who}: {task[: 8 * LABEL]}" if who else task
-        case GateOpened():
+        case ev.GateOpened():
             return f"gate {event.request.name}"
-        case JudgeAsked() | Judged():
+        case ev.JudgeAsked() | ev.Judged():
             return event.question
         case _:
             return ""
 
 
-def consumed(event: SessionFinished | Judged) -> Figures:
+def consumed(event: ev.SessionFinished | ev.Judged) -> Figures:
     """Return the consumption of an answer: nothing if it is replayed."""
-    if isinstance(event, Judged):
+    if isinstance(event, ev.Judged):
         usage, replayed = reported(event.details.get("usage")), bool(event.details.get("replayed"))
     else:
         usage, replayed = (event.result.usage, event.result.replayed) if event.result is not None else (None, False)
@@ -251,7 +238,7 @@ class Lane:
     """The activities of one line of control in order, and between them the constructs whose branches stand side by
     side."""
 
-    steps: tuple[BranchStep, ...] = ()
+    steps: tuple[ev.BranchStep, ...] = ()
     items: list[ActivityRecord | Lanes] = field(default_factory=list)
 
 
@@ -268,7 +255,7 @@ class Lanes:
 def lanes(activities: list[ActivityRecord]) -> Lane:
     """The activities as they belong together, independent of which branch was faster."""
     root = Lane()
-    forks: dict[tuple[tuple[BranchStep, ...], int], Lanes] = {}
+    forks: dict[tuple[tuple[ev.BranchStep, ...], int], Lanes] = {}
     for activity in activities:
         lane = root
         for depth, step in enumerate(activity.branches):

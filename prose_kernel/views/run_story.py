@@ -236,13 +236,13 @@ class RunStory:
 
     # ------------------------------------------------------------ requests
 
-    def _command_started(self, event: ev.CommandStarted) -> None:
+    def on_command_started(self, event: ev.CommandStarted) -> None:
         self._clock(event.request.at, begins=True)
         entry = self._add("command", event.request.command, event.place, request=True)
         entry.state, entry.bound, entry.asked = "running", event.bound_to, event.request
         self._open[event.spawn] = entry
 
-    def _command_finished(self, event: ev.CommandFinished) -> None:
+    def on_command_finished(self, event: ev.CommandFinished) -> None:
         took = self._clock(_attempt(event.request), begins=False)
         entry = self._open.pop(event.spawn, None)
         if entry is None:
@@ -260,7 +260,7 @@ class RunStory:
         if event.bound_to:
             self._filled[event.bound_to] = entry
 
-    def _retried(self, event: ev.Retried) -> None:
+    def on_retried(self, event: ev.Retried) -> None:
         entry = self._open.get(event.spawn)
         if entry is not None and entry.kind == "command":
             request = structs.replace(entry.asked, attempt=event.attempt - 1)
@@ -268,11 +268,11 @@ class RunStory:
             entry.took = (entry.took or 0.0) + (self._clock(_attempt(request), begins=False) or 0.0)
         self._now = self._latest
 
-    def _file_shown(self, event: ev.FileShown) -> None:
+    def on_file_shown(self, event: ev.FileShown) -> None:
         if (entry := self._commands.get(event.spawn)) is not None:
             entry.file = event.file
 
-    def _session_started(self, event: ev.SessionStarted) -> None:
+    def on_session_started(self, event: ev.SessionStarted) -> None:
         request = event.request
         self._clock(_attempt(request), begins=True)
         if event.spawn in self._open:
@@ -281,7 +281,7 @@ class RunStory:
         entry.state, entry.bound, entry.asked = "running", event.bound_to, request
         self._open[event.spawn] = entry
 
-    def _session_finished(self, event: ev.SessionFinished) -> None:
+    def on_session_finished(self, event: ev.SessionFinished) -> None:
         request = event.request
         took = self._clock(_attempt(request), begins=False)
         entry = self._open.get(event.spawn)
@@ -300,7 +300,7 @@ class RunStory:
         if event.bound_to:
             self._filled[event.bound_to] = entry
 
-    def _gate_opened(self, event: ev.GateOpened) -> None:
+    def on_gate_opened(self, event: ev.GateOpened) -> None:
         request = event.request
         self._clock(f"{request.at}#{request.attempt - 1}" if request.attempt > 1 else request.at, begins=True)
         entry = self._add("gate", request.prompt or request.name, event.place, request=True)
@@ -308,7 +308,7 @@ class RunStory:
         self._open[request.id] = entry
         self.decisions.append(entry)
 
-    def _gate_resolved(self, event: ev.GateResolved) -> None:
+    def on_gate_resolved(self, event: ev.GateResolved) -> None:
         request = event.request
         took = self._clock(f"{request.at}#{request.attempt - 1}" if request.attempt > 1 else request.at, begins=False)
         entry = self._open.pop(request.id, None)
@@ -317,7 +317,7 @@ class RunStory:
             entry.state = "done" if event.decision.status == "approved" else "failed"
             self._has_failed(entry)
 
-    def _judged(self, event: ev.Judged) -> None:
+    def on_judged(self, event: ev.Judged) -> None:
         self._clock(event.at, begins=True)
         self.record(ev.JudgeAsked(event.place, event.question, event.at))
         took = self._times.get(event.at)
@@ -335,7 +335,7 @@ class RunStory:
 
     # ------------------------------------------------------------ values
 
-    def _bound(self, event: ev.Bound) -> None:
+    def on_bound(self, event: ev.Bound) -> None:
         filled = self._filled.pop(event.name, None)
         if filled is not None:
             filled.bound = event.name
@@ -344,7 +344,7 @@ class RunStory:
         entry = self._add(kind, event.name, event.place)
         entry.value = event.value
 
-    def _statement_done(self, event: ev.StatementDone) -> None:
+    def on_statement_done(self, event: ev.StatementDone) -> None:
         if event.value is None:
             return
         line = self._line(event.place)
@@ -352,30 +352,30 @@ class RunStory:
         if last is None or last.source is not event.place.source or last.span.end <= event.place.span.start:
             self._add("value", "", event.place).value = event.value
 
-    def _arm_chosen(self, event: ev.ArmChosen) -> None:
+    def on_arm_chosen(self, event: ev.ArmChosen) -> None:
         self._add("choice", f"takes arm {event.arm}" if event.arm else "takes no arm", event.place)
 
-    def _option_chosen(self, event: ev.OptionChosen) -> None:
+    def on_option_chosen(self, event: ev.OptionChosen) -> None:
         self._add("choice", f"takes {event.label}", event.place)
 
-    def _constrained(self, event: ev.Constrained) -> None:
+    def on_constrained(self, event: ev.Constrained) -> None:
         words = f"{event.name}: {len(event.violations)} of {event.requirements} requirements violated"
         entry = self._add("constraint", words, event.place)
         entry.state = "failed" if event.violations else "done"
         entry.notes += [*event.violations, *(f"{name}: {full_text(value)}" for name, value in event.bounds.items())]
 
-    def _caught(self, event: ev.Caught) -> None:
+    def on_caught(self, event: ev.Caught) -> None:
         name = f"{event.name}: " if event.name else ""
         self._add("catch", f"{name}{event.error.message}", event.place)
 
-    def _finally(self, event: ev.FinallyEntered) -> None:
+    def on_finally_entered(self, event: ev.FinallyEntered) -> None:
         self._add("finally", "", event.place)
 
-    def _pipe(self, event: ev.PipeProgressed) -> None:
+    def on_pipe_progressed(self, event: ev.PipeProgressed) -> None:
         if event.index == 1:
             self._add("choice", f"{event.operation} over {counted(event.total, 'item')}", event.place)
 
-    def _failed(self, event: ev.Failed) -> None:
+    def on_failed(self, event: ev.Failed) -> None:
         if isinstance(event.error, ResumeMismatch):
             return  # the run has not failed: it cannot be told further
         line = self._line(event.place)
@@ -388,12 +388,12 @@ class RunStory:
         entry.state, entry.answered = "failed", event.error
         self._has_failed(entry)
 
-    def _warned(self, event: ev.Warned) -> None:
+    def on_warned(self, event: ev.Warned) -> None:
         self._add("warning", f"{event.message} [{event.code}]", event.place)
 
     # ------------------------------------------------------------ what has others inside
 
-    def _parallel(self, event: ev.ParallelStarted) -> None:
+    def on_parallel_started(self, event: ev.ParallelStarted) -> None:
         count = event.count if event.iterations else len(event.labels)
         strategy = "" if event.strategy == "all" else f", waits for {event.strategy}"
         what = "iterations" if event.iterations else "branches"
@@ -402,12 +402,12 @@ class RunStory:
         if entry.number:
             self._forks[event.parallel] = entry
 
-    def _joined(self, event: ev.ParallelJoined) -> None:
+    def on_parallel_joined(self, event: ev.ParallelJoined) -> None:
         entry = self._forks.get(event.parallel)
         if entry is not None:
             entry.inner.sort(key=lambda branch: branch.answered if branch.kind == "branch" else -1)
 
-    def _branch_finished(self, event: ev.BranchFinished) -> None:
+    def on_branch_finished(self, event: ev.BranchFinished) -> None:
         asked = [getattr(entry.asked, "at", "") for entry in self._open.values()] if event.status == "cancelled" else []
         for at in asked:  # what ends with the branch has no event of its own
             if at.startswith(f"{event.place.at}/") and (took := self._times.get(at)) is not None and took.answered:
@@ -425,7 +425,7 @@ class RunStory:
         elif event.error is not None and entry is not None:
             entry.notes.append(event.error.message)
 
-    def _loop_pass(self, event: ev.LoopPass) -> None:
+    def on_loop_pass(self, event: ev.LoopPass) -> None:
         place = event.place
         fork = self._forks.get(place.branches[-1].parallel) if place.branches else None
         if fork is not None and fork.span == place.span:
@@ -447,7 +447,7 @@ class RunStory:
         entries = entry.inner if level.of.number and len(line) < DEEPEST else level.entries
         line.append(_Level(entries, entry, place.depth, "pass", place.span))
 
-    def _loop_left(self, event: ev.LoopLeft) -> None:
+    def on_loop_left(self, event: ev.LoopLeft) -> None:
         line = self._line(event.place)
         at = next(
             (at for at in range(len(line) - 1, 0, -1) if line[at].what == "loop" and line[at].span == event.place.span),
@@ -470,15 +470,15 @@ class RunStory:
             loop.words += f", left: {event.reason}"
         loop.state = "failed" if event.reason == "raised" else ""
 
-    def _block_entered(self, event: ev.BlockEntered) -> None:
+    def on_block_entered(self, event: ev.BlockEntered) -> None:
         entry = self._add("call", event.block, event.place)
         entry.asked = event.arguments
         self._push(entry, event.place, event.place.depth + 1, "block", event.execution_id)
 
-    def _block_left(self, event: ev.BlockLeft) -> None:
+    def on_block_left(self, event: ev.BlockLeft) -> None:
         self._pop(event.place, "block", event.execution_id)
 
-    def _program_called(self, event: ev.ProgramCalled) -> None:
+    def on_program_called(self, event: ev.ProgramCalled) -> None:
         entry = self._add("program", event.alias, event.place)
         entry.state = "running"
         entry.notes.append(event.path)
@@ -488,41 +488,12 @@ class RunStory:
         self._lines[inside] = [_Level(entries, entry, 0)]
         self._open["program", place.program, place.branches, event.alias] = entry
 
-    def _program_returned(self, event: ev.ProgramReturned) -> None:
+    def on_program_returned(self, event: ev.ProgramReturned) -> None:
         entry = self._open.pop(("program", event.place.program, event.place.branches, event.alias), None)
         if entry is not None:
             entry.state = "done" if event.error is None else "failed"
 
-    _handlers: ClassVar[Mapping[type[ev.Event], Callable[[Any, Any], None]]] = {
-        ev.CommandStarted: _command_started,
-        ev.CommandFinished: _command_finished,
-        ev.Retried: _retried,
-        ev.FileShown: _file_shown,
-        ev.SessionStarted: _session_started,
-        ev.SessionFinished: _session_finished,
-        ev.GateOpened: _gate_opened,
-        ev.GateResolved: _gate_resolved,
-        ev.Judged: _judged,
-        ev.Bound: _bound,
-        ev.StatementDone: _statement_done,
-        ev.ArmChosen: _arm_chosen,
-        ev.OptionChosen: _option_chosen,
-        ev.Constrained: _constrained,
-        ev.Caught: _caught,
-        ev.FinallyEntered: _finally,
-        ev.PipeProgressed: _pipe,
-        ev.Failed: _failed,
-        ev.Warned: _warned,
-        ev.ParallelStarted: _parallel,
-        ev.ParallelJoined: _joined,
-        ev.BranchFinished: _branch_finished,
-        ev.LoopPass: _loop_pass,
-        ev.LoopLeft: _loop_left,
-        ev.BlockEntered: _block_entered,
-        ev.BlockLeft: _block_left,
-        ev.ProgramCalled: _program_called,
-        ev.ProgramReturned: _program_returned,
-    }
+    _handlers: ClassVar = ev.handlers(vars())
 
 
 def _attempt(request: CommandRequest | SessionRequest) -> str:

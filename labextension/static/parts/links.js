@@ -3,6 +3,7 @@
  * notebook, shared by all plugins. */
 
 const TARGET = 'prose_kernel:panel';
+const RERUN = 'prose_rerun'; // in the metadata of an execute request
 const MAGIC = /^\s*%%?(?:prose|vvm)(?![\w-])/m;
 
 const codeCells = (panel) => (panel.content.widgets || []).filter((cell) => cell.model && cell.model.type === 'code');
@@ -23,7 +24,7 @@ class Link {
   }
 
   forget() {
-    Object.assign(this, { stale: [], next: [], names: new Map(), agents: [], running: null });
+    Object.assign(this, { stale: [], next: [], names: new Map(), agents: [], running: null, kept: new Map() });
   }
 
   /* `listener(what)` is called after each change; what it returns ends that. */
@@ -107,6 +108,7 @@ class Link {
       data.changed.forEach((binding) => this.names.set(binding.name, binding));
       this.agents = data.agents;
     } else if (data.kind === 'running') this.running = data;
+    else if (data.kind === 'kept') Object.entries(data.cells).forEach(([id, paths]) => this.kept.set(id, new Set(paths)));
     else if (data.kind === 'run') this.rerun();
     this.tell(data);
   }
@@ -127,6 +129,12 @@ class Link {
     content.activeCellIndex = index;
     content.deselectAll();
     content.scrollToCell(content.widgets[index]);
+  }
+
+  /* Run a cell in its place. `how`: it keeps what has not changed (`{ keep: true }`), or all but some of what it has kept
+   * (`{ again: [paths] }`). */
+  run(cell, how) {
+    return this.execute(cell, this.panel.sessionContext, how);
   }
 
   /* Run the stale cells of the notebook in order, and after each what is stale then: every cell once at most. An error
@@ -150,7 +158,7 @@ class Link {
       const news = new Promise((resolve) => {
         const end = this.listen(({ kind, after }) => ((kind === 'stale' && after === id) || kind === 'lost') && (end(), resolve()));
       });
-      const reply = await this.execute(this.cell(id), this.panel.sessionContext);
+      const reply = await this.run(this.cell(id), { keep: true });
       if (!reply || reply.content.status !== 'ok') return;
       await Promise.race([news, new Promise((resolve) => setTimeout(resolve, 3000))]);
     }
@@ -174,7 +182,7 @@ const each = (listener) => {
 const watch = (tracker, notebook, cells) => {
   if (watch.begun) return;
   watch.begun = true;
-  const execute = (cell, context) => cells.CodeCell.execute(cell, context, { recordTiming: false });
+  const execute = (cell, context, how) => cells.CodeCell.execute(cell, context, { recordTiming: false, [RERUN]: how });
   const add = (panel) => {
     const link = new Link(panel, execute);
     links.set(panel, link);

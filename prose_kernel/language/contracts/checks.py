@@ -6,9 +6,8 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from prose_kernel.language.contracts.instances import BadInstance, read_instances
 from prose_kernel.language.contracts.tests import read_test
-from prose_kernel.language.contracts.tree import Item, Node
+from prose_kernel.language.contracts.tree import SCRIPT, Item, Node
 from prose_kernel.language.contracts.units import FileUnit, Unit
 from prose_kernel.language.diagnostics import Diagnostic, diagnostic
 from prose_kernel.language.openprose.contracts import CallProblem
@@ -48,7 +47,7 @@ def _script(unit: Unit) -> Iterator[Diagnostic]:
     section, source = unit.section, unit.file.source
     if section is None or (unit.node.kind not in ("function", "responsibility", "gateway", "pattern")):
         return
-    near = [one for one in section.fences if one not in unit.fences and _NEAR_FENCE.match(one.text)]
+    near = [one for one in section.fences if _NEAR_FENCE.match(one.text) and not SCRIPT.match(one.text)]
     for fence in near:
         line = Span(fence.span.start, fence.inside.start - 1)
         yield diagnostic(source, "W320", line, f"a fence `{fence.text}` is not run", "only `prose` is")
@@ -56,25 +55,22 @@ def _script(unit: Unit) -> Iterator[Diagnostic]:
         yield from unit.compiled.diagnostics
     elif unit.node.kind == "pattern":
         hint = "write the script in a fence that begins with ```prose"
-        yield diagnostic(source, "E345", _line(section.heading), "the Delegation has no script", hint)
+        yield diagnostic(source, "E345", section.line, "the Delegation has no script", hint)
     elif section.text and not near:
         message = "this Execution is in words: a session reads it"
-        yield diagnostic(source, "W316", _line(section.heading), message)
-
-
-def _line(heading: Span) -> Span:
-    return Span(heading.start, max(heading.start, heading.end - 1))
+        yield diagnostic(source, "W316", section.line, message)
 
 
 def _instances(unit: Unit) -> Iterator[Diagnostic]:
     source = unit.file.source
     if unit.node.kind not in ("function", "responsibility", "gateway"):
         return
-    for one in read_instances(source, unit.node):
-        if isinstance(one, BadInstance):
-            yield diagnostic(source, "E340", one.at, one.message, one.hint)
+    for at, one in unit.declared:
+        if isinstance(one, str):
+            hint = "write `- name: ...`, `pattern: ...`, perhaps the mappings `with` and `config`"
+            yield diagnostic(source, "E340", at, one, hint)
         elif isinstance(problem := unit.targets.instance(one), CallProblem):
-            yield diagnostic(source, problem.code, one.at, problem.message, problem.hint)
+            yield diagnostic(source, problem.code, at, problem.message, problem.hint)
 
 
 # ---------------------------------------------------------------- tools, skills

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import json
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -13,20 +12,27 @@ from msgspec import structs
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import file_and_node, is_contract
 from prose_kernel.language.contracts.checks import check_file
+from prose_kernel.language.contracts.described import called, calls, described, named
 from prose_kernel.language.contracts.interface import EVENT, truth_names
 from prose_kernel.language.contracts.library import LIBRARY, Library
-from prose_kernel.language.contracts.tests import reference_of
-from prose_kernel.language.contracts.units import Bound, Files, FileUnit, Unit
+from prose_kernel.language.contracts.tests import subject_of
+from prose_kernel.language.contracts.units import Bound, Files, FileUnit, Targets, Unit
 from prose_kernel.language.diagnostics import STRICT, Compiled, Diagnostic, Profile, diagnostic, has_errors, in_order
-from prose_kernel.language.nodes import node, walk
+from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import uses_of
-from prose_kernel.language.openprose.contracts import CallProblem, CallTarget, CallTargets, Interface, ScriptSource
+from prose_kernel.language.openprose.contracts import (
+    CallProblem,
+    CallTarget,
+    CallTargets,
+    Interface,
+    ScriptSource,
+    interface_of,
+)
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source, Span
 
 
-@node
 class ContractProgram(tree.Program, frozen=True):
     """The node of a file that runs: `items` are its script, or its session where there is none. `file` is the whole
     file; `unit` is None where it has no such node. `others` are the files that it may call."""
@@ -116,39 +122,41 @@ def with_null(program: ContractProgram, names: Collection[str]) -> ContractProgr
 
 
 @dataclass(frozen=True, eq=False)
-class TargetsBeside:
-    """What the calls of a text without a contract lead to: files beside it, and paths (prose-md.md 10). A file with
-    errors is E215 where it is called."""
+class TargetsBeside(Targets):
+    """What the calls of a text without a contract lead to: files beside it, and paths (prose-md.md 10). `uses` are the
+    aliases of earlier cells. A file with errors is E215 where it is called."""
 
-    own: CallTargets
+    uses: Mapping[str, str]
 
     def find(self, name: str, uses: Mapping[str, str], *, path: bool = False) -> CallTarget | CallProblem:
-        found = self.own.find(name, uses, path=path)
+        found = super().find(name, {**self.uses, **uses}, path=path)
         if isinstance(found, CallProblem) or not isinstance(found.unit, Unit):
             return found
         checked = _check_all(found.unit.file)
-        if found.unit.file not in _broken(checked):
-            return found
-        shown = found.unit.file.source.name
-        first = next((one for file in checked.values() for one in file if one.severity == "error"), None)
-        place = f", line {first.line}: {first.message} [{first.code}]" if first is not None else ""
-        return CallProblem("E215", f"`{shown}` has errors{place}", f"prose compile {shown}")
+        return _with_errors(found.unit.file, checked) if found.unit.file in _broken(checked) else found
 
-    def element(self, value: str) -> CallTarget | None:
-        return None
-
-    def texts(self) -> dict[str, str]:
-        return self.own.texts()
+    def names(self, uses: Mapping[str, str]) -> tuple[str, ...]:
+        return super().names({**self.uses, **uses})
 
 
-def with_targets(source: Source, load: Callable[[str], Any], profile: Profile, *, pipefail: bool) -> Source:
+def with_targets(source: Source, load: Callable[[str], Any], profile: Profile, known: Any, *, pipefail: bool) -> Source:
     """A cell of ProseScript, or a program that is no contract file, as one that may call the files around it."""
+    targets = targets_around(load, profile, known, pipefail=pipefail)
+    if targets is None:
+        return source
+    return ScriptSource(source.text, source.name, source.prompt, interface=Interface(targets=targets))
+
+
+def targets_around(
+    load: Callable[[str], Any], profile: Profile, known: Any = None, *, pipefail: bool = False
+) -> CallTargets | None:
+    """What a text that is no contract file may call; None where there is nothing to load files with. `known` is what
+    the machine holds by then."""
     library: Library | None = load(LIBRARY)
     if library is None:
-        return source
+        return None
     files = Files(library, profile, load=load, pipefail=pipefail)
-    interface = Interface(targets=TargetsBeside(_around(files, library.home).own.targets))
-    return ScriptSource(source.text, source.name, source.prompt, interface=interface)
+    return TargetsBeside(_around(files, library.home).own, {}, known.uses if known is not None else {})
 
 
 def _around(files: Files, home: str) -> FileUnit:
@@ -184,68 +192,76 @@ def _broken(checked: Mapping[FileUnit, list[Diagnostic]]) -> set[FileUnit]:
     return bad
 
 
+def _with_errors(file: FileUnit, checked: Mapping[FileUnit, list[Diagnostic]]) -> CallProblem:
+    """E215 for a file that has errors, or calls one that has."""
+    first = next((one for one in checked[file] if one.severity == "error"), None)
+    place = f", line {first.line}: {first.message} [{first.code}]" if first else " in a file that it calls"
+    return CallProblem("E215", f"`{file.source.name}` has errors{place}", f"prose compile {file.source.name}")
+
+
 def _calls_of_broken(
     file: FileUnit, bad: set[FileUnit], checked: Mapping[FileUnit, list[Diagnostic]]
 ) -> Iterator[Diagnostic]:
     """E215 where the file names another one that has errors."""
-    for unit, target, span in named_targets(file):
-        for other in _files_in(target):
-            if other in bad:
-                first = next((one for one in checked[other] if one.severity == "error"), None)
-                shown = other.source.name
-                place = f", line {first.line}: {first.message} [{first.code}]" if first else " in a file that it calls"
-                message = f"`{shown}` has errors{place}"
-                source = unit.compiled.source if unit.has_script else file.source
-                yield diagnostic(source, "E215", span, message, f"prose compile {shown}")
-                break
+    for target, span in _named_targets(file):
+        other = next((unit.file for unit in _units_in(target) if unit.file in bad), None)
+        if other is not None:
+            problem = _with_errors(other, checked)
+            yield diagnostic(file.source, problem.code, span, problem.message, problem.hint)
 
 
-def named_targets(file: FileUnit) -> Iterator[tuple[Unit, CallTarget, Span]]:
+def _named_targets(file: FileUnit) -> Iterator[tuple[CallTarget | CallProblem, Span]]:
     """What the scripts and instances of a file name, with the places."""
-    if (subject := reference_of(file)) is not None:
-        yield file.own, subject.target(), file.own.node.heading
+    if file.own.node.kind == "test":
+        with contextlib.suppress(ImportProgramError):
+            yield subject_of(file.own).target(), file.own.node.heading
     for unit in file.units:
-        for one in unit.instances.values():
-            target = unit.targets.instance(one)
-            if isinstance(target, CallTarget):
-                yield unit, target, one.at
+        yield from ((unit.targets.instance(one), at) for at, one in unit.declared if not isinstance(one, str))
         if unit.has_script:
-            variables = _items_of_loops(unit.compiled.program) if unit.node.kind == "pattern" else ()
-            for call in calls(unit.compiled.program):
-                if isinstance(call.target, tree.Name) and call.target.id in variables:
-                    continue  # an element of a slot
-                name, is_path = _named(call)
-                found = unit.targets.find(name, uses_of(unit.compiled.program), path=is_path)
-                if not isinstance(found, CallProblem):
-                    yield unit, found, call.target.span
+            program = unit.compiled.program
+            loops = {one.item.id for one in walk(program) if isinstance(one, tree.For)}
+            for call in calls(program):
+                name, is_path = named(call)
+                if is_path or unit.node.kind != "pattern" or name not in loops:  # else it is an element of a slot
+                    yield unit.targets.find(name, uses_of(program), path=is_path), call.target.span
 
 
-def calls(program: tree.Program) -> list[tree.Call]:
-    """The calls of a script, in its order."""
-    return sorted((one for one in walk(program) if isinstance(one, tree.Call)), key=lambda one: one.span)
+def _units_in(target: object) -> Iterator[Unit]:
+    """The nodes that a target runs; of an instance its pattern and what its slots are bound to."""
+    if isinstance(target, CallTarget):
+        target = target.unit
+    if isinstance(target, Unit):
+        yield target
+    elif isinstance(target, Bound):
+        yield target.pattern
+        for slot in target.slots.values():
+            for one in slot if isinstance(slot, list) else [slot]:
+                yield from _units_in(one)
 
 
-def _items_of_loops(program: tree.Program) -> set[str]:
-    return {one.item.id for one in walk(program) if isinstance(one, tree.For)}
+def reached(program: tree.Program, source: Source | None) -> Iterator[tuple[Unit, str | None]]:
+    """The nodes that a program runs and calls, directly or not, each with the model that a call gives it, if any."""
+    seen: set[tuple[Unit, str | None]] = set()
+    agenda: list[tuple[Unit, str | None]] = []
+    if isinstance(program, ContractProgram):
+        agenda.append((program.node, None))
+    elif source is not None and (targets := interface_of(source).targets) is not None:
+        agenda += _called_by(program, targets, None)
+    for unit, model in agenda:
+        if (unit, model) not in seen:
+            seen.add((unit, model))
+            yield unit, model
+            if unit.has_script:
+                agenda += _called_by(unit.compiled.program, unit.targets, model)
 
 
-def _named(call: tree.Call) -> tuple[str, bool]:
-    target = call.target
-    return (target.id, False) if isinstance(target, tree.Name) else (target.raw, True)
-
-
-def _files_in(target: object) -> Iterator[FileUnit]:
-    agenda = [target]
-    while agenda:
-        one = agenda.pop()
-        if isinstance(one, CallTarget):
-            agenda.append(one.unit)
-        elif isinstance(one, Unit):
-            yield one.file
-        elif isinstance(one, Bound):
-            yield one.pattern.file
-            for slot in one.slots.values():
-                agenda.extend(slot if isinstance(slot, list) else [slot])
+def _called_by(script: tree.Program, targets: CallTargets, model: str | None) -> Iterator[tuple[Unit, str | None]]:
+    for one in calls(script):
+        name, is_path = named(one)
+        given = next((entry.value for entry in one.inputs if entry.name.id == "model"), None)
+        chosen = given.id if isinstance(given, tree.Name) else given.raw if isinstance(given, tree.Text) else model
+        for unit in _units_in(targets.find(name, uses_of(script), path=is_path)):
+            yield unit, chosen
 
 
 # ---------------------------------------------------------------- what a file says about itself
@@ -272,33 +288,12 @@ def _contract(program: ContractProgram) -> FileContract:
         unit.node.kind,
         unit.name,
         {one.name: one.default for one in given.inputs if one.optional},
-        _called(unit),
+        called(unit),
         truth_names(unit.node) if unit.node.kind in ("responsibility", "gateway") else None,
     )
-
-
-def _called(unit: Unit) -> tuple[str, ...]:
-    """The names that a script calls, each once."""
-    return tuple(dict.fromkeys(_named(one)[0] for one in calls(unit.compiled.program))) if unit.has_script else ()
 
 
 def report(program: ContractProgram) -> str:
     """What `prose compile` prints for a file without errors (2)."""
     units = program.file.units if program.unit is program.file.own else (program.node,)
-    return "".join(_shown(unit) for unit in units)
-
-
-def _shown(unit: Unit) -> str:
-    given, lines = unit.contract, [f"{unit.node.kind} {unit.name}"]
-    for one in given.inputs:
-        many = (" (completed runs)" if given.runs[one.name] else " (a completed run)") if one.name in given.runs else ""
-        default = f" = {json.dumps(one.default, ensure_ascii=False)}" if one.optional else ""
-        lines.append(f"  input   {one.name}{default}{many}")
-    if given.takes_more:
-        lines.append("  input   ...")
-    for output in given.outputs:
-        kind = given.types.get(output.name, "")
-        note = f": {kind}" if kind else ""
-        lines.append(f"  output  {output.name}{note}{' (optional)' if output.optional else ''}")
-    lines += [f"  call    {called}" for called in _called(unit)]
-    return "\n".join(lines) + "\n"
+    return "".join(f"{described(unit)}\n" for unit in units)

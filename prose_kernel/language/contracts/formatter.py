@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from prose_kernel.language.contracts.layout import Block
-from prose_kernel.language.openprose.contracts import script_source
+from prose_kernel.language.openprose.fenced_text import fenced_text
 
 if TYPE_CHECKING:
     from prose_kernel.language.contracts.compile import ContractProgram
@@ -17,24 +16,19 @@ if TYPE_CHECKING:
 def format_file(program: ContractProgram) -> str:
     """The text of a file without errors in its scripts."""
     file, parts, at = program.file, [], 0
-    for fence in _scripts(file):
+    for fence in (fence for unit in file.units for fence in unit.fences):
         text = file.source.text[at : fence.inside.start]
         parts += [text, _formatted(file, fence)]
         at = fence.inside.end
     return "".join([*parts, file.source.text[at:]])
 
 
-def _scripts(file: FileUnit) -> Iterator[Block]:
-    for unit in file.units:
-        yield from unit.fences
-
-
 def _formatted(file: FileUnit, fence: Block) -> str:
     """The lines of one fence. Several fences of a section stay several, each is formatted by itself."""
     from prose_kernel.language.openprose import format_program, parse
 
-    source = script_source(file.source.text, [(fence.inside, fence.margin)], name=file.source.name)
-    program: Program = parse(source, file.files.script_profile).program
+    script = fenced_text(file.source, [(fence.inside, fence.margin)])
+    program: Program = parse(script, file.files.script_profile).program
     if not program.items:
         return file.source.slice(fence.inside)
     margin = " " * fence.margin

@@ -22,7 +22,7 @@ _JOINED: Final = re.compile(rf"[ \t]*[,/][ \t]*`({PATH})`")
 _BARE: Final = re.compile(rf"({NAME})(?:[ \t]*\(((?:[^()]|\([^()]*+\))*+)\))?+:(?=[ \t\n]|\Z)")
 _SEPARATOR: Final = re.compile(r"\s*(?::|--?(?=\s)|\u2013|\u2014)?\s*")
 _OPTIONAL: Final = re.compile(r"\boptional\b", re.IGNORECASE)
-_DEFAULT: Final = re.compile(r"\bdefaults?\b(?:\s*(?:\bto\b|\bis\b|\bvalue\b|[:=]))*+\s*", re.IGNORECASE)
+DEFAULT: Final = re.compile(r"\bdefaults?\b(?:\s*(?:\bto\b|\bis\b|\bvalue\b|[:=]))*+\s*", re.IGNORECASE)
 _LITERAL: Final = re.compile(
     r'(`+)(?P<code>[^\n]*?)\1|(?P<text>"(?:[^"\\\n]|\\.)*+")|(?P<number>-?\d++(?:\.\d++)?+(?!\w))'
     r"|(?P<word>true|false|null|none)\b|(?P<open>[\[{])",
@@ -116,7 +116,7 @@ def declared(words: str, truth: bool = False) -> tuple[tuple[str, ...], str, int
 
 def default_of(words: str) -> Any:
     """The literal that follows `default` somewhere in a text; `MISSING` without one."""
-    for word in _DEFAULT.finditer(words):
+    for word in DEFAULT.finditer(words):
         found = literal_at(words, word.end())
         if found is not MISSING:
             return found

@@ -11,7 +11,9 @@ from typing import Final, Literal
 
 from prose_kernel.language.source import Span
 
-_MARKED: Final = re.compile(r"^(?: {0,3}(#{1,6})(?=[ \t\n]|\Z)|[ \t]*(`{3,}(?=[^`\n]*$)|~{3,}))([^\n]*)", re.MULTILINE)
+_MARKED: Final = re.compile(
+    r"^(?: {0,3}(#{1,6})(?=[ \t\n]|\Z)| {0,3}<!--|[ \t]*(`{3,}(?=[^`\n]*$)|~{3,}))([^\n]*)", re.MULTILINE
+)
 _FRONT: Final = re.compile(r"---[ \t]*\n(?:(?P<yaml>(?:(?!---[ \t]*(?:\n|\Z))[^\n]*\n)*+)---[ \t]*(?:\n|\Z))?")
 _CLOSING_SIGNS: Final = re.compile(r"[ \t]#+[ \t]*\Z|\A#+[ \t]*\Z")
 
@@ -40,13 +42,18 @@ def blocks(text: str) -> list[Block]:
     """The blocks of a text, in linear time; for any text, they tile it."""
     front = front_matter(text)
     found = [front] if front is not None else []
-    at = front.span.end if front is not None else 0
-    while (mark := _MARKED.search(text, at)) is not None:
+    at = search = front.span.end if front is not None else 0
+    last_comment = text.rfind("-->")
+    while (mark := _MARKED.search(text, search)) is not None:
+        if not mark[1] and not mark[2]:  # a comment is text, if it is closed
+            opened = text.index("<!--", mark.start())
+            search = text.index("-->", opened) + 3 if opened < last_comment else mark.end()
+            continue
         block = _heading(text, mark) if mark[1] else _fence(text, mark)
         if block.span.start > at:
             found.append(Block("text", Span(at, block.span.start)))
         found.append(block)
-        at = block.span.end
+        at = search = block.span.end
     if at < len(text):
         found.append(Block("text", Span(at, len(text))))
     return found

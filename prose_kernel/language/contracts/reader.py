@@ -61,8 +61,8 @@ class Reader:
             return {}
         inside = self.blocks[0].inside
         try:
-            fields = _yaml(self.text[inside.start : inside.end])
-        except _NotYaml as problem:
+            fields = _fields(self.text[inside.start : inside.end])
+        except NotYaml as problem:
             at = min(self.source.line_starts[min(problem.line + 1, len(self.source.line_starts) - 1)], inside.end)
             self.report("E302", Span(at, at), f"the front matter isn't YAML: {problem}")
             return {}
@@ -71,14 +71,11 @@ class Reader:
             return {}
         return {str(name): value for name, value in fields.items()}
 
-    def field_span(self, name: str) -> Span:
-        return field_span(self.text, self.blocks, name)
-
     def _kind(self) -> Kind:
         if not self.fields:
             return ""
         kind = self.fields.get("kind")
-        line = self.field_span("kind")
+        line = field_span(self.text, "kind")
         if kind is None or kind == "":
             self.report("E302", line, "the front matter has no `kind`", f"one of {known.NAMED_KINDS}")
         elif not isinstance(kind, str):
@@ -97,14 +94,15 @@ class Reader:
             name = _NOT_IN_TITLES.sub("-", title.lower()).strip("-")
             name = name or self.source.name.replace("\\", "/").rpartition("/")[2].removesuffix(SUFFIX)
             if self.fields:
-                self.report("W303", self.field_span("kind"), f"no `name`: it is `{name}`", f"write `name: {name}`")
+                hint = f"write `name: {name}`"
+                self.report("W303", field_span(self.text, "kind"), f"no `name`: it is `{name}`", hint)
         front = part[0].span.end if part and part[0].kind == "frontmatter" else 0
         end = part[-1].span.end if part else 0
-        node = Node(name.strip(), kind, Span(front, end), self.field_span("kind"), False, self._sections(part))
-        if kind == "test" and not _is_text(self.fields.get("subject")):
+        node = Node(name.strip(), kind, Span(front, end), field_span(self.text, "kind"), False, self._sections(part))
+        if kind == "test" and not str(self.fields.get("subject") or "").strip():
             self.report("E350", node.heading, "a test needs a `subject`", "write `subject: NAME` in the front matter")
         if kind == "responsibility" and not _ID.fullmatch(str(self.fields.get("id"))):
-            span = self.field_span("id") if "id" in self.fields else node.heading
+            span = field_span(self.text, "id") if "id" in self.fields else node.heading
             message = "a responsibility has an `id`: 26 characters of Crockford base32, in upper case"
             self.report("E303" if self.strict else "W300", span, message)
         return node
@@ -181,55 +179,59 @@ def read(source: Source, profile: Profile = "default") -> tuple[ContractFile, li
     return reader.read(), reader.found
 
 
-def field_span(text: str, parts: Sequence[Block], name: str) -> Span:
-    """The line of a field of the front matter; its first line where there is no such field."""
-    if not parts or parts[0].kind != "frontmatter":
-        return Span(0, 0)
-    line = re.compile(_FIELD.format(re.escape(name)), re.MULTILINE)
-    found = line.search(text, parts[0].inside.start, parts[0].inside.end)
-    return Span(*found.span()) if found is not None else Span(0, 3)
-
-
-def own_name(head: str, address: str) -> str:
-    """The name of a file's own node, from the beginning of its text."""
-    return _field(head, "name") or address.rpartition("/")[2].removesuffix(SUFFIX)
-
-
-def own_kind(head: str) -> str:
-    """The kind of a file's own node, from the beginning of its text; "" where it does not say."""
-    return _field(head, "kind")
-
-
-def _field(head: str, name: str) -> str:
-    front = front_matter(head)
-    with contextlib.suppress(_NotYaml):
-        fields = _yaml(head[front.inside.start : front.inside.end]) if front is not None else None
-        if isinstance(fields, dict) and _is_text(fields.get(name)):
-            return str(fields[name]).strip()
-    return ""
-
-
-class _NotYaml(Exception):
+class NotYaml(Exception):
     """Why a text isn't YAML, and in which line of it, from 0."""
 
-    def __init__(self, reason: str, line: int) -> None:
+    def __init__(self, reason: str, line: int = 0) -> None:
         super().__init__(reason)
         self.line = line
 
 
-def _yaml(text: str) -> Any:
-    """The data of the front matter: texts, lists and mappings. Raises `_NotYaml`."""
+def _fields(text: str) -> Any:
+    """The data of the front matter: texts, lists and mappings. Raises `NotYaml`."""
+    return _yaml(text, "BaseLoader")[1]
+
+
+def yaml_entries(text: str) -> list[tuple[int, Any]]:
+    """The entries of a list with their lines, from 0; none where the text is no list. Raises `NotYaml`."""
+    node, data = _yaml(text, "SafeLoader")
+    lines = [one.start_mark.line for one in node.value] if isinstance(data, list) else []
+    return list(zip(lines, data, strict=True)) if lines else []
+
+
+def _yaml(text: str, name: str) -> tuple[Any, Any]:
+    """The tree and the data of a text, read by a loader that makes plain data only."""
     import yaml
 
-    loader = getattr(yaml, "CBaseLoader", yaml.BaseLoader)
+    loader = getattr(yaml, f"C{name}", getattr(yaml, name))(text)
     try:
-        return yaml.load(text, Loader=loader)  # noqa: S506 - it makes only text, lists and mappings
+        node = loader.get_single_node()
+        return node, loader.construct_document(node) if node is not None else None
     except yaml.YAMLError as problem:
         mark = getattr(problem, "problem_mark", None)
-        raise _NotYaml(getattr(problem, "problem", None) or "it cannot be read", mark.line if mark else 0) from None
+        raise NotYaml(getattr(problem, "problem", None) or "it cannot be read", mark.line if mark else 0) from None
     except RecursionError:
-        raise _NotYaml("it is nested too deeply", 0) from None
+        raise NotYaml("it is nested too deeply") from None
+    except (ValueError, OverflowError, TypeError):  # such as a date that is none
+        raise NotYaml("it cannot be read") from None
+    finally:
+        loader.dispose()
 
 
-def _is_text(value: object) -> bool:
-    return isinstance(value, str) and bool(value.strip())
+def own_field(head: str, name: str) -> str:
+    """A field of the front matter, from the beginning of a file's text; "" where it isn't a text."""
+    front = front_matter(head)
+    with contextlib.suppress(NotYaml):
+        found = _fields(head[front.inside.start : front.inside.end]) if front is not None else None
+        if isinstance(found, dict) and isinstance(found.get(name), str):
+            return str(found[name]).strip()
+    return ""
+
+
+def field_span(text: str, name: str) -> Span:
+    """The line of a field of the front matter; its first line where there is no such field."""
+    front = front_matter(text)
+    if front is None:
+        return Span(0, 0)
+    found = re.compile(_FIELD.format(re.escape(name)), re.MULTILINE).search(text, *front.inside)
+    return Span(*found.span()) if found is not None else Span(0, 3)

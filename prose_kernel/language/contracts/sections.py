@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Final
 
 from prose_kernel.language.contracts.tree import Node, Section
 from prose_kernel.language.nearest import Nearest, did_you_mean
-from prose_kernel.language.source import Span
 
 if TYPE_CHECKING:
     from prose_kernel.language.contracts.reader import Reader
@@ -45,6 +44,12 @@ SPELLED: Final[Mapping[str, str]] = {name.lower(): name for name in (*_BELONGS, 
 WITH_ITEMS: Final = frozenset(_BELONGS) - {"Description", "Continuity", "Goal", "Execution", "Delegation", "Patterns"}
 WITH_PARTS: Final = frozenset(["Requires", "Maintains", "Execution"])
 _NOT_EMPTY: Final = frozenset(["Parameters", "Returns", "Requires", "Maintains", "Description", "Execution"])
+_OF_INTERFACES: Final = frozenset(["Parameters", "Returns", "Requires", "Maintains", "Continuity"])
+_INTERFACES: Final = {
+    "function": "Parameters and Returns",
+    "responsibility": "Requires and Maintains",
+    "gateway": "Maintains",
+}
 _REQUIRED: Final = {
     "responsibility": (("Maintains",),),
     "pattern": (("Slots",), ("Delegation",)),
@@ -62,14 +67,14 @@ def check(reader: Reader, node: Node) -> None:
             _unknown(reader, section)
             continue
         if section.name in seen:
-            reader.report("E306", _title(section), f"`### {section.name}` is there already in this node")
+            reader.report("E306", section.line, f"`### {section.name}` is there already in this node")
         elif section.name in _RETIRED:
-            reader.report("E307", _title(section), f"`### {section.name}` is retired", _RETIRED[section.name])
+            reader.report("E307", section.line, f"`### {section.name}` is retired", _RETIRED[section.name])
         elif section.name in _FOLDED:
             message = f"`### {section.name}` is documentation only"
-            reader.report("W306", _title(section), message, _FOLDED[section.name])
+            reader.report("W306", section.line, message, _FOLDED[section.name])
         elif not section.text and section.name in _NOT_EMPTY:
-            reader.report("W305", _title(section), f"`### {section.name}` is empty")
+            reader.report("W305", section.line, f"`### {section.name}` is empty")
         seen.add(section.name)
         if node.kind:
             _belongs(reader, node, section)
@@ -77,12 +82,8 @@ def check(reader: Reader, node: Node) -> None:
     if node.kind == "gateway":
         continuity = node.section("Continuity")
         if continuity is None or "external-driven" not in continuity.text:
-            at = _title(continuity) if continuity else node.heading
+            at = continuity.line if continuity else node.heading
             reader.report("W308", at, "the Continuity of a gateway is `external-driven`")
-
-
-def _title(section: Section) -> Span:
-    return Span(section.heading.start, max(section.heading.start, section.heading.end - 1))
 
 
 def _unknown(reader: Reader, section: Section) -> None:
@@ -92,32 +93,18 @@ def _unknown(reader: Reader, section: Section) -> None:
     near = Nearest()(name, SPELLED)
     if near is not None:
         hint = did_you_mean(f"### {SPELLED[near]}")
-        reader.report("W301", _title(section), f"`### {section.title}` is documentation only", hint)
+        reader.report("W301", section.line, f"`### {section.title}` is documentation only", hint)
 
 
 def _belongs(reader: Reader, node: Node, section: Section) -> None:
     kinds = _BELONGS.get(section.name)
     if kinds is None or node.kind[0] in kinds:
-        if node.inline and node.kind == "responsibility" and section.name in ("Parameters", "Returns"):
-            _other_interface(reader, node, section)
         return
-    truth = section.name in ("Requires", "Maintains", "Continuity")
-    if (
-        (node.kind in ("responsibility", "gateway") and section.name in ("Parameters", "Returns"))
-        or (node.kind == "function" and truth)
-        or (node.kind == "gateway" and section.name == "Requires")
-    ):
-        _other_interface(reader, node, section)
-        return
-    reader.report("W302", _title(section), f"`### {section.name}` has no effect in a {node.kind}")
-
-
-def _other_interface(reader: Reader, node: Node, section: Section) -> None:
-    other = "Parameters and Returns" if node.kind == "function" else "Maintains"
-    if node.kind == "responsibility":
-        other = "Requires and Maintains"
-    message = f"`### {section.name}` isn't part of the interface of a {node.kind}"
-    reader.report("E309", _title(section), message, f"it has {other}")
+    if node.kind in _INTERFACES and section.name in _OF_INTERFACES:
+        message = f"`### {section.name}` isn't part of the interface of a {node.kind}"
+        reader.report("E309", section.line, message, f"it has {_INTERFACES[node.kind]}")
+    else:
+        reader.report("W302", section.line, f"`### {section.name}` has no effect in a {node.kind}")
 
 
 def _required(reader: Reader, node: Node, counts: Counter[str]) -> None:

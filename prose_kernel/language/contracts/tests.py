@@ -13,15 +13,16 @@ from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.reader import field_span
 from prose_kernel.language.contracts.tree import Item
-from prose_kernel.language.contracts.units import FileUnit, Program, Unit
+from prose_kernel.language.contracts.units import Program, Unit
 from prose_kernel.language.diagnostics import STRICT, Diagnostic, diagnostic
-from prose_kernel.language.openprose.contracts import CallProblem
 
 ERROR: Final = "__error.md"
-_VALUE: Final = re.compile(r"\s*(?::|--?(?=\s)|\u2013|\u2014)?[ \t]*")
+_EXPECTED: Final = "expected_result"
+_SEPARATOR: Final = re.compile(r"\A\s*(?::|--?(?=\s)|\u2013|\u2014)?[ \t]*")
 _PREDICATE: Final = re.compile(r"`?([A-Za-z_][A-Za-z0-9_.-]*)`?\s+predicate:\s*(.*)", re.DOTALL)
 _KEY: Final = re.compile(r"^[ \t]+(?:[-*+][ \t]+)?`?([A-Za-z_][A-Za-z0-9_-]*)`?:[ \t]*([^\n]*)$", re.MULTILINE)
 _ABSENT: Final = re.compile(r"(?:does not|doesn't|must not) exist\b", re.IGNORECASE)
+_NOT_FOUND: Final = "the subject `{}` is not found"
 _CODE: Final = re.compile(r"`([^`\n]+)`")
 
 
@@ -77,12 +78,12 @@ class TestFile:
 
 def read_test(unit: Unit) -> TestFile:
     """What a node of kind `test` runs and asserts."""
-    subject = subject_of(unit)
-    if isinstance(subject, CallProblem):
-        file = unit.file.contract
-        line = field_span(file.source.text, file.blocks, "subject")
-        found = diagnostic(file.source, subject.code, line, subject.message, subject.hint)
-        return TestFile(None, (), (found,))
+    source = unit.file.source
+    try:
+        subject = subject_of(unit)
+    except ImportProgramError as problem:
+        line = field_span(source.text, "subject")
+        return TestFile(None, (), (diagnostic(source, problem.code, line, problem.message, problem.hint),))
     assertions = tuple(_assertions(unit))
     alone, named = _fixtures(unit)
     cases = tuple(_cases(subject, alone, named, assertions))
@@ -93,54 +94,53 @@ def read_test(unit: Unit) -> TestFile:
 # ---------------------------------------------------------------- subject
 
 
-def subject_of(unit: Unit) -> Unit | CallProblem:
-    """The function or responsibility that a test is about."""
+def subject_of(unit: Unit) -> Unit:
+    """The function or responsibility that a test is about. Raises `ImportProgramError`."""
     name = str(unit.file.contract.fields.get("subject") or "").strip()
-    if not name:
-        return CallProblem("E350", "a test needs a `subject`")
-    found = _found(unit, name)
-    if isinstance(found, CallProblem):
-        return found if found.code == "E316" else CallProblem("E351", f"the subject `{name}` is not found", found.hint)
+    try:
+        found = _found(unit, name) if name else None
+    except ImportProgramError as problem:
+        if problem.code != "E316":
+            raise ImportProgramError(_NOT_FOUND.format(name), code="E351", hint=problem.hint) from None
+        raise
+    if found is None:
+        raise ImportProgramError(_NOT_FOUND.format(name), code="E351")
     if isinstance(found, Program) or found.node.kind not in ("function", "responsibility"):
         kind = "program" if isinstance(found, Program) else found.node.kind or "file with errors"
-        return CallProblem("E352", f"the subject `{name}` is a {kind}: functions and responsibilities are tested")
+        message = f"the subject `{name}` is a {kind}: functions and responsibilities are tested"
+        raise ImportProgramError(message, code="E352")
     return found
 
 
-def _found(unit: Unit, name: str) -> Unit | Program | CallProblem:
+def _found(unit: Unit, name: str) -> Unit | Program | None:
     targets, library = unit.targets, unit.file.files.library
     if "/" in name or name.endswith(SUFFIX):
         return targets.at(name)
-    near = targets.beside(name)
-    if near is not None:
+    if (near := targets.beside(name)) is not None or library is None:
         return near
-    try:
-        above = library.above(unit.file.address, name) if library is not None else None
-    except ImportProgramError as problem:
-        return CallProblem(problem.code, problem.message)
-    return targets.file(above, name) if above is not None else CallProblem("E351", "")
+    above = library.above(unit.file.address, name)
+    return targets.file(above, name) if above is not None else None
 
 
 # ---------------------------------------------------------------- fixtures
 
 
-def _fixtures(unit: Unit) -> tuple[dict[str, tuple[Any, Item]], list[tuple[str, dict[str, Any], str, Item]]]:
-    """The values that stand alone, and the named cases: name, values, expected result."""
-    alone: dict[str, tuple[Any, Item]] = {}
-    named: list[tuple[str, dict[str, Any], str, Item]] = []
+_Fixtures = dict[str, tuple[Any, Item]]
+
+
+def _fixtures(unit: Unit) -> tuple[_Fixtures, list[tuple[Item, dict[str, Any]]]]:
+    """The values that stand alone, and the named cases with their keys."""
+    alone: _Fixtures = {}
+    named: list[tuple[Item, dict[str, Any]]] = []
     text = unit.file.source.text
     for item in unit.node.items("Fixtures"):
         if item.names == ("fixture",):
-            keys = dict(_KEY.findall(text, item.span.start, item.span.end))
-            expected = keys.pop("expected_result", "")
-            values = {name: _value(value) for name, value in keys.items()}
-            named.append((item.text.split(" ")[0].strip("`\"'"), values, expected, item))
+            keys = _KEY.findall(text, item.span.start, item.span.end)
+            named.append((item, {key: value if key == _EXPECTED else _value(value) for key, value in keys}))
         elif item.names:
             first = text.index(item.names[-1], item.head.start) + len(item.names[-1])
-            raw = text[first : item.span.end].removeprefix("`")
-            start = _VALUE.match(raw)
-            value = _value(raw[start.end() :] if start else raw)
-            alone.update(dict.fromkeys(item.roots, (value, item)))
+            raw = _SEPARATOR.sub("", text[first : item.span.end].removeprefix("`"), count=1)
+            alone.update(dict.fromkeys(item.roots, (_value(raw), item)))
     return alone, named
 
 
@@ -174,25 +174,26 @@ def _assertions(unit: Unit) -> Iterator[Assertion]:
 
 def _cases(
     subject: Unit,
-    alone: Mapping[str, tuple[Any, Item]],
-    named: list[tuple[str, dict[str, Any], str, Item]],
+    alone: _Fixtures,
+    named: list[tuple[Item, dict[str, Any]]],
     assertions: tuple[Assertion, ...],
 ) -> Iterator[Case]:
-    inputs = [one.name for one in subject.contract.inputs]
-    needed = [one.name for one in subject.contract.inputs if not one.optional]
-    shared = {name: value for name, (value, _) in alone.items() if name in inputs or subject.contract.takes_more}
-    if not named:
-        yield Case("", shared, assertions, tuple(name for name in needed if name not in shared))
-    for name, values, expected, item in named:
-        own = {**shared, **{key: value for key, value in values.items() if key in inputs}}
-        more = (Assertion("", expected, True, item),) if expected else ()
-        yield Case(name, own, (*assertions, *more), tuple(one for one in needed if one not in own), item)
+    inputs, takes_more = subject.contract.inputs, subject.contract.takes_more
+    names = {one.name for one in inputs}
+    unnamed: list[tuple[Item | None, dict[str, Any]]] = [(None, {})]
+    for item, keys in named or unnamed:
+        values = {name: value for name, (value, _) in alone.items() if name in names or takes_more}
+        values.update((key, value) for key, value in keys.items() if key in names)
+        missing = tuple(one.name for one in inputs if not one.optional and one.name not in values)
+        more = (Assertion("", keys[_EXPECTED], True, item),) if keys.get(_EXPECTED) else ()
+        title = item.text.split(" ")[0].strip("`\"'") if item is not None else ""
+        yield Case(title, values, (*assertions, *more), missing, item)
 
 
 def _findings(
     unit: Unit,
     subject: Unit,
-    alone: Mapping[str, tuple[Any, Item]],
+    alone: _Fixtures,
     cases: tuple[Case, ...],
     assertions: tuple[Assertion, ...],
 ) -> Iterator[Diagnostic]:
@@ -217,9 +218,3 @@ def _findings(
 
 def _names(names: set[str]) -> str | None:
     return f"it has {', '.join(f'`{name}`' for name in sorted(names))}" if names else None
-
-
-def reference_of(file: FileUnit) -> Unit | None:
-    """The subject of a test, for the errors in its file."""
-    found = subject_of(file.own) if file.own.node.kind == "test" else None
-    return found if isinstance(found, Unit) else None

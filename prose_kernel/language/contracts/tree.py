@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Final, Literal
 
 from prose_kernel.language.contracts.layout import Block
@@ -12,7 +13,9 @@ from prose_kernel.language.source import Source, Span
 
 Kind = Literal["responsibility", "function", "gateway", "pattern", "test", ""]
 """The kind of a node; "" for one that this version does not know."""
-_SCRIPT: Final = re.compile(r"prose(?=\s|\Z)")
+SCRIPT: Final = re.compile(r"prose(?=\s|\Z)")
+NOTEBOOK: Final = "prose-notebook"
+"""The word of a fence that holds a cell with magics, which only a notebook runs. It is no part of its node (10)."""
 
 
 class _Missing:
@@ -71,8 +74,13 @@ class Section:
     items: tuple[Item, ...] = ()
     parts: tuple[Item, ...] = ()
 
+    @property
+    def line(self) -> Span:
+        """Its heading without the end of the line."""
+        return Span(self.heading.start, max(self.heading.start, self.heading.end - 1))
 
-@dataclass(frozen=True, slots=True)
+
+@dataclass(frozen=True)
 class Node:
     """A node of a file: the file's own, or an inline one, which begins with a `##` heading.
 
@@ -94,6 +102,19 @@ class Node:
         found = self.section(name)
         return found.items if found is not None else ()
 
+    def item(self, name: str, sections: Sequence[str]) -> Item | None:
+        """The bullet or part of some sections that declares a name."""
+        return next((found for one in sections if (found := self._declared.get((one, name))) is not None), None)
+
+    @cached_property
+    def _declared(self) -> dict[tuple[str, str], Item]:
+        items = ((one.name, item) for one in self.sections for item in (*one.items, *one.parts))
+        found: dict[tuple[str, str], Item] = {}
+        for section, item in items:
+            for name in item.roots:
+                found.setdefault((section, name), item)
+        return found
+
     @property
     def script_section(self) -> Section | None:
         """The section that may hold a script (3.1)."""
@@ -103,7 +124,7 @@ class Node:
     def scripts(self) -> tuple[Block, ...]:
         """The fences of the script."""
         found = self.script_section
-        return tuple(one for one in found.fences if _SCRIPT.match(one.text)) if found is not None else ()
+        return tuple(one for one in found.fences if SCRIPT.match(one.text)) if found is not None else ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,12 +6,13 @@ circle.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Final
 
-from prose_kernel.errors import CompileError, ImportProgramError
+from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import SUFFIX, interface
 from prose_kernel.language.contracts.instances import Instance, config_defaults, read_instances
 from prose_kernel.language.contracts.interface import Contract, contract_of
@@ -28,11 +29,15 @@ from prose_kernel.language.openprose.contracts import (
     CallTarget,
     Interface,
     ScriptSource,
-    script_source,
+    TargetKind,
 )
-from prose_kernel.language.source import Source
+from prose_kernel.language.source import Source, Span
 
 _PROBLEM: Final = "nothing here can be called `{}`"
+_OUTSIDE: Final = re.compile(r"[^\w-]?")
+"""The character next to a name, if it is not a part of it."""
+_NEAR: Final = 20_000
+"""Names that may be compared with unknown ones."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +48,10 @@ class Program:
     name: str
     handle: str
 
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.address, ""
+
 
 @dataclass(frozen=True, eq=False)
 class Helper:
@@ -50,6 +59,10 @@ class Helper:
 
     name: str
     task: str
+
+    @property
+    def about(self) -> str:
+        return f"helper {self.name}: {self.task}"
 
 
 @dataclass(frozen=True, eq=False)
@@ -68,6 +81,16 @@ class Unit:
     def handle(self) -> str:
         return "inline" if self.node.inline else self.file.files.handle(self.file.address)
 
+    @property
+    def about(self) -> str:
+        from prose_kernel.language.contracts.described import described
+
+        return described(self, words=True)
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.file.address, self.name
+
     @cached_property
     def section(self) -> Section | None:
         """The section that may hold a script."""
@@ -84,8 +107,12 @@ class Unit:
     @cached_property
     def instances(self) -> dict[str, Instance]:
         """The instances of patterns that the node declares."""
-        found = read_instances(self.file.source, self.node)
-        return {one.name: one for one in found if isinstance(one, Instance)}
+        return {one.name: one for _, one in self.declared if isinstance(one, Instance)}
+
+    @cached_property
+    def declared(self) -> tuple[tuple[Span, Instance | str], ...]:
+        """The instances with their lines; instead of one the reason why it is none."""
+        return tuple(read_instances(self.file.source, self.node))
 
     @cached_property
     def helpers(self) -> dict[str, str]:
@@ -102,32 +129,22 @@ class Unit:
     def interface(self, bound: Mapping[str, object] | None = None) -> Interface:
         """What the node's script starts with. `bound` are the targets in the slots of an instance."""
         node, given = self.node, self.contract
+        targets = Targets(self, bound or {})
         if node.kind == "pattern":
             listed = [name for name in ("Parameters", "Requires") for item in node.items(name) for name in item.roots]
-            names = dict.fromkeys([*self.slots, "config", *self.config, *listed])
-            return Interface(
-                "delegation", node.name, variables=tuple(names), errors=given.errors, targets=Targets(self, bound or {})
-            )
+            names = tuple(dict.fromkeys([*self.slots, "config", *self.config, *listed]))
+            return Interface("delegation", node.name, variables=names, errors=given.errors, targets=targets)
         kind = node.kind if node.kind in ("responsibility", "gateway") else "function"
         fixed = tuple(one.name for one in given.inputs)
         prior = () if kind == "function" else tuple(n for n in interface.truth_names(node) if n not in fixed)
         stages = interface.stages(node)
-        return Interface(
-            kind,
-            node.name,
-            fixed,
-            prior,
-            outputs=given.outputs,
-            errors=given.errors,
-            stages=stages,
-            targets=Targets(self, {}),
-        )
+        return Interface(kind, node.name, fixed, prior, (), given.outputs, given.errors, stages, targets)
 
     def source(self, interface: Interface) -> ScriptSource:
         """The script as a source, with the places of the file."""
         file = self.file.source
         fences = [(fence.inside, fence.margin) for fence in self.fences]
-        return script_source(file.text, fences, name=file.name, interface=interface)
+        return ScriptSource(file.text, file.name, None, tuple(fences), interface, file)
 
     @cached_property
     def compiled(self) -> Compiled[tree.Program]:
@@ -143,18 +160,10 @@ class Unit:
     def targets(self) -> Targets:
         return Targets(self, {})
 
-    def target(self, *, through_slot: bool = False) -> CallTarget:
+    def target(self) -> CallTarget:
         given = self.contract
-        return CallTarget(
-            self.name,
-            "responsibility" if self.node.kind == "responsibility" else "function",
-            given.inputs,
-            given.outputs,
-            given.takes_more,
-            self.has_script,
-            through_slot,
-            unit=self,
-        )
+        kind: TargetKind = "responsibility" if self.node.kind == "responsibility" else "function"
+        return CallTarget(self.name, kind, given.inputs, given.outputs, given.takes_more, self.has_script, unit=self)
 
 
 @dataclass(frozen=True, eq=False)
@@ -165,6 +174,14 @@ class Bound:
     name: str
     slots: Mapping[str, object]
     config: Mapping[str, Any]
+
+    @property
+    def about(self) -> str:
+        return f"instance {self.name} of the pattern {self.pattern.name}\n{self.pattern.about}"
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.pattern.place
 
     @cached_property
     def source(self) -> ScriptSource:
@@ -194,8 +211,22 @@ class FileUnit:
     def own(self) -> Unit:
         return self.units[0]
 
+    def find(self, name: str, within: Span) -> Span:
+        """The first place of a name in a part of the file; all of the part where it isn't in it."""
+        text, at = self.source.text, within.start
+        while name and (at := text.find(name, at, within.end)) >= 0:  # a pattern for each name would be compiled
+            end = at + len(name)
+            if _OUTSIDE.fullmatch(text[at - 1 : at]) and _OUTSIDE.fullmatch(text[end : min(end + 1, within.end)]):
+                return Span(at, end)
+            at += 1
+        return within
+
     def inline(self, name: str) -> Unit | None:
-        return next((unit for unit in self.units[1:] if unit.name == name), None)
+        return self._inline.get(name)
+
+    @cached_property
+    def _inline(self) -> dict[str, Unit]:
+        return {unit.name: unit for unit in reversed(self.units[1:])}
 
 
 class Files:
@@ -206,6 +237,7 @@ class Files:
         self.profile: Profile = profile
         self.load = load
         self.pipefail = pipefail
+        self._near_left = _NEAR
         self._files: dict[str, FileUnit | ImportProgramError] = {}
 
     @property
@@ -230,6 +262,12 @@ class Files:
             raise known
         return known
 
+    def near(self, targets: Targets) -> tuple[str, ...]:
+        """The names for the hint of an unknown one; none after many, so that a text of unknown names stays linear."""
+        names = targets.names({}) if self._near_left > 0 else ()
+        self._near_left -= len(names)
+        return names
+
     def texts(self, own: str) -> dict[str, str]:
         """The files that were read around one, by address."""
         return {
@@ -244,31 +282,31 @@ class Files:
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """What the script of a unit may call. `bound` are the targets in the slots of an instance."""
+    """What the script of a unit may call. `bound` are the targets in the slots of an instance.
+
+    The methods that look for one thing raise `ImportProgramError` with the code of what is wrong.
+    """
 
     unit: Unit
     bound: Mapping[str, object]
 
     def find(self, name: str, uses: Mapping[str, str], *, path: bool = False) -> CallTarget | CallProblem:
-        if path:
-            return self._called(self.at(name))
+        found = _or_problem(lambda: self._find(name, uses, path=path))
+        if isinstance(found, CallProblem) and found.code == "E313" and not path:
+            return replace(found, near=self.unit.file.files.near(self))
+        return found
+
+    def instance(self, one: Instance) -> CallTarget | CallProblem:
+        """An instance as a target: its pattern is found, its slots are bound."""
+        return _or_problem(lambda: self._bind(one, ()))
+
+    def names(self, uses: Mapping[str, str]) -> tuple[str, ...]:
         unit, file = self.unit, self.unit.file
-        if unit.node.kind == "pattern" and name in unit.slots:
-            return self._slot(name)
-        if name in unit.instances:
-            return self.instance(unit.instances[name])
-        if (inline := file.inline(name)) is not None:
-            return self._called(inline)
-        if name in uses:
-            return self._called(self.at(uses[name]))
-        if (near := self.beside(name)) is not None:
-            return self._called(near)
-        if name in unit.helpers:
-            return CallTarget(name, "helper", open=True, unit=Helper(name, unit.helpers[name]))
-        near_names = [*unit.slots, *unit.instances, *(one.name for one in file.units[1:]), *unit.helpers]
-        if (library := file.files.library) is not None:
-            near_names += library.names_beside(file.address)
-        return CallProblem("E313", _PROBLEM.format(name), near=tuple(near_names))
+        slots = unit.slots if unit.node.kind == "pattern" else ()
+        library = file.files.library
+        beside = library.names_beside(file.address) if library is not None else ()
+        inline = [one.name for one in file.units[1:] if one.node.kind == "function"]
+        return tuple(dict.fromkeys([*slots, *unit.instances, *inline, *uses, *beside, *unit.helpers]))
 
     def texts(self) -> dict[str, str]:
         return self.unit.file.files.texts(self.unit.file.address)
@@ -280,131 +318,134 @@ class Targets:
                     return target
         return None
 
-    def _slot(self, name: str) -> CallTarget | CallProblem:
-        found = self.bound.get(name)
-        if isinstance(found, CallTarget):
-            return found
-        return CallTarget(name, open=True, through_slot=True)
+    def _find(self, name: str, uses: Mapping[str, str], *, path: bool) -> CallTarget:
+        unit = self.unit
+        if path:
+            return self._called(self.at(name))
+        if unit.node.kind == "pattern" and name in unit.slots:
+            held = self.bound.get(name)
+            return held if isinstance(held, CallTarget) else CallTarget(name, open=True, through_slot=True)
+        if name in unit.instances:
+            return self._bind(unit.instances[name], ())
+        found = unit.file.inline(name) or (self.at(uses[name]) if name in uses else self.beside(name))
+        if found is not None:
+            return self._called(found)
+        if name in unit.helpers:
+            return CallTarget(name, "helper", open=True, unit=Helper(name, unit.helpers[name]))
+        raise ImportProgramError(_PROBLEM.format(name), code="E313")
 
     # ---------------------------------------------------------------- functions
 
-    def _called(self, found: Unit | Program | CallProblem) -> CallTarget | CallProblem:
+    def _called(self, found: Unit | Program) -> CallTarget:
         """A unit as a target, where it may be called."""
-        if isinstance(found, CallProblem):
-            return found
         if isinstance(found, Program):
             return self._program(found)
         kind = found.node.kind
         if kind == "pattern":
             hint = "bind its slots in an instance under `### Patterns`, and call that"
-            return CallProblem("E314", f"`{found.name}` is a pattern: it isn't called itself", hint)
-        if kind == "function" or (kind == "responsibility" and found.node.inline):
-            return found.target()
+            raise ImportProgramError(f"`{found.name}` is a pattern: it isn't called itself", code="E314", hint=hint)
         if not kind:
-            return CallProblem("E215", f"`{found.name}` cannot be called: {_first_error(found.file)}")
-        hint = "only functions are called; its truth is maintained by a run of its own"
-        return CallProblem("E315", f"`{found.name}` is a {kind}: it isn't called", hint)
+            raise ImportProgramError(f"`{found.name}` cannot be called: {_first_error(found.file)}", code="E215")
+        if kind != "function" and not (kind == "responsibility" and found.node.inline):
+            hint = "only functions are called; its truth is maintained by a run of its own"
+            raise ImportProgramError(f"`{found.name}` is a {kind}: it isn't called", code="E315", hint=hint)
+        return found.target()
 
-    def _program(self, found: Program) -> CallTarget | CallProblem:
+    def _program(self, found: Program) -> CallTarget:
         library = self.unit.file.files.library
         assert library is not None
-        try:
-            contract = library.program(found.address)
-        except ImportProgramError as problem:
-            return CallProblem(problem.code, problem.message, problem.hint)
+        contract = library.program(found.address)
         inputs = tuple(CallInput(name, not required) for name, required in contract.inputs.items())
         outputs = tuple(CallOutput(name) for name in contract.outputs or ())
         return CallTarget(found.name, "function", inputs, outputs, has_script=True, unit=found)
 
-    def beside(self, name: str) -> Unit | Program | CallProblem | None:
+    def beside(self, name: str) -> Unit | Program | None:
+        """What a bare name leads to in the directory of the file."""
         file = self.unit.file
         library = file.files.library
         places = library.beside(file.address, name) if library is not None else ()
         if len(places) > 1:
             names = ", ".join(f"`{place.rpartition('/')[2]}`" for place in places)
-            return CallProblem("E316", f"several files are called `{name}`: {names}", "rename one, or call its path")
+            message = f"several files are called `{name}`: {names}"
+            raise ImportProgramError(message, code="E316", hint="rename one, or call its path")
         return self.file(places[0], name) if places else None
 
-    def at(self, path: str) -> Unit | Program | CallProblem:
+    def at(self, path: str) -> Unit | Program:
+        """What a path leads to."""
         file = self.unit.file
         library = file.files.library
         if library is None:
-            return CallProblem("E330", f'"{path}" cannot be loaded: there is nothing to load files with')
-        try:
-            address = library.resolve(file.address, path)
-        except ImportProgramError as problem:
-            return CallProblem(problem.code, problem.message, problem.hint)
-        return self.file(address, path)
+            message = f'"{path}" cannot be loaded: there is nothing to load files with'
+            raise ImportProgramError(message, code="E330")
+        return self.file(library.resolve(file.address, path), path)
 
-    def file(self, address: str, named: str) -> Unit | Program | CallProblem:
+    def file(self, address: str, named: str) -> Unit | Program:
+        """The program of a file, or its own node."""
         file = self.unit.file
-        if not address.endswith(SUFFIX):
+        if address.endswith(SUFFIX):
+            found = file.references[address] = file.files.file(address)
+            return found.own
+        if address.endswith(".prose"):
             stem = address.rpartition("/")[2].removesuffix(".prose")
             return Program(address, stem, file.files.handle(address))
-        try:
-            found = file.files.file(address)
-        except ImportProgramError as problem:
-            return CallProblem(problem.code, problem.message, problem.hint)
-        except CompileError as problem:
-            return CallProblem("E215", f"`{named}` cannot be loaded: {problem}")
-        file.references[address] = found
-        return found.own
+        message = f'"{named}" is not a program: its name ends in neither `.prose` nor `{SUFFIX}`'
+        raise ImportProgramError(message, code="E330")
 
     # ---------------------------------------------------------------- instances
 
-    def instance(self, one: Instance, within: tuple[str, ...] = ()) -> CallTarget | CallProblem:
-        """An instance as a target: its pattern is found, its slots are bound."""
-        pattern = self.unit.file.inline(one.pattern)
-        found: Unit | Program | CallProblem | None = pattern
-        if found is None and "/" not in one.pattern:
-            found = self.beside(one.pattern)
-        if found is None:
-            found = self.at(one.pattern)
-        if isinstance(found, CallProblem):
-            return found if found.code != "E313" else CallProblem("E330", f"no pattern `{one.pattern}`")
-        if isinstance(found, Program) or found.node.kind != "pattern":
-            return CallProblem("E341", f"`{one.pattern}` is not a pattern")
-        key = f"{found.file.address}#{found.name}"
+    def _bind(self, one: Instance, within: tuple[str, ...]) -> CallTarget:
+        """An instance as a target. `within` are the patterns around it."""
+        pattern = self._near(one.pattern) or self.at(one.pattern)
+        if isinstance(pattern, Program) or pattern.node.kind != "pattern":
+            raise ImportProgramError(f"`{one.pattern}` is not a pattern", code="E341")
+        key = f"{pattern.file.address}#{pattern.name}"
         if key in within:
-            return CallProblem("E112", f"the pattern `{one.pattern}` contains itself")
-        return self._bind(one, found, (*within, key))
-
-    def _bind(self, one: Instance, pattern: Unit, within: tuple[str, ...]) -> CallTarget | CallProblem:
-        if strange := [slot for slot in one.bindings if slot not in pattern.slots]:
-            return CallProblem("E343", f"the pattern `{pattern.name}` has no slot `{strange[0]}`", _list(pattern.slots))
-        if missing := [slot for slot in pattern.slots if slot not in one.bindings]:
-            return CallProblem("E342", f"the slot `{missing[0]}` of `{pattern.name}` is not bound", "bind it in `with`")
-        if strange := [key for key in one.config if key not in pattern.config]:
-            message = f"the pattern `{pattern.name}` has no config key `{strange[0]}`"
-            return CallProblem("E344", message, _list(tuple(pattern.config)))
+            raise ImportProgramError(f"the pattern `{one.pattern}` contains itself", code="E112")
+        bindings, config, name = one.bindings or {}, one.config or {}, pattern.name
+        _only("E343", f"the pattern `{name}` has no slot", bindings, pattern.slots)
+        if missing := [slot for slot in pattern.slots if slot not in bindings]:
+            message = f"the slot `{missing[0]}` of `{name}` is not bound"
+            raise ImportProgramError(message, code="E342", hint="bind it in `with`")
+        _only("E344", f"the pattern `{name}` has no config key", config, pattern.config)
         slots: dict[str, object] = {}
-        for slot, binding in one.bindings.items():
-            found = [self._bound(part, within) for part in (binding if isinstance(binding, list) else [binding])]
-            if problem := next((part for part in found if isinstance(part, CallProblem)), None):
-                return problem
+        for slot, binding in bindings.items():
+            parts = binding if isinstance(binding, list) else [binding]
+            found = [self._bound(part, (*within, key)) for part in parts]
             slots[slot] = found if isinstance(binding, list) else found[0]
-        bound = Bound(pattern, one.name or pattern.name, slots, {**pattern.config, **one.config})
+        bound = Bound(pattern, one.name or name, slots, {**pattern.config, **config})
         return CallTarget(bound.name, "instance", open=True, has_script=True, unit=bound)
 
-    def _bound(self, binding: object, within: tuple[str, ...]) -> CallTarget | CallProblem:
+    def _near(self, name: str) -> Unit | Program | None:
+        """An inline node, or a file next to this one."""
+        return self.unit.file.inline(name) or (self.beside(name) if "/" not in name else None)
+
+    def _bound(self, binding: str | Instance, within: tuple[str, ...]) -> CallTarget:
+        """What a slot is bound to."""
         if isinstance(binding, Instance):
-            found = self.instance(binding, within)
-        elif "/" in str(binding) or str(binding).endswith(SUFFIX):
-            found = self._called(self.at(str(binding)))
-        else:
-            inline = self.unit.file.inline(str(binding))
-            near = inline if inline is not None else self.beside(str(binding))
-            found = CallProblem("E313", _PROBLEM.format(binding)) if near is None else self._called(near)
-        if isinstance(found, CallProblem):
-            code = "E313" if found.code in ("E314", "E315") else found.code
-            return CallProblem(code, found.message, found.hint)
-        return CallTarget(
-            found.name, found.kind, found.inputs, found.outputs, found.open, found.has_script, True, unit=found.unit
-        )
+            return replace(self._bind(binding, within), through_slot=True)
+        found = self.at(binding) if "/" in binding or binding.endswith(SUFFIX) else self._near(binding)
+        if found is None:
+            raise ImportProgramError(_PROBLEM.format(binding), code="E313")
+        try:
+            return replace(self._called(found), through_slot=True)
+        except ImportProgramError as problem:
+            problem.code = "E313" if problem.code in ("E314", "E315") else problem.code
+            raise
 
 
-def _list(names: Sequence[str]) -> str | None:
-    return f"it has {', '.join(f'`{name}`' for name in names)}" if names else None
+def _or_problem(find: Callable[[], CallTarget]) -> CallTarget | CallProblem:
+    try:
+        return find()
+    except ImportProgramError as problem:
+        return CallProblem(problem.code, problem.message, problem.hint)
+
+
+def _only(code: str, message: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise an error for the first given name that isn't known."""
+    for name in given:
+        if name not in known:
+            listed = ", ".join(f"`{one}`" for one in known)
+            raise ImportProgramError(f"{message} `{name}`", code=code, hint=f"it has {listed}" if listed else None)
 
 
 def _first_error(file: FileUnit) -> str:

@@ -105,6 +105,7 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
     when a check of its own names it better at the same place.
     """
     from prose_kernel.language.openprose.builder import NO_EFFECT
+    from prose_kernel.language.openprose.checker import EMPTY
     from prose_kernel.language.openprose.spawn_builder import UNREAD
 
     checked = _without_arguments(checked)
@@ -122,7 +123,7 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
             continue
         if (*place, "E004") in places and (profile != "strict" or d.code in _NAMES):
             continue
-        if d.code == "W313" and unreadable:
+        if unreadable and (d.code == "W313" or d.message == EMPTY):
             continue
         if d.line in unreadable and (d.code in _PARTS or f"`{UNREAD}`" in d.message):
             continue

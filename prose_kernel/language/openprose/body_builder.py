@@ -198,13 +198,14 @@ class BodyBuilder(SpawnBuilder):
                 return count
             code = "E160" if isinstance(count.value, int) else "E161"
             self.add(code, *span, f"the count must be {'positive' if code == 'E160' else 'an integer'}")
-        elif isinstance(count, Name):
+        elif isinstance(count, Name) or (self.is_script and isinstance(count, tree.Member | tree.Index)):
             self.strict(*span, "the count must be a number (strict)")
             return count
         elif isinstance(count, Text | tree.Duration | tree.Constant) and not is_hole(count):
             self.add("E161", *span, "the count must be an integer")
         elif not is_hole(count):
-            self.add("E004", *span, "the count must be a number or a name", "bind it first: `let n = ...`")
+            forms = "a number, a name or a path" if self.is_script else "a number or a name"
+            self.add("E004", *span, f"the count must be {forms}", "bind it first: `let n = ...`")
         return tree.Number(1, span=span)
 
     def loop(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import takewhile
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from msgspec import structs
 
@@ -20,7 +20,7 @@ from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.bare_conditions import variable_in
 from prose_kernel.language.openprose.call_checks import CallChecker, check_result
 from prose_kernel.language.openprose.contract import LoadContract, is_executable, slug
-from prose_kernel.language.openprose.contracts import CallProblem, interface_of
+from prose_kernel.language.openprose.contracts import CallProblem, ScriptSource, interface_of
 from prose_kernel.language.openprose.declarations import Declarations, ImportChecker
 from prose_kernel.language.openprose.hidden_codes import HiddenCodes
 from prose_kernel.language.openprose.name_resolution import Reader
@@ -76,6 +76,9 @@ def answer_at(program: Program, source: Source, known: Known, load: LoadContract
     checker = Checker(program, source, "default", known, True, load)
     checker.run()
     return checker.reader.fields_at(key)
+
+
+EMPTY: Final = "the script is empty; its value is null"
 
 
 class Checker:
@@ -154,8 +157,10 @@ class Checker:
     def _judge_end(self) -> None:
         """W120, W313: whether a script says what its result is (prose-md.md 3.1, 3.7)."""
         if not self._statements:
-            end = len(self.survey.source.text.rstrip())
-            self.survey.report("W120", Span(end, end), "the script is empty; its value is null")
+            source = self.survey.source
+            fences = source.fences if isinstance(source, ScriptSource) else None
+            end = len(source.text[: fences[-1][0].end if fences else None].rstrip())
+            self.survey.report("W120", Span(end, end), EMPTY)
         elif not self._returns:
             last = next(item for item in reversed(self.program.items) if not isinstance(item, tree.Agent | tree.Block))
             message = "the script has no `return`; the value of its last statement is its result"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any, Final
 
 from prose_kernel.language import typed_answers
@@ -15,12 +17,13 @@ from prose_kernel.language.diagnostics import SCRIPTS, Profile
 from prose_kernel.language.half_typed import Completeness, code_only, missing
 from prose_kernel.language.openprose import keywords
 from prose_kernel.language.openprose.checker import answer_at
+from prose_kernel.language.openprose.contracts import MODIFIERS, CallTarget, CallTargets
 from prose_kernel.language.openprose.names import Known
 from prose_kernel.language.openprose.parser import LAYOUT, Parser, parse
-from prose_kernel.language.openprose.word_docs import KEYWORDS, PROPERTIES, SCRIPT_KEYWORDS
 from prose_kernel.language.source import Source
-from prose_kernel.language.words import Completion, Offer
+from prose_kernel.language.words import Completion, Offer, catalogue
 
+_words: Final = partial(catalogue, "openprose")
 _DELIMITERS: Final = ("***", "**")
 _NAME: Final = r"[A-Za-z_][\w-]*"
 _WORD: Final = re.compile(rf"{_NAME}\Z")
@@ -59,12 +62,95 @@ def complete(
     line = text[text.rfind("\n") + 1 :]
     word = _WORD.search(line)
     begin = len(text) - len(word.group()) if word else len(text)
+    if profile in SCRIPTS and (called := _called(known, text[:begin])) is not None:
+        return Completion(begin, called)
     offers = _code(known, text[:begin], line[: len(line) - (len(text) - begin)])
     if profile in SCRIPTS:
         terminals = expected(text[:begin], profile)
         words = [word for word, kind in keywords.SCRIPT_WORDS.items() if kind in terminals]
-        offers += [Offer(word, "keyword", SCRIPT_KEYWORDS[word].summary) for word in words]
+        offers += [Offer(word, "keyword", _words().script_keywords[word].summary) for word in words]
     return Completion(begin, offers)
+
+
+# ---------------------------------------------------------------- calls
+
+_CALLING: Final = r"(?:\A[ \t]*|[=:][ \t]*|\breturn[ \t]+)call[ \t]+"
+_CALL: Final = re.compile(rf'{_CALLING}(?:"(?P<path>[^"\n]*)"|(?P<name>{_NAME}))[ \t]*(?:#.*)?\Z')
+"""A line that ends with a call."""
+_USE: Final = re.compile(rf'^[ \t]*use[ \t]+"([^"\n]*)"[ \t]+as[ \t]+({_NAME})', re.MULTILINE)
+
+
+def called_by(line: str, before: str, targets: CallTargets) -> CallTarget | None:
+    """The target of the call at the end of a line; `before` is the text up to it."""
+    call = _CALL.search(line)
+    if call is None:
+        return None
+    name = call["path"] if call["path"] is not None else call["name"]
+    found = targets.find(name, _uses(before), path=call["path"] is not None)
+    return found if isinstance(found, CallTarget) else None
+
+
+def _uses(before: str) -> dict[str, str]:
+    return {alias: path for path, alias in _USE.findall(before)}
+
+
+def knowing(known: Known | None, targets: CallTargets) -> Known:
+    """The names that a text may refer to, with what it may call."""
+    return replace(known or Known(), targets=targets)
+
+
+def called_at(text: str, offset: int, targets: CallTargets) -> str:
+    """What the target of a call that is named at an offset takes and gives, or what an input below it is; "" for
+    anything else."""
+    end = text.find("\n", offset)
+    word = re.compile(rf'"[^"\n]*"|{_NAME}').match
+    start = offset
+    while start > 0 and re.match(r'[\w"./-]', text[start - 1]):
+        start -= 1
+    name = word(text, start)
+    if name is None:
+        return ""
+    head = text[text.rfind("\n", 0, start) + 1 : start]
+    if re.search(rf"{_CALLING}\Z", head):
+        target = called_by(head + name[0], text[:start], targets)
+        return target.about if target is not None else ""
+    if head.strip() or text[name.end() : name.end() + 1] != ":" or end == 0:
+        return ""
+    target = _around(text[:start], targets)[0]
+    about = target.about.split("\n") if target is not None else []
+    return next((line.strip() for line in about if line.split()[:2] == ["input", name[0]]), "")
+
+
+def _called(known: Known, before: str) -> list[Offer] | None:
+    """Names behind `call`, and inputs in the block below one; None elsewhere."""
+    if known.targets is None:
+        return None
+    head = before[before.rfind("\n") + 1 :]
+    if re.search(rf"{_CALLING}\Z", head):
+        return [Offer(name, "function", "can be called") for name in known.targets.names(_uses(before))]
+    if head.strip() or not head:
+        return None
+    target, given = _around(before, known.targets)
+    return None if target is None else _inputs_of(target, given)
+
+
+def _around(before: str, targets: CallTargets) -> tuple[CallTarget | None, set[str]]:
+    """The target of the call in whose block a line is, which ends `before`, and the inputs that are given above it."""
+    *lines, head = before.split("\n")
+    given: set[str] = set()
+    for line in reversed(lines):
+        if line.strip() and _indent(line) < _indent(head):
+            return called_by(line, before, targets), given
+        given.add(line.partition(":")[0].strip())
+    return None, given
+
+
+def _inputs_of(target: CallTarget, given: set[str]) -> list[Offer]:
+    notes = {one.name: "optional" if one.optional else f"of {target.name}" for one in target.inputs}
+    declared = [Offer(f"{name}: ", "property", note) for name, note in notes.items() if name not in given]
+    session = () if target.has_script else ("prompt", "context")
+    more = [name for name in (*MODIFIERS, "model", "timeout", *session) if name not in notes and name not in given]
+    return [*declared, *(Offer(f"{name}: ", "keyword", "modifies the call") for name in more)]
 
 
 # ---------------------------------------------------------------- fields and types of typed answers
@@ -164,7 +250,7 @@ def _registered(known: Known, before: str, word: str, registry: str) -> list[Off
 
 def _programs(known: Known, before: str) -> list[Offer]:
     """Names of imported programs."""
-    found = re.findall(rf"^[ \t]*use[ \t]+\"[^\"\n]*\"[ \t]+as[ \t]+({_NAME})", before, re.M)
+    found = _uses(before)
     return [Offer(name, "program") for name in dict.fromkeys([*found, *known.programs])]
 
 
@@ -204,9 +290,9 @@ def _inputs(known: Known, head: str) -> list[Offer]:
 def _expected(known: Known, before: str, owner: str | None) -> list[Offer]:
     """What the grammar has a place for after `before`: properties, keywords, and names where a value may stand."""
     terminals = expected(before)
-    properties = [(name, entry) for name, entry in PROPERTIES.items() if owner in entry.owners]
+    properties = [(name, entry) for name, entry in _words().properties.items() if owner in entry.owners]
     offers = [Offer(name, "property", entry.summary) for name, entry in properties]
-    offers += [_keyword(word) for word in KEYWORDS if word.upper() in terminals and word != "import"]
+    offers += [_keyword(word) for word in _words().keywords if word.upper() in terminals and word != "import"]
     if "CONSTANT" in terminals:
         offers += [*_variables(known, before), *_programs(known, before)]
         offers += [_keyword(word) for word in ("true", "false", "null")]
@@ -232,7 +318,7 @@ def expected(text: str, profile: Profile = "default") -> frozenset[str]:
 
 
 def _keyword(word: str) -> Offer:
-    return Offer(word, "keyword", KEYWORDS[word].summary)
+    return Offer(word, "keyword", _words().keywords[word].summary)
 
 
 def _modifiers(word: str, head: str) -> list[Offer]:
@@ -244,11 +330,11 @@ def _modifiers(word: str, head: str) -> list[Offer]:
             Offer("on-fail", "property"),
             Offer("count", "property"),
         ]
-    return [Offer("max", "property", PROPERTIES["max"].summary)]
+    return [Offer("max", "property", _words().properties["max"].summary)]
 
 
 def _property_values(known: Known, before: str, name: str) -> list[Offer]:
-    entry = PROPERTIES.get(name.replace("on_fail", "on-fail").replace("on-reject", "on_reject"))
+    entry = _words().properties.get(name.replace("on_fail", "on-fail").replace("on-reject", "on_reject"))
     values = [Offer(value, "value") for value in entry.values] if entry else []
     if name == "context":
         values += _variables(known, before)
@@ -300,7 +386,7 @@ def _in_text(known: Known, text: str, start: int) -> Completion:
     elif re.search(r"\bexec[ \t]+\Z", head):
         values = [Offer("", "files")]
     elif named := re.search(rf"({_NAME})[ \t]*:[ \t]*\Z", head):
-        entry = PROPERTIES.get(named[1].replace("on_fail", "on-fail"))
+        entry = _words().properties.get(named[1].replace("on_fail", "on-fail"))
         values = [Offer(v.strip('"'), "value") for v in entry.values if v.startswith('"')] if entry else []
     elif re.search(r"\bparallel[ \t]*(?:for\b[^()]*)?\([ \t]*\Z", head):
         values = [Offer(v, "value") for v in ("all", "first", "any")]

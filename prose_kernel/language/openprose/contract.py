@@ -9,14 +9,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Final, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
-from prose_kernel.language.openprose.tree import Body, Name, Node, Program, Statement, Text
+from prose_kernel.language.openprose.tree import Name, Node, Program, Statement, Text
 
 LoadContract = Callable[[str], Contract | None]
 """Maps a `use` path to the contract of its program, None for a remote one that stays unchecked; raises
@@ -87,7 +87,8 @@ def block_names(block: tree.Block) -> frozenset[str]:
     """Every name that an invocation of this block may bind, its parameters and temporary names included."""
     names = {p.id for p in block.parameters}
     for node in _walk(block.body):
-        names.update(_bound(node))
+        if not isinstance(node, _NAMES_OTHERS):
+            names.update(names_bound(node))
     return frozenset(names)
 
 
@@ -172,7 +173,16 @@ def uses_of(program: tree.Program) -> dict[str, str]:
 # ---------------------------------------------------------------- walking
 
 _STATEMENTS: Final = get_args(tree.Statement)
-_COMPOUNDS: Final = (*get_args(tree.Compound), tree.Pipe)
+_KINDS: Final = [kind for kind in vars(tree).values() if isinstance(kind, type) and issubclass(kind, Node)]
+_HOLDS_STATEMENTS: Final = re.compile(r"\b(?:Body|Statement|Arm|Branch|Option|Catch|PipeOperation)\b")
+_INSIDE: Final = {
+    kind: tuple(name for name, type in kind.__annotations__.items() if _HOLDS_STATEMENTS.search(type))
+    for kind in _KINDS
+} | dict.fromkeys((tree.ExpressionStatement, tree.Let, tree.Assign, tree.Output, tree.Return), ("value",))
+"""The fields of each kind in which statements, their clauses or compounds are."""
+_NAMES_OTHERS: Final = (tree.Append, tree.Block, tree.Stage)
+"""They name what is bound elsewhere."""
+_NO_VARIABLES: Final = (tree.Argument, tree.Property, tree.Member, tree.Agent, tree.Gate, tree.Index)
 
 
 def _given(statement: Statement, *, anonymous: bool) -> Iterator[str]:
@@ -194,63 +204,28 @@ def _statements(body: Iterable[Statement], *, blocks: bool = False) -> Iterator[
 
 
 def _walk(body: Iterable[Statement], *, blocks: bool = False) -> Iterator[Node]:
-    """Statements, branches and compounds below `body`, in source order, without recursion."""
-    stack: list[Node] = list(reversed(tuple(body)))
-    while stack:
-        node = stack.pop()
+    """Statements, their clauses and compounds below `body`, in source order, without recursion."""
+    agenda: list[Any] = [*reversed(tuple(body))]
+    while agenda:
+        node = agenda.pop()
         yield node
-        if isinstance(node, tree.Branch):
-            stack.append(node.statement)
-        elif isinstance(node, tree.Block):
-            stack.extend(reversed(node.body if blocks else ()))
-        elif isinstance(node, (tree.ExpressionStatement, tree.Let, tree.Assign, tree.Output, tree.Return)):
-            value = node.value
-            if isinstance(value, _COMPOUNDS):
-                stack.append(value)
-        else:
-            stack.extend(reversed(_inside(node)))
+        if blocks or not isinstance(node, tree.Block):
+            for name in reversed(_INSIDE[type(node)]):
+                part = getattr(node, name)
+                if isinstance(part, tuple):
+                    agenda.extend(reversed(part))
+                elif part is not None:
+                    agenda.append(part)
 
 
-def _inside(node: Node) -> tuple[Node, ...]:
-    """The statements and branches directly inside a compound, in source order."""
-    match node:
-        case tree.Do() | tree.For() | tree.Repeat() | tree.Loop():
-            return node.body
-        case tree.Parallel():
-            return node.branches
-        case tree.If():
-            return _joined([arm.body for arm in node.arms] + [node.otherwise or ()])
-        case tree.Choice():
-            return _joined(option.body for option in node.options)
-        case tree.Try():
-            return _joined([node.body, node.catch.body if node.catch else (), node.final or ()])
-        case tree.Pipe():
-            return _joined(operation.body for operation in node.operations)
-        case _:
-            return ()
-
-
-def _joined(bodies: Iterable[Body]) -> Body:
-    return tuple(statement for body in bodies for statement in body)
-
-
-def _bound(node: Node) -> Iterator[str]:
+def names_bound(node: Node) -> Iterator[str]:
     """The names that this node itself binds, temporary ones included."""
-    match node:
-        case tree.Let():
-            yield from (name.id for name in node.names)
-        case tree.Assign() | tree.Input():
-            yield node.name.id
-        case tree.Output() | tree.Branch():
-            yield from (name.id for name in (node.name,) if name)
-        case tree.For():
-            yield from (name.id for name in (node.item, node.index) if name)
-        case tree.Repeat() | tree.Loop():
-            yield from (name.id for name in (node.variable,) if name)
-        case tree.Try():
-            yield from (c.name.id for c in (node.catch,) if c and c.name)
-        case tree.Pipe():
-            yield "item"
-            yield from (name.id for operation in node.operations for name in operation.names)
-        case _:
-            return
+    if isinstance(node, tree.PipeOperation):
+        yield "item"
+    if isinstance(node, _NO_VARIABLES):
+        return
+    for field in ("name", "names", "variable", "item", "index", "parameters"):
+        value = getattr(node, field, None)
+        for name in value if isinstance(value, tuple) else (value,):
+            if isinstance(name, Name):
+                yield name.id

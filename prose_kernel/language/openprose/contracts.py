@@ -1,9 +1,9 @@
 """What a script of ProseScript is given from outside: its interface, and the targets that it may call
 (docs/reference/prose-md.md 3.1, 3.3, 3.5, 3.6).
 
-Three parts meet here. Whoever reads a contract file makes a `ScriptSource` for the fences of one section: the text,
-which keeps the lines and columns of the file, and the `Interface` of the node. `compile_source` checks it under the
-profile `prosescript`. `call NAME` is looked up by `CallTargets.find`, when a script is checked and again when it runs;
+Three parts meet here. Whoever reads a contract file makes a `ScriptSource` for the fences of one section: the text of
+the file, where its script is in it, and the `Interface` of the node. `compile_source` checks it under the profile
+`prosescript`. `call NAME` is looked up by `CallTargets.find`, when a script is checked and again when it runs;
 the machine hands what was found to the `Renderer` of its host (`machine/openprose/calls.py`), which runs the target's
 script in a frame of its own (`run_script` there) or asks one session.
 
@@ -13,10 +13,9 @@ with their defaults, and retry, depth, the results of 3.6 and E230 are the machi
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property, lru_cache
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from prose_kernel.language.source import Source
@@ -61,7 +60,8 @@ class CallTarget:
     `name` is that of the target itself, whatever the call names it. `open` targets take any further inputs (3.5).
     `through_slot`: E026 and E027 are judged when the call is reached; inputs that are not declared become context, or
     are dropped where there is a script. `has_script`: it runs in a frame of its own, else one session renders it.
-    `unit` is for the renderer; the language never looks into it.
+    `unit` is for the renderer. The language only shows `about`, what it takes and gives, and `place`, the address of
+    the file that holds it with the name of the node there ("" for a program).
     """
 
     name: str
@@ -72,6 +72,21 @@ class CallTarget:
     has_script: bool = False
     through_slot: bool = False
     unit: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def inline(self) -> str:
+        """The name of an inline node, "" for anything else."""
+        node = getattr(self.unit, "node", None)
+        return self.name if getattr(node, "inline", False) else ""
+
+    @property
+    def about(self) -> str:
+        return str(getattr(self.unit, "about", ""))
+
+    @property
+    def place(self) -> tuple[str, str] | None:
+        found: tuple[str, str] | None = getattr(self.unit, "place", None)
+        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +106,10 @@ class CallTargets(Protocol):
     def find(self, name: str, uses: Mapping[str, str], *, path: bool = False) -> CallTarget | CallProblem:
         """The target of `call name`, or with `path` of `call "name"` or `use "name"`. `uses` maps the aliases of the
         script's own `use` lines to their paths (3.5 step 4)."""
+        ...
+
+    def names(self, uses: Mapping[str, str]) -> tuple[str, ...]:
+        """The names that may be called, the nearest first."""
         ...
 
     def texts(self) -> dict[str, str]:
@@ -132,9 +151,6 @@ class Interface:
         return {name: Variable(kind) for name, kind in kinds.items()}  # type: ignore[arg-type]  # a literal
 
 
-_LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
-_NO_LINE_END: Final = re.compile(r"[^\n]+")
-
 CELL: Final = Interface()
 """That of a text without a contract."""
 
@@ -146,17 +162,16 @@ def interface_of(source: Source) -> Interface:
 
 @dataclass(frozen=True, eq=False)
 class ScriptSource(Source):
-    """A script as a source of its own, with the lines and columns of the file that it is a part of.
+    """A script as a source. Its `text` is the whole file that it is a part of, so spans are places of the file.
 
-    `text` holds the lines of its fences with the indentation of the openers taken off, and blanks for the other lines
-    of `file` up to the last fence: so lines, and places in fences that aren't indented, count as in the file.
-    `removed` is how many characters were taken off each line. `file` is the whole text; diagnostics show its lines.
-    Make one with `script_source`.
+    `fences` are the parts of the file that are the script, in order, without the lines of openers and closers; each
+    has the indentation of its opener in columns. None: all of the text is the script. `file` shares its lines with
+    the other scripts of the file.
     """
 
-    file: str = field(default="", repr=False)
-    removed: tuple[int, ...] = field(default=(), repr=False)
+    fences: tuple[tuple[Span, int], ...] | None = field(default=None, repr=False)
     interface: Interface = field(default_factory=lambda: CELL, repr=False)
+    file: Source | None = field(default=None, repr=False)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, ScriptSource) and self._identity() == other._identity()
@@ -165,50 +180,8 @@ class ScriptSource(Source):
         return hash(self._identity())
 
     def _identity(self) -> tuple[object, ...]:
-        return self.text, self.name, self.file, self.interface.name
-
-    def line_column(self, offset: int) -> tuple[int, int]:
-        line, column = super().line_column(offset)
-        return line, column + (self.removed[line - 1] if line <= len(self.removed) else 0)
-
-    def line_text(self, line: int) -> str:
-        return self._whole.line_text(line) if self.file else super().line_text(line)
+        return self.text, self.name, self.fences, self.interface.name
 
     @cached_property
-    def _whole(self) -> Source:
-        return Source(self.file)
-
-
-@lru_cache(maxsize=8)
-def _blanks(file: str) -> str:
-    """A text with a blank for each character of its lines: every script of a file needs it."""
-    return _NO_LINE_END.sub(lambda line: " " * len(line[0]), file)
-
-
-def script_source(
-    file: str, fences: Sequence[tuple[Span, int]], *, name: str, interface: Interface | None = None
-) -> ScriptSource:
-    """The fenced scripts of one section of `file` as one program (3.1).
-
-    A fence is the span of its lines in `file`, without the lines of the opener and the closer, and the indentation of
-    its opener in columns, which is taken off each line as far as the line has it.
-    """
-    parts: list[str] = []
-    removed: list[int] = []
-    at = lost = 0
-    for span, indent in fences:
-        before = _blanks(file)[at : span.start]
-        parts.append(" " * lost + before)
-        removed += [0] * before.count("\n")
-        at, lost = span.end, 0
-        if not indent:
-            parts.append(file[span.start : span.end])
-            removed += [0] * file.count("\n", span.start, span.end)
-            continue
-        for line in _LINE.findall(file, span.start, span.end):
-            off = min(indent, len(line) - len(line.lstrip(" ")))
-            parts.append(line[off:])
-            removed.append(off)
-            lost += off
-    text = "".join(parts)
-    return ScriptSource(text, name, None, file, tuple(removed), interface or CELL)
+    def line_starts(self) -> list[int]:
+        return self.file.line_starts if self.file is not None else super().line_starts

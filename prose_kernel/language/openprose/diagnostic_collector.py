@@ -5,34 +5,29 @@ from __future__ import annotations
 import re
 from typing import Final
 
-from prose_kernel.language.diagnostics import Diagnostic
-from prose_kernel.language.source import Source, Span
+from prose_kernel.language import diagnostics
+from prose_kernel.language.source import Source
 
 _BELOW: Final = re.compile(r"[^\n]*+\n((?:[ \t]*+(?:#[^\n]*+)?\n)*+)([ \t]*+)([^\s#][^\n]*+)")
 _COMMENT: Final = re.compile(r"^([ \t]*+)#", re.MULTILINE)
 _ARM: Final = re.compile(r"(?:elif|catch)\b(?![ \t]*=(?!=))|(?:else|finally)[ \t]*:|else[ \t]+if\b|[|]|->")
 
 
-class Findings:
-    """The diagnostics of one source."""
+class Findings(diagnostics.Findings):
+    """The diagnostics of one source, and how far it is understood."""
 
     def __init__(self, source: Source) -> None:
-        self.source = source
-        self.found: list[Diagnostic] = []
+        super().__init__(source)
         self.last_error = -1  # largest start offset of an error so far
         self.forgotten: set[int] = set()  # widths of indentation at which a body was not indented (E147)
-        self._line: tuple[int, str] = (0, "")
 
     def add(
         self, code: str, start: int, end: int, message: str, hint: str | None = None, *, readable: bool = False
     ) -> None:
         """Report `code` for the text from `start` to `end`; `readable` tells that the text around it is understood."""
-        line, column = self.source.line_column(start)
-        if self._line[0] != line:
-            self._line = (line, self.source.line_text(line))
         if code[0] == "E" and code != "E147" and not readable:  # a forgotten indentation hides nothing either
             self.last_error = max(self.last_error, start)
-        self.found.append(Diagnostic(code, line, column, message, hint, self._line[1], Span(start, max(start, end))))
+        super().add(code, start, end, message, hint)
 
     def retract(self, code: str) -> None:
         """Take the last finding back, if it is `code`: what follows shows that it was another mistake."""

@@ -264,10 +264,11 @@ _DECLARED: Final = (tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
 def stops(program: tree.Program) -> list[Span]:
     """What its statements, and the named branches of `parallel`, cover; definitions are declared before any of them."""
-    named = [node for node in walk(program) if isinstance(node, tree.Branch) and node.name is not None]
+    nodes = [node for script in program.scripts() for node in walk(script)]
+    named = [node for node in nodes if isinstance(node, tree.Branch) and node.name is not None]
     inside = {id(node.statement) for node in named if isinstance(node.statement, tree.ExpressionStatement)}
     found = [node.span for node in named if id(node.statement) in inside]
-    for node in walk(program):
+    for node in nodes:
         if isinstance(node, _STATEMENTS) and not isinstance(node, _DECLARED) and id(node) not in inside:
             found.append(node.span)
     return found

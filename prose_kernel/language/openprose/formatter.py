@@ -179,11 +179,10 @@ class _Formatter:
     def visit_session(self, node: tree.Session, pad: str) -> list[str]:
         return [_head(node), *self._properties(_below(node), pad)]
 
-    def visit_resume(self, node: tree.Resume, pad: str) -> list[str]:
+    def visit_resume(self, node: tree.Resume | tree.Exec, pad: str) -> list[str]:
         return [_head(node), *self._properties(node.properties, pad)]
 
-    def visit_exec(self, node: tree.Exec, pad: str) -> list[str]:
-        return [_head(node), *self._properties(node.properties, pad)]
+    visit_exec = visit_resume
 
     def visit_arrow(self, node: tree.Arrow, pad: str) -> list[str]:
         lines = [_head(node.spawns[0])]

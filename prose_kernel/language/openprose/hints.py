@@ -327,9 +327,8 @@ def _call(line: Line) -> Trouble | None:
         while first > line.first and line.tokens[first - 1][0] in ("DOT", "NAME"):
             first -= 1
         word, method = line.words(first, line.at), line.written(line.at - 1)
-        if method in newcomers.METHODS:
-            value, inside = line.words(first, line.at - 2), line.words(line.at + 1, line.at + 2)
-            hint = newcomers.METHODS[method].format(value, inside if inside != ")" else "...")
+        value, inside = line.words(first, line.at - 2), line.words(line.at + 1, line.at + 2)
+        if hint := newcomers.method(method, value, inside if inside != ")" else "..."):
             return line.on(line.at - 1, "E004", "values have no methods", hint)
         return line.on(first, "E025", f"there is no program `{word}`", 'import it: `use "./file.prose" as name`')
     if kind == "COLON" and line.kind(-2) in ("LPAR", "COMMA"):

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
+    from prose_kernel.language.openprose.contracts import CallTargets
     from prose_kernel.language.openprose.tree import Block
     from prose_kernel.language.typed_answers import Schema
 
@@ -56,7 +57,7 @@ class Known:
 
     `bodies` holds the definitions behind `blocks`; the checker looks into them only to learn what a bare `do` may
     export (3.6) and which names they declare. A block without one is trusted to export anything: it is a function of
-    another language.
+    another language. `targets` are what scripts may call, for completion; `uses` are the paths of their aliases.
     """
 
     variables: Mapping[str, Variable] = field(default_factory=dict)
@@ -67,3 +68,5 @@ class Known:
     skills: frozenset[str] = frozenset()
     gates: frozenset[str] = frozenset()
     bodies: Mapping[str, Block] = field(default_factory=dict)
+    targets: CallTargets | None = None
+    uses: Mapping[str, str] = field(default_factory=dict)

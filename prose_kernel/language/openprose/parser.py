@@ -16,7 +16,9 @@ from prose_kernel.language.diagnostics import Diagnostic, Profile, in_order
 from prose_kernel.language.nodes import uncollected
 from prose_kernel.language.openprose import tables, tree
 from prose_kernel.language.openprose.builder import Builder
+from prose_kernel.language.openprose.contracts import ScriptSource
 from prose_kernel.language.openprose.diagnostic_collector import Findings
+from prose_kernel.language.openprose.fenced_text import fenced_text, in_file
 from prose_kernel.language.openprose.keywords import CONTEXTUAL, KEYWORDS, SCRIPT_CONTEXTUAL, SCRIPT_KINDS
 from prose_kernel.language.openprose.lexer import Lexer, RawToken
 from prose_kernel.language.openprose.tree import Expression, Name, Program, ProgramCall
@@ -56,6 +58,9 @@ class Parsed:
 def parse(source: Source, profile: Profile = "default") -> Parsed:
     """Read a program. Never raises: whatever the text holds, there is a tree and a list of diagnostics (9.1)."""
     with uncollected():
+        if isinstance(source, ScriptSource) and source.fences is not None:
+            script = fenced_text(source, source.fences)
+            return in_file(Parser(script, profile).parse(), script)
         return Parser(source, profile).parse()
 
 

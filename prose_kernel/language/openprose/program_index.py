@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from prose_kernel.language.diagnostics import SCRIPTS, Diagnostic, Profile, in_order
+from prose_kernel.language.diagnostics import SCRIPTS, Diagnostic, Findings, Profile, in_order
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose import newcomers
 from prose_kernel.language.openprose.command_hints import braces_hint
@@ -48,11 +48,11 @@ class Undefined:
     nearest: str | None = None
 
 
-class Survey:
+class Survey(Findings):
     """The registries of one program (those of earlier cells behind them) and everything found so far."""
 
     def __init__(self, program: Program, source: Source, profile: Profile, known: Known) -> None:
-        self.source = source
+        super().__init__(source)
         self.profile: Profile = profile
         self.strict = profile == "strict"
         self.script = profile in SCRIPTS
@@ -61,7 +61,6 @@ class Survey:
         self.free: dict[str, bool] = {}
         """In a delegation: names that are read and never declared; False for those that only stand in texts."""
         self.known = known
-        self.found: list[Diagnostic] = []
         self.near = Nearest()
         self.agents: dict[str, KnownAgent] = {}
         self.odd_memories: set[str] = set()  # agents that ask for memory in some way, right or wrong
@@ -73,7 +72,6 @@ class Survey:
         self.everywhere: dict[str, Frame | None] = {}  # with the frame when it is only one
         self.schemas: dict[str, Schema | None] = {}  # in files, by their paths; None is no use
         self.assigned_in_blocks: set[str] = set()
-        self._lines: dict[int, str] = {}
         self._waiting: list[Undefined] = []
         self._undefined: list[Undefined] = []
         self._exports: dict[str, tuple[str, ...] | None] = {}
@@ -89,14 +87,6 @@ class Survey:
                 self.blocks.setdefault(item.name.id, item)
 
     # ---- findings
-
-    def report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
-        line, column = self.source.line_column(span.start)
-        text = self._lines.get(line)
-        if text is None:
-            # Kept, because a line of a megabyte may hold a hundred thousand findings.
-            text = self._lines[line] = self.source.line_text(line)
-        self.found.append(Diagnostic(code, line, column, message, hint, text, span))
 
     def kept(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
         """Report what ProseScript accepts for existing files; its `strict` makes it an error."""
@@ -178,8 +168,8 @@ class Survey:
         other = self.other_registry(name)
         if other:
             return other
-        if name in newcomers.NAMES:
-            return newcomers.NAMES[name]
+        if hint := newcomers.constant(name):
+            return hint
         if item.nearest:
             return did_you_mean(item.nearest)
         if name in self.root.table:

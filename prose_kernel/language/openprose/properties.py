@@ -10,30 +10,12 @@ from prose_kernel.errors import ImportProgramError
 from prose_kernel.language import budgets, typed_answers
 from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.numbers import is_duration_long, parse_duration
+from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import LoadContract
 from prose_kernel.language.openprose.keywords import NOT_STRICT
 from prose_kernel.language.openprose.name_resolution import Reader, is_hole, raw_text
 from prose_kernel.language.openprose.output_types import NotAType, schema_of
 from prose_kernel.language.openprose.program_index import Survey
-from prose_kernel.language.openprose.tree import (
-    Argument,
-    Array,
-    Constant,
-    ContextBlock,
-    Duration,
-    Index,
-    Member,
-    Name,
-    Node,
-    Number,
-    Object,
-    OnReject,
-    Permission,
-    Permissions,
-    Properties,
-    Property,
-    Text,
-)
 
 Owner = Literal["agent", "session", "exec", "gate"]
 
@@ -89,7 +71,7 @@ class PropertyChecker:
         self.reader = reader
         self.load = load
 
-    def check(self, owner: Owner, properties: Properties) -> None:
+    def check(self, owner: Owner, properties: tree.Properties) -> None:
         """E009, W005 and the value of every property; unknown and repeated ones are not looked into."""
         seen: set[str] = set()
         allowed: tuple[str, ...] = ALLOWED[owner]
@@ -112,18 +94,18 @@ class PropertyChecker:
     def _is_retried(self, owner: Owner) -> bool:
         return owner == "session" or (owner == "exec" and not self.survey.strict)
 
-    def modifier(self, entry: Argument) -> None:
+    def modifier(self, entry: tree.Argument) -> None:
         """A modifier of a call (prose-md.md 3.5)."""
         name, value = entry.name.id, entry.value
         if name == "prompt":
             self.reader.expression(value)
-        elif not (name == "model" and isinstance(value, Constant) and value.value is None):
-            self._values[name](self, Property(entry.name, value, span=entry.span), "session")
+        elif not (name == "model" and isinstance(value, tree.Constant) and value.value is None):
+            self._values[name](self, tree.Property(entry.name, value, span=entry.span), "session")
 
-    def _report(self, code: str, node: Node, message: str, hint: str | None = None) -> None:
+    def _report(self, code: str, node: tree.Node, message: str, hint: str | None = None) -> None:
         self.survey.report(code, node.span, message, hint)
 
-    def _unknown(self, item: Property, owner: Owner) -> None:
+    def _unknown(self, item: tree.Property, owner: Owner) -> None:
         name = item.name.id
         article = "an" if owner in ("agent", "exec") else "a"
         message = f"Unknown property `{name}` of {article} {owner}"
@@ -146,39 +128,39 @@ class PropertyChecker:
 
     # ---- agents and sessions
 
-    def _model(self, item: Property, _owner: Owner) -> None:
+    def _model(self, item: tree.Property, _owner: Owner) -> None:
         word, strict = _word(item.value), self.survey.profile == "strict"
-        if self.survey.script and isinstance(item.value, (Member, Index)):
+        if self.survey.script and isinstance(item.value, (tree.Member, tree.Index)):
             self.reader.expression(item.value)
             return
-        written = word and word.strip() and not (isinstance(item.value, Text) and item.value.interpolations)
+        written = word and word.strip() and not (isinstance(item.value, tree.Text) and item.value.interpolations)
         if word not in MODELS and (strict or not written):
             shown = f" `{word}`" if word else ""
             hint = "one of sonnet, opus, haiku (mapped in the settings)"
             more = "" if strict else ', or another name: `model: "gpt-5"`'
             self._report("E008", item.value, f"Unknown model{shown}", hint + more)
 
-    def _shape(self, item: Property, _owner: Owner) -> None:
+    def _shape(self, item: tree.Property, _owner: Owner) -> None:
         """E319, E009: what an agent is responsible for (prose-md.md 3.9)."""
         hint = "lines `self:`, `delegates:`, `prohibited:`, each a text or a list of texts"
-        if not isinstance(item.value, ContextBlock):
+        if not isinstance(item.value, tree.ContextBlock):
             self._report("E319", item.name, "`shape:` must open a block", hint)
             return
         seen: set[str] = set()
         for entry in item.value.entries:
             name, value = entry.name.id, entry.value
-            elements = value.elements if isinstance(value, Array) else (value,)
+            elements = value.elements if isinstance(value, tree.Array) else (value,)
             if name not in SHAPE:
                 self._report("E319", entry.name, f"Unknown key `{name}` of a shape", hint)
             elif name in seen:
                 self._report("E009", entry.name, f"`{name}` is given twice")
-            elif not all(isinstance(element, Text) for element in elements):
+            elif not all(isinstance(element, tree.Text) for element in elements):
                 self._report("E319", value, f"`{name}` must be a text or a list of texts", hint)
             seen.add(name)
 
-    def _prompt(self, item: Property, owner: Owner) -> None:
+    def _prompt(self, item: tree.Property, owner: Owner) -> None:
         value = item.value
-        if not isinstance(value, Text):
+        if not isinstance(value, tree.Text):
             if owner == "gate":
                 hint = 'a gate shows its text as written: `prompt: "..."`'
                 self._report("E196", value, "The prompt of a gate must be a string", hint)
@@ -193,13 +175,13 @@ class PropertyChecker:
         self._length(value)
         self.reader.text(value)
 
-    def _no_text(self, item: Property) -> None:
+    def _no_text(self, item: tree.Property) -> None:
         """E004 for a value that the grammar (2.1) wants as a string."""
         word = item.name.id
-        inside = f"{{{item.value.id}}}" if isinstance(item.value, Name) else "..."
+        inside = f"{{{item.value.id}}}" if isinstance(item.value, tree.Name) else "..."
         self._report("E004", item.value, f"`{word}` must be a string", f'write `{word}: "{inside}"`')
 
-    def session_prompt(self, text: Text) -> None:
+    def session_prompt(self, text: tree.Text) -> None:
         """The inline text or the `prompt` of a session: W001, W002, W003 and its names."""
         raw = raw_text(text)
         if not raw:
@@ -209,39 +191,39 @@ class PropertyChecker:
         self._length(text)
         self.reader.text(text)
 
-    def _length(self, text: Text) -> None:
+    def _length(self, text: tree.Text) -> None:
         length = len(raw_text(text))
         if length > _LONGEST_PROMPT:
             message = f"The prompt is {length} characters long"
             self._report("W003", text, message, "pass long material as context")
 
-    def _persist(self, item: Property, _owner: Owner) -> None:
+    def _persist(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
-        if isinstance(value, Constant) and value.value is False:
+        if isinstance(value, tree.Constant) and value.value is False:
             self._report("W121", value, "`persist: false` is the default")
             return
         good = (
-            (isinstance(value, Constant) and value.value is True)
-            or (isinstance(value, Name) and value.id in ("project", "user"))
-            or (isinstance(value, Text) and bool(value.raw.strip()))
+            (isinstance(value, tree.Constant) and value.value is True)
+            or (isinstance(value, tree.Name) and value.id in ("project", "user"))
+            or (isinstance(value, tree.Text) and bool(value.raw.strip()))
         )
         if not good:
             hint = "true, project, user, or a directory in quotes"
             self._report("E121", value, "`persist` takes true, project, user or a directory", hint)
 
-    def _context(self, item: Property, _owner: Owner) -> None:
+    def _context(self, item: tree.Property, _owner: Owner) -> None:
         self.reader.context(item.value)
 
-    def _skills(self, item: Property, _owner: Owner) -> None:
+    def _skills(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
-        if not isinstance(value, Array):
+        if not isinstance(value, tree.Array):
             self._report("E013", value, "`skills` must be an array", 'write `skills: ["name"]`')
             return
         if not value.elements:
             self._report("W010", value, "The array of skills is empty")
         survey = self.survey
         for element in value.elements:
-            if not isinstance(element, Text):
+            if not isinstance(element, tree.Text):
                 self._report("E014", element, "A skill must be a string", "put its name in quotes")
                 continue
             name = element.raw
@@ -250,14 +232,14 @@ class PropertyChecker:
             near = did_you_mean(survey.near(name, [*survey.skills, *survey.programs]))
             self._report("W007", element, f"The skill `{name}` is not imported", near)
 
-    def _retry(self, item: Property, owner: Owner) -> None:
+    def _retry(self, item: tree.Property, owner: Owner) -> None:
         if owner == "agent":
             self._agent_retry(item)
             return
         value = item.value
         if owner == "exec" and _word(value) == LOST:
             return
-        if not isinstance(value, Number) or isinstance(value.value, float):
+        if not isinstance(value, tree.Number) or isinstance(value.value, float):
             also = ", or `retry: lost`" if owner == "exec" else ""
             self._report("E182", value, "`retry` must be a whole number", f"write `retry: 3`{also}")
         elif value.value < 1:
@@ -265,10 +247,10 @@ class PropertyChecker:
         elif value.value > _MOST_RETRIES:
             self._report("W182", value, f"{value.value} retries are many")
 
-    def _backoff(self, item: Property, owner: Owner) -> None:
+    def _backoff(self, item: tree.Property, owner: Owner) -> None:
         if owner == "agent":
             self._agent_retry(item)
-        elif isinstance(item.value, Number) and not self.survey.strict:
+        elif isinstance(item.value, tree.Number) and not self.survey.strict:
             if not 0 <= item.value.value <= _LONGEST_BACKOFF:
                 self._report("E183", item.value, f"`backoff` takes 0 to {_LONGEST_BACKOFF} seconds")
         elif _word(item.value) not in BACKOFFS:
@@ -276,11 +258,11 @@ class PropertyChecker:
             hint = did_you_mean(near) or "one of none, linear, exponential, or seconds"
             self._report("E183", item.value, "Unknown backoff", hint)
 
-    def _budget(self, item: Property, _owner: Owner) -> None:
+    def _budget(self, item: tree.Property, _owner: Owner) -> None:
         check_budget(self.survey, item.value)
 
-    def _output(self, item: Property, _owner: Owner) -> None:
-        if isinstance(item.value, Text):
+    def _output(self, item: tree.Property, _owner: Owner) -> None:
+        if isinstance(item.value, tree.Text):
             if not item.value.literal:
                 self._report("E186", item.value, "The path of a schema is a text without insertions")
             elif not self.survey.strict:
@@ -291,7 +273,7 @@ class PropertyChecker:
         except NotAType as problem:
             self._report("E186", problem.node, problem.message, problem.hint)
 
-    def _schema_file(self, path: Text) -> None:
+    def _schema_file(self, path: tree.Text) -> None:
         schemas = self.survey.schemas
         if path.raw in schemas or self.load is None:
             return
@@ -303,49 +285,49 @@ class PropertyChecker:
         else:
             schemas[path.raw] = found.schema if found is not None else None
 
-    def _tools(self, item: Property, _owner: Owner) -> None:
+    def _tools(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
         if no_tools(value):
             return
-        if not isinstance(value, Array):
+        if not isinstance(value, tree.Array):
             self._report("E013", value, "`tools` must be an array", 'write `tools: ["name"]`, or `tools: none`')
             return
         if not value.elements:
             self._report("W010", value, "The array of tools is empty")
         for element in value.elements:
-            if not isinstance(element, Text) or not is_tool_name(element.raw):
+            if not isinstance(element, tree.Text) or not is_tool_name(element.raw):
                 hint = 'a server, one of its tools or a function: `"weather"`, `"weather.forecast"`, `"word_count"`'
                 self._report("E014", element, "A tool must be named by a string", hint)
 
-    def _agent_retry(self, item: Property) -> None:
+    def _agent_retry(self, item: tree.Property) -> None:
         name = item.name.id
         message = f"`{name}` has no effect on an agent"
         self._report("W122", item.name, message, f"write `{name}` under the session or resume")
 
     # ---- permissions
 
-    def _permissions(self, item: Property, _owner: Owner) -> None:
+    def _permissions(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
-        if not isinstance(value, Permissions):
+        if not isinstance(value, tree.Permissions):
             hint = "write one indented line for each type below `permissions:`"
             self._report("E015", item.name if is_hole(value) else value, "`permissions` must open a block", hint)
             return
         for entry in value.entries:
             self._permission(entry)
 
-    def _permission(self, entry: Permission) -> None:
+    def _permission(self, entry: tree.Permission) -> None:
         name, value = entry.type.id, entry.value
         if name not in PERMISSION_TYPES:
             near = did_you_mean(self.survey.near(name, PERMISSION_TYPES))
             self._report("W008", entry.type, f"Unknown permission type `{name}`", near)
-        if isinstance(value, Text):
+        if isinstance(value, tree.Text):
             bare = (
                 f"`{raw_text(value)}` without quotes"
                 if name in ("bash", "network", "tools")
                 else "the patterns in brackets"
             )
             self._report("E004", value, "A permission is a word or an array of patterns", f"write {bare}")
-        elif isinstance(value, Array) and name != "bash":
+        elif isinstance(value, tree.Array) and name != "bash":
             for pattern in value.elements:
                 self._pattern(pattern)
         elif name in ("bash", "network", "tools"):
@@ -353,50 +335,50 @@ class PropertyChecker:
             if word not in PERMISSION_WORDS:
                 hint = "write `prompt`" if word == "ask" else "one of allow, deny, prompt"
                 self._report("W009", value, f"Unknown value for the permission `{name}`", hint)
-        elif not isinstance(value, Name):
+        elif not isinstance(value, tree.Name):
             self._report("E016", value, "A permission is an array of patterns, or a word")
 
-    def _pattern(self, pattern: Node) -> None:
-        if isinstance(pattern, Text):
+    def _pattern(self, pattern: tree.Node) -> None:
+        if isinstance(pattern, tree.Text):
             self.reader.text(pattern)
-        elif isinstance(pattern, Name) and not self.survey.strict:
+        elif isinstance(pattern, tree.Name) and not self.survey.strict:
             self.reader.expression(pattern)
         else:
             self._report("E016", pattern, "A permission pattern must be text", "put the pattern in quotes")
 
     # ---- timeouts, exec
 
-    def _timeout(self, item: Property, owner: Owner) -> None:
+    def _timeout(self, item: tree.Property, owner: Owner) -> None:
         value = item.value
-        text = value.raw if isinstance(value, Text) else value.text if isinstance(value, Duration) else None
+        text = value.raw if isinstance(value, tree.Text) else value.text if isinstance(value, tree.Duration) else None
         if text is None or parse_duration(text, gate=owner == "gate") is None:
             code = "E197" if owner == "gate" else "E051"
             self._report(code, value, "the timeout is not a duration", 'write a duration: `"30s"`, `"1h"`')
         elif owner == "exec" and is_duration_long(text):
             self._report("W050", value, f"A timeout of {text} is above 10 minutes")
 
-    def _on_fail(self, item: Property, _owner: Owner) -> None:
+    def _on_fail(self, item: tree.Property, _owner: Owner) -> None:
         word = _word(item.value)
         if word not in EXEC_POLICIES:
             near = did_you_mean(self.survey.near(word or "", EXEC_POLICIES))
             self._report("E052", item.value, "Unknown on-fail value", near or "one of throw, continue, ignore")
 
-    def _cwd(self, item: Property, _owner: Owner) -> None:
-        if not isinstance(item.value, Text):
+    def _cwd(self, item: tree.Property, _owner: Owner) -> None:
+        if not isinstance(item.value, tree.Text):
             self._no_text(item)
             return
         for part in item.value.interpolations:
             self.reader.interpolation(part, "E053")
 
-    def _stdin(self, item: Property, _owner: Owner) -> None:
-        if isinstance(item.value, (Permissions, ContextBlock, OnReject)):
+    def _stdin(self, item: tree.Property, _owner: Owner) -> None:
+        if isinstance(item.value, (tree.Permissions, tree.ContextBlock, tree.OnReject)):
             self._report("E004", item.value, "`stdin` takes a value", 'write `stdin: name` or `stdin: "text"`')
         else:
             self.reader.expression(item.value)
 
-    def _env(self, item: Property, _owner: Owner) -> None:
+    def _env(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
-        if not isinstance(value, Object):
+        if not isinstance(value, tree.Object):
             self._report("E004", value, "`env` takes names and values", "write `env: { NAME: value }`")
             return
         for entry in value.entries:
@@ -410,37 +392,37 @@ class PropertyChecker:
                 self._report("E004", entry, f"`env` does not set `{entry.key}`: the run sets it", "choose another name")
             self.reader.expression(entry.value)
 
-    def _max_output(self, item: Property, _owner: Owner) -> None:
+    def _max_output(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
-        if not (isinstance(value, Number) and isinstance(value.value, int) and 0 < value.value <= LONGEST_OUTPUT):
+        if not (isinstance(value, tree.Number) and isinstance(value.value, int) and 0 < value.value <= LONGEST_OUTPUT):
             message = f"`max-output` must be a whole number from 1 to {LONGEST_OUTPUT:,}"
             self._report("E004", value, message, "characters to keep: `max-output: 200000`")
 
-    def _format(self, item: Property, _owner: Owner) -> None:
+    def _format(self, item: tree.Property, _owner: Owner) -> None:
         word = _word(item.value)
         if word not in FORMATS:
             near = did_you_mean(self.survey.near(word or "", FORMATS))
             self._report("E004", item.value, "unknown `format`", near or 'one of "json", "jsonl", "csv", "lines"')
 
-    def _display(self, item: Property, _owner: Owner) -> None:
-        if not isinstance(item.value, Text):
+    def _display(self, item: tree.Property, _owner: Owner) -> None:
+        if not isinstance(item.value, tree.Text):
             self._report("E004", item.value, "`display` takes the path of a file", 'write `display: "chart.png"`')
             return
         for part in item.value.interpolations:
             self.reader.interpolation(part, "E053")
 
-    def _pipefail(self, item: Property, _owner: Owner) -> None:
+    def _pipefail(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
-        if not (isinstance(value, Constant) and isinstance(value.value, bool)):
+        if not (isinstance(value, tree.Constant) and isinstance(value.value, bool)):
             self._report("E004", value, "`pipefail` takes true or false", "write `pipefail: true`")
 
-    def _files(self, item: Property, _owner: Owner) -> None:
+    def _files(self, item: tree.Property, _owner: Owner) -> None:
         name, value = item.name.id, item.value
-        if not isinstance(value, Array):
+        if not isinstance(value, tree.Array):
             self._report("E004", value, f"`{name}` takes a list of globs", f'write `{name}: ["src/**/*.py"]`')
             return
         for element in value.elements:
-            if not isinstance(element, Text):
+            if not isinstance(element, tree.Text):
                 self._report("E004", element, f"`{name}` takes globs", f'write `{name}: ["src/**/*.py"]`')
             elif element.interpolations:
                 for part in element.interpolations:
@@ -448,49 +430,49 @@ class PropertyChecker:
             elif leaves_directory(element.raw):
                 self._report("E054", element, f"A glob of `{name}` leaves the directory of the run", RELATIVE)
 
-    def _needs(self, item: Property, _owner: Owner) -> None:
+    def _needs(self, item: tree.Property, _owner: Owner) -> None:
         value, hint = item.value, "amounts, or true for a tag: `needs: { GPU: 1, ssd: true }`"
-        if not isinstance(value, Object) or not value.entries:
+        if not isinstance(value, tree.Object) or not value.entries:
             self._report("E004", value, "`needs` takes names of resources and amounts", hint)
             return
         for entry in value.entries:
-            amount = entry.value.value if isinstance(entry.value, (Number, Constant)) else None
+            amount = entry.value.value if isinstance(entry.value, (tree.Number, tree.Constant)) else None
             if amount is not True and (isinstance(amount, (bool, str)) or amount is None or amount <= 0):
                 self._report("E004", entry, f"the amount of `{entry.key}` must be a number above 0, or true", hint)
 
     # ---- gates
 
-    def gate(self, name: Name, properties: Properties) -> None:
+    def gate(self, name: tree.Name, properties: tree.Properties) -> None:
         """The properties of a gate and the prompt it must have (5.8)."""
         if not any(p.name.id == "prompt" for p in properties):
             hint = 'a gate shows its text as written: `prompt: "..."`'
             self._report("E196", name, f"The gate `{name.id}` has no prompt", hint)
         self.check("gate", properties)
 
-    def _allow(self, item: Property, _owner: Owner) -> None:
+    def _allow(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
-        if not isinstance(value, Array):
+        if not isinstance(value, tree.Array):
             self._report("E198", value, "`allow` must be an array of strings", 'write `allow: ["user"]`')
             return
         if not value.elements:
             self._report("W198", value, "Nobody may approve this gate", 'write `allow: ["user"]`')
         for element in value.elements:
-            if not isinstance(element, Text):
+            if not isinstance(element, tree.Text):
                 hint = 'put the name in quotes: `allow: ["user"]`'
                 self._report("E198", element, "`allow` must be an array of strings", hint)
             elif element.raw != "user":
                 message = f"The principal `{element.raw}` is not recognised"
                 self._report("W198", element, message, "everybody outside the run is `user`")
 
-    def _on_reject(self, item: Property, _owner: Owner) -> None:
+    def _on_reject(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
-        if isinstance(value, OnReject) and value.text is not None:
+        if isinstance(value, tree.OnReject) and value.text is not None:
             if value.action == "session":
                 self.session_prompt(value.text)
             else:
                 self.reader.text(value.text)
 
-    _values: ClassVar[dict[str, Callable[[PropertyChecker, Property, Owner], None]]] = {
+    _values: ClassVar[dict[str, Callable[[PropertyChecker, tree.Property, Owner], None]]] = {
         "model": _model,
         "shape": _shape,
         "prompt": _prompt,
@@ -531,7 +513,7 @@ def leaves_directory(glob: str) -> bool:
 
 def no_tools(value: object) -> bool:
     """Whether the value of `tools` says that there are none."""
-    return isinstance(value, Name) and value.id == "none"
+    return isinstance(value, tree.Name) and value.id == "none"
 
 
 def is_tool_name(text: str) -> bool:
@@ -539,19 +521,19 @@ def is_tool_name(text: str) -> bool:
     return _TOOL.fullmatch(text) is not None
 
 
-def check_budget(survey: Survey, value: Node) -> None:
+def check_budget(survey: Survey, value: tree.Node) -> None:
     """E184 for a value that is no budget."""
     try:
-        if not isinstance(value, Text):
+        if not isinstance(value, tree.Text):
             raise ValueError("a budget is a string")
         budgets.parse(raw_text(value))
     except ValueError as problem:
-        message = f"Not a budget: {problem}" if isinstance(value, Text) else "A budget must be a string"
+        message = f"Not a budget: {problem}" if isinstance(value, tree.Text) else "A budget must be a string"
         survey.report("E184", value.span, message, f'write `"{budgets.EXAMPLE}"`, or some of it')
 
 
-def _word(value: Node) -> str | None:
+def _word(value: tree.Node) -> str | None:
     """A value that may be written bare or quoted."""
-    if isinstance(value, Name):
+    if isinstance(value, tree.Name):
         return value.id
-    return value.raw if isinstance(value, Text) else None
+    return value.raw if isinstance(value, tree.Text) else None

@@ -252,7 +252,7 @@ class _Maker:
         header = self._header(rest)
         if header is not None:
             found += [[*prefix, *header], header]
-        simple = self._simple(rest, prefix)
+        simple = self._simple(prefix)
         if simple is not None:
             found.append(simple)
         is_property = len(self.tokens) == 2 and self.tokens[0][0] == "NAME"  # it has no place here, nor has its block
@@ -278,7 +278,7 @@ class _Maker:
             return [self.token("LET"), declared, equals], 3
         return [], 0
 
-    def _simple(self, at: int, prefix: list[RawToken]) -> list[RawToken] | None:
+    def _simple(self, prefix: list[RawToken]) -> list[RawToken] | None:
         """A declaration whose value cannot be read, a property, an input, an import."""
         kind = self.tokens[0][0]
         colon = self.token("COLON", ":")

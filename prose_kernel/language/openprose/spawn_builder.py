@@ -14,32 +14,11 @@ UNREAD: Final = "..."
 """Stands for text that could not be read."""
 _ALIASES: Final = {"on_fail": "on-fail", "on-reject": "on_reject", "on_reject": "on_reject"}
 _UNUSUAL: Final = frozenset({tree.OnReject, tree.Constant})
-_ONE_LINE: Final = frozenset(
-    {
-        "model",
-        "prompt",
-        "persist",
-        "retry",
-        "backoff",
-        "budget",
-        "tools",
-        "skills",
-        "timeout",
-        "on-fail",
-        "cwd",
-        "stdin",
-        "env",
-        "max-output",
-        "format",
-        "display",
-        "pipefail",
-        "reads",
-        "writes",
-        "needs",
-        "allow",
-        "on_reject",
-    }
-)
+_ONE_LINE: Final = frozenset((
+    "model", "prompt", "persist", "retry", "backoff", "budget", "tools", "skills", "timeout", "on-fail",
+    "cwd", "stdin", "env", "max-output", "format", "display", "pipefail", "reads", "writes", "needs",
+    "allow", "on_reject",
+))  # fmt: skip
 
 Head = tuple[str, Any, Any, Any, tuple[tree.Property, ...]]
 """A spawn without its block: kind, then title or command, label, agent, properties on the line."""

@@ -7,33 +7,23 @@ one symbol.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import ClassVar, Final, NamedTuple
 
 from prose_kernel.language.nodes import Node, visitors
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.contract import block_exports, slug
+from prose_kernel.language.openprose.contract import block_exports, slug, uses_of
+from prose_kernel.language.openprose.contracts import CallTarget, interface_of
 from prose_kernel.language.openprose.tree import Name, Program
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.symbols import Index, Indexer, Occurrence, Symbol, SymbolKind, Target
 
-_WORDS: Final = frozenset(
-    {
-        "model",
-        "persist",
-        "backoff",
-        "on-fail",
-        "format",
-        "skills",
-        "retry",
-        "timeout",
-        "allow",
-        "max-output",
-        "pipefail",
-    }
-)
+_WORDS: Final = frozenset((
+    "model", "persist", "backoff", "on-fail", "format", "skills", "retry", "timeout", "allow", "max-output",
+    "pipefail",
+))  # fmt: skip
 """Properties whose values are words; nothing in them is a name or is filled in (1.6)."""
 
 
@@ -73,15 +63,24 @@ class _Scope:
         return _Scope(self.frame, {**self.temporary, **{one.name: one for one in names}}, self.statement)
 
 
-def index(program: Program, source: Source) -> Index:
-    """The index of a program, as far as its text could be read. Never raises; linear."""
-    return _Indexer(source).of(program)
+def index(program: Program, source: Source, inputs: Mapping[str, Symbol] | None = None) -> Index:
+    """The index of a program, as far as its text could be read. Never raises; linear. `inputs` are the names that its
+    contract declares."""
+    return _Indexer(source, inputs or {}).of(program)
+
+
+def shared_name(target: CallTarget, kind: str, name: str) -> str:
+    """How other files know an input or output of what can be called: those of a file's own node as those of a
+    program, those of an inline node with its name."""
+    return f"{kind} {target.inline}.{name}" if target.inline else f"{kind} {name}"
 
 
 class _Indexer(Indexer):
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source, inputs: Mapping[str, Symbol]) -> None:
         super().__init__(source)
-        self._root = _Frame()
+        self._root = _Frame(variables=dict(inputs))
+        self._targets = interface_of(source).targets
+        self._uses: Mapping[str, str] = {}
         self._script = False  # there a model may be named by a variable
         self._frames: dict[str, _Frame] = {}  # of blocks
         self._texts: dict[str, _Frame] = {}  # of agents
@@ -96,7 +95,7 @@ class _Indexer(Indexer):
         self._calls: list[tree.ProgramCall] = []
 
     def of(self, program: Program) -> Index:
-        self._script = program.script
+        self._script, self._uses = program.script, uses_of(program)
         for item in program.items:
             if isinstance(item, tree.Use):
                 self._use(item)
@@ -261,11 +260,23 @@ class _Indexer(Indexer):
 
     def visit_call(self, node: tree.Call, scope: _Scope) -> None:
         """Targets are files and nodes; only an alias of `use` is a symbol of the text."""
-        program = self._programs.get(node.target.id) if isinstance(node.target, tree.Name) else None
+        is_path = isinstance(node.target, tree.Text)
+        name = node.target.raw if isinstance(node.target, tree.Text) else node.target.id
+        program = None if is_path else self._programs.get(name)
         if program is not None:
             self.use(program, node.target.span)
-        if isinstance(node.target, tree.Text) and node.target.raw.strip():
-            self.links.append((node.target.span, node.target.raw))
+        if is_path and name.strip():
+            self.links.append((node.target.span, name))
+        target = self._targets.find(name, self._uses, path=is_path) if self._targets is not None and name else None
+        if isinstance(target, CallTarget) and (place := target.place) is not None:
+            address, called = place
+            if program is None:
+                self.use(None, node.target.span, target=Target(address, f"node {called}" if called else ""))
+            declared = {one.name for one in target.inputs}
+            for entry in node.inputs:
+                if entry.name.id in declared:
+                    shared = shared_name(target, "input", entry.name.id)
+                    self.use(None, entry.name.span, target=Target(address, shared))
         for part in (*node.arguments, *(entry.value for entry in node.inputs)):
             self.walk(part, scope)
 

@@ -11,13 +11,11 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from prose_kernel.language.nodes import NOWHERE as NOWHERE
 from prose_kernel.language.nodes import Node as Node
-from prose_kernel.language.nodes import node
 
 if TYPE_CHECKING:
     from prose_kernel.language.openprose.names import Contract
 
 
-@node
 class Name(Node, frozen=True, gc=False):
     """An identifier where its place matters; as an expression, a read of a variable (1.8, 3.5)."""
 
@@ -27,7 +25,6 @@ class Name(Node, frozen=True, gc=False):
 # ---------------------------------------------------------------- text
 
 
-@node
 class Interpolation(Node, frozen=True, gc=False):
     """`{a.b[0]}` inside a text (1.6). `steps` after the first name: field names as str, indexes as int or Name.
 
@@ -40,7 +37,6 @@ class Interpolation(Node, frozen=True, gc=False):
     after_dollar: bool = False
 
 
-@node
 class Text(Node, frozen=True, gc=False):
     """A string literal (1.4, 1.5), or the words of a discretion marker: literal parts and interpolations in order.
 
@@ -68,14 +64,12 @@ class Text(Node, frozen=True, gc=False):
         return tuple(p for p in self.parts if isinstance(p, Interpolation))
 
 
-@node
 class Discretion(Node, frozen=True):
     """`**text**` or `***text***` (1.7), trimmed."""
 
     text: Text
 
 
-@node
 class Bare(Node, frozen=True):
     """A condition of ProseScript that is `expression` where each name in it is a variable, else `words`
     (prose-md.md 3.4, rule 5b). `takes_variable`: as words it holds the `as NAME` of its loop. A checked program holds
@@ -90,33 +84,28 @@ class Bare(Node, frozen=True):
 # ---------------------------------------------------------------- plain expressions
 
 
-@node
 class Number(Node, frozen=True, gc=False):
     """INT or DECIMAL; a sign is part of it when it stands directly before (`-1`)."""
 
     value: int | float
 
 
-@node
 class Duration(Node, frozen=True, gc=False):
     """A bare duration such as `120s`; its value as an expression is its text (1.8)."""
 
     text: str
 
 
-@node
 class Constant(Node, frozen=True, gc=False):
     """`true`, `false`, `null`."""
 
     value: bool | None
 
 
-@node
 class Array(Node, frozen=True):
     elements: tuple[Expression, ...]
 
 
-@node
 class Entry(Node, frozen=True):
     """One entry of an object; the shorthand forms `{a}` and `{a.b}` have `shorthand=True` and the last name as key."""
 
@@ -125,18 +114,15 @@ class Entry(Node, frozen=True):
     shorthand: bool = False
 
 
-@node
 class Object(Node, frozen=True):
     entries: tuple[Entry, ...]
 
 
-@node
 class Member(Node, frozen=True):
     value: Expression
     name: Name
 
 
-@node
 class Index(Node, frozen=True):
     value: Expression
     index: Expression
@@ -145,7 +131,6 @@ class Index(Node, frozen=True):
 Operator = Literal["==", "!=", "<", "<=", ">", ">=", "is", "+", "-"]
 
 
-@node
 class Binary(Node, frozen=True):
     """A comparison or a sum (3.11)."""
 
@@ -154,7 +139,6 @@ class Binary(Node, frozen=True):
     right: Expression
 
 
-@node
 class Logical(Node, frozen=True):
     """`and` / `or` over two or more operands, in source order (3.9)."""
 
@@ -162,18 +146,15 @@ class Logical(Node, frozen=True):
     operands: tuple[Expression, ...]
 
 
-@node
 class Not(Node, frozen=True):
     operand: Expression
 
 
-@node
 class Argument(Node, frozen=True):
     name: Name
     value: Expression
 
 
-@node
 class ProgramCall(Node, frozen=True):
     """`name(input: expr, ...)`: a call of an imported program (6.2)."""
 
@@ -184,7 +165,6 @@ class ProgramCall(Node, frozen=True):
 # ---------------------------------------------------------------- properties
 
 
-@node
 class Permission(Node, frozen=True):
     """One line of a `permissions:` block: a type with a word (Name) or an array of patterns."""
 
@@ -192,19 +172,16 @@ class Permission(Node, frozen=True):
     value: Expression
 
 
-@node
 class Permissions(Node, frozen=True):
     entries: tuple[Permission, ...]
 
 
-@node
 class ContextBlock(Node, frozen=True):
     """The block form of `context:` and `output:`: ordered `key: value` lines, keys may repeat (2.3 row 23)."""
 
     entries: tuple[Argument, ...]
 
 
-@node
 class OnReject(Node, frozen=True):
     """`on_reject` of a gate (5.8): `throw`, `throw "text"`, `retry`, `continue`, `session "text"`."""
 
@@ -212,7 +189,6 @@ class OnReject(Node, frozen=True):
     text: Text | None = None
 
 
-@node
 class Property(Node, frozen=True):
     """`name: value` under an agent, a spawn or a gate.
 
@@ -231,7 +207,6 @@ Properties = tuple[Property, ...]
 # ---------------------------------------------------------------- spawns
 
 
-@node
 class Session(Node, frozen=True):
     """All forms of `session` (4.1). `title` is the inline text; legacy forms are already in this shape."""
 
@@ -241,7 +216,6 @@ class Session(Node, frozen=True):
     properties: Properties = ()
 
 
-@node
 class Stage(Node, frozen=True):
     """`session name(args)`: a session whose task is the text under `#### name` (prose-md.md 3.10)."""
 
@@ -249,7 +223,6 @@ class Stage(Node, frozen=True):
     arguments: tuple[Expression, ...] = ()
 
 
-@node
 class Call(Node, frozen=True):
     """`call target` with the inputs below it, or by position (prose-md.md 3.5). A `Text` is the path of a file."""
 
@@ -258,13 +231,11 @@ class Call(Node, frozen=True):
     inputs: tuple[Argument, ...] = ()
 
 
-@node
 class Resume(Node, frozen=True):
     agent: Name
     properties: Properties = ()
 
 
-@node
 class Exec(Node, frozen=True):
     command: Text
     properties: Properties = ()
@@ -273,7 +244,6 @@ class Exec(Node, frozen=True):
 Spawn = Session | Resume | Exec
 
 
-@node
 class Arrow(Node, frozen=True):
     """`A -> B -> C`: two or more spawns (3.14)."""
 
@@ -285,14 +255,12 @@ class Arrow(Node, frozen=True):
 Body = tuple["Statement", ...]
 
 
-@node
 class Do(Node, frozen=True):
     """`do:` with a body."""
 
     body: Body
 
 
-@node
 class BlockCall(Node, frozen=True):
     """`do name(args)`."""
 
@@ -300,7 +268,6 @@ class BlockCall(Node, frozen=True):
     arguments: tuple[Expression, ...] = ()
 
 
-@node
 class Modifiers(Node, frozen=True):
     """What stands in the parentheses of `parallel` (3.7). Bad values have been reported and replaced by the default."""
 
@@ -309,7 +276,6 @@ class Modifiers(Node, frozen=True):
     count: int | None = None
 
 
-@node
 class Branch(Node, frozen=True):
     """A branch of `parallel`: `name = statement` or an unnamed statement.
 
@@ -320,13 +286,11 @@ class Branch(Node, frozen=True):
     statement: Statement
 
 
-@node
 class Parallel(Node, frozen=True):
     modifiers: Modifiers
     branches: tuple[Branch, ...]
 
 
-@node
 class For(Node, frozen=True):
     """`for item(, index) in collection`; with `modifiers` it is a `parallel for` (3.7, 3.8), with `maximum` a `loop for
     each` over the first elements (prose-md.md 3.8)."""
@@ -339,9 +303,8 @@ class For(Node, frozen=True):
     maximum: int | None = None
 
 
-@node
 class Repeat(Node, frozen=True):
-    """The count is a `Number` or a `Name`. `concurrent`: `parallel repeat` (prose-md.md 3.10)."""
+    """The count is a `Number`, a `Name` or, in a script, a path. `concurrent`: `parallel repeat` (prose-md.md 3.10)."""
 
     count: Expression
     variable: Name | None
@@ -349,7 +312,6 @@ class Repeat(Node, frozen=True):
     concurrent: bool = False
 
 
-@node
 class Loop(Node, frozen=True):
     mode: Literal["until", "while"] | None
     condition: Expression | None
@@ -358,38 +320,32 @@ class Loop(Node, frozen=True):
     body: Body
 
 
-@node
 class Catch(Node, frozen=True):
     name: Name | None
     body: Body
 
 
-@node
 class Try(Node, frozen=True):
     body: Body
     catch: Catch | None
     final: Body | None
 
 
-@node
 class Option(Node, frozen=True):
     label: Text
     body: Body
 
 
-@node
 class Choice(Node, frozen=True):
     criteria: Discretion
     options: tuple[Option, ...]
 
 
-@node
 class Arm(Node, frozen=True):
     condition: Expression
     body: Body
 
 
-@node
 class If(Node, frozen=True):
     """`if` and `elif` arms in order; `otherwise` is the body of `else`, None without one."""
 
@@ -397,7 +353,6 @@ class If(Node, frozen=True):
     otherwise: Body | None
 
 
-@node
 class PipeOperation(Node, frozen=True):
     """`map`, `filter`, `pmap` (no names: the variable is `item`) or `reduce` with its two names (3.14).
 
@@ -409,7 +364,6 @@ class PipeOperation(Node, frozen=True):
     body: Body
 
 
-@node
 class Pipe(Node, frozen=True):
     source: Expression
     operations: tuple[PipeOperation, ...]
@@ -455,14 +409,12 @@ Expression = (
 # ---------------------------------------------------------------- statements
 
 
-@node
 class ExpressionStatement(Node, frozen=True):
     """A spawn, compound, pipeline or program call as a statement; in a pipe body also any expression."""
 
     value: Expression
 
 
-@node
 class Let(Node, frozen=True):
     """`let` / `const` with one name, or with a destructuring list (`destructured`)."""
 
@@ -472,13 +424,11 @@ class Let(Node, frozen=True):
     destructured: bool = False
 
 
-@node
 class Assign(Node, frozen=True):
     name: Name
     value: Expression
 
 
-@node
 class Output(Node, frozen=True):
     """`output name = rhs`; without a name the anonymous form (2.3 row 1)."""
 
@@ -486,25 +436,21 @@ class Output(Node, frozen=True):
     value: Expression
 
 
-@node
 class Input(Node, frozen=True):
     name: Name
     prompt: Text | Discretion
 
 
-@node
 class Throw(Node, frozen=True):
     """`throw`, `throw "text"`, `throw name`; in ProseScript `throw` of any value."""
 
     value: Expression | None = None
 
 
-@node
 class Return(Node, frozen=True):
     value: Expression | None = None
 
 
-@node
 class Append(Node, frozen=True):
     """`append value to list`, `record value in list` (prose-md.md 3.10)."""
 
@@ -512,23 +458,19 @@ class Append(Node, frozen=True):
     name: Name
 
 
-@node
 class Break(Node, frozen=True):
     pass
 
 
-@node
 class Continue(Node, frozen=True):
     pass
 
 
-@node
 class Assert(Node, frozen=True):
     condition: Expression
     message: Text | None = None
 
 
-@node
 class Gate(Node, frozen=True):
     name: Name
     properties: Properties
@@ -537,7 +479,6 @@ class Gate(Node, frozen=True):
 # ---------------------------------------------------------------- definitions
 
 
-@node
 class Use(Node, frozen=True):
     """`use "path" as alias` (6.1)."""
 
@@ -545,7 +486,6 @@ class Use(Node, frozen=True):
     alias: Name | None = None
 
 
-@node
 class SkillImport(Node, frozen=True):
     """Legacy `import "skill" from "source"` (2.3 row 44)."""
 
@@ -553,13 +493,11 @@ class SkillImport(Node, frozen=True):
     source: Text
 
 
-@node
 class Agent(Node, frozen=True):
     name: Name
     properties: Properties = ()
 
 
-@node
 class Block(Node, frozen=True):
     name: Name
     parameters: tuple[Name, ...]
@@ -586,7 +524,6 @@ Statement = (
 )
 
 
-@node
 class Program(Node, frozen=True):
     """A file or a cell: its items in source order. `strict` and `script` (ProseScript) tell how it was read."""
 

@@ -7,10 +7,10 @@ from typing import Any
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language import typed_answers
+from prose_kernel.language.diagnostics import Findings
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Span
 from prose_kernel.language.vvm import configurations, tree
-from prose_kernel.language.vvm.diagnostics import Diagnostics
 from prose_kernel.language.vvm.faults import Fault
 from prose_kernel.language.vvm.modules import LoadModule
 from prose_kernel.language.vvm.static_values import computed, is_perm, located, static_value
@@ -21,15 +21,13 @@ class AgentChecker:
     """Checks keywords of agents, `.with`, calls and `constrain`. `skills` are those that the module imports."""
 
     def __init__(
-        self, findings: Diagnostics, near: Nearest, skills: Iterable[str], load: LoadModule | None = None
+        self, findings: Findings, near: Nearest, skills: Iterable[str], load: LoadModule | None = None
     ) -> None:
         self._load = load
         self._findings = findings
+        self._report = findings.report
         self._near = near
         self._skills = frozenset(skills)
-
-    def _report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
-        self._findings.add(code, span.start, span.end, message, hint)
 
     # ------------------------------------------------------------ keywords
 

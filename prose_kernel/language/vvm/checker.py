@@ -11,13 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, ClassVar
 
-from prose_kernel.language.diagnostics import Diagnostic, in_order
+from prose_kernel.language.diagnostics import Diagnostic, Findings, in_order
 from prose_kernel.language.nearest import Nearest
 from prose_kernel.language.nodes import visitors
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import certain_errors, tree
 from prose_kernel.language.vvm.agent_checks import AgentChecker
-from prose_kernel.language.vvm.diagnostics import Diagnostics
 from prose_kernel.language.vvm.expression_checks import ExpressionChecker, ModuleNames
 from prose_kernel.language.vvm.import_checks import ImportChecker, disagreements, in_file
 from prose_kernel.language.vvm.modules import LoadModule, Module, execution_order
@@ -101,7 +100,7 @@ class Checker:
         self._program = program
         self._known = known
         self._cell = cell
-        self._findings = Diagnostics(source)
+        self._findings = Findings(source)
         near = Nearest()
         self._scopes = Scopes(program.items, self._early)
         self.imports = ImportChecker(self._findings, near, load)
@@ -112,7 +111,7 @@ class Checker:
         names = ModuleNames(known, agents, _functions(program))
         self._expressions = ExpressionChecker(self._findings, near, names, self._scopes, checks, self._reached)
         self._walk = self._expressions.walk
-        self._report = self._expressions.report
+        self._report = self._findings.report
         self._is_broken = any(finding.severity == "error" for finding in read)
         self._nesting = 0  # blocks around the current statement, in its scope
         self._agenda: list[tuple[Callable[[Any], None] | None, Any]] = []  # None: visit the statement

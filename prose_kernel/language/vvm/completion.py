@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from prose_kernel.language.half_typed import Completeness, missing
@@ -17,19 +18,9 @@ from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import END, KINDS, LINE_STARTS, NUMBER, STRING, TEMPLATE, WORD, Tokens
 from prose_kernel.language.vvm.names import LIBRARY, Known
 from prose_kernel.language.vvm.parser import parse
-from prose_kernel.language.vvm.word_docs import (
-    AGENT,
-    CALL,
-    CONSTRAIN,
-    ERROR_KINDS,
-    FUNCTIONS,
-    KEYWORDS,
-    MEMORY,
-    PERMISSIONS,
-    PROPERTIES,
-)
-from prose_kernel.language.words import Completion, Offer
+from prose_kernel.language.words import Completion, Offer, catalogue
 
+_words: Final = partial(catalogue, "vvm")
 _WORD: Final = re.compile(r"[A-Za-z_]\w*\Z")
 _PLACEHOLDER: Final = re.compile(r"\{([\w.]*)\Z")
 _OPEN_STRING: Final = re.compile(r'(?<!\\)"[^"\n]*\Z')
@@ -48,7 +39,7 @@ _CLAUSES: Final = {
 }
 _IMPORTS: Final = {("import", 2): "from", ("from", 2): "import", ("from", 4): "as", ("from", 5): "as"}
 """What comes next in an import of so many tokens."""
-_KEYS_ALONE: Final = frozenset({AGENT, PERMISSIONS, MEMORY, CONSTRAIN, "error"})
+_KEYS_ALONE: Final = frozenset({"agent", "permissions", "memory", "constrain", "error"})
 """Owners of brackets that hold keys and no other values."""
 _NEW_NAME: Final = frozenset({"def", "agent", "for", "as"})
 _VALUE_WORDS: Final = ("true", "false", "it", "not")
@@ -109,11 +100,15 @@ def _fields(value: Any) -> Mapping[str, Any]:
 
 
 def _keys(owner: str) -> list[Offer]:
-    return [Offer(f"{name}=", "property", entry.summary) for name, entry in PROPERTIES.items() if owner in entry.owners]
+    return [
+        Offer(f"{name}=", "property", entry.summary)
+        for name, entry in _words().properties.items()
+        if owner in entry.owners
+    ]
 
 
 def _keywords(words: Iterable[str]) -> list[Offer]:
-    return [Offer(word, "keyword", KEYWORDS[word].summary) for word in words]
+    return [Offer(word, "keyword", _words().keywords[word].summary) for word in words]
 
 
 class _Text:
@@ -156,7 +151,7 @@ class _Text:
             Offer(name, "function" if name in known.functions else "variable")
             for name in sorted(known.variables | set(known.functions))
         ]
-        return [*own, *earlier, *(Offer(name, "function", entry.summary) for name, entry in FUNCTIONS.items())]
+        return [*own, *earlier, *(Offer(name, "function", entry.summary) for name, entry in _words().functions.items())]
 
     def agents(self, known: Known) -> list[Offer]:
         own = [name for name, kind in self._declared() if kind == "agent"]
@@ -209,11 +204,11 @@ class _Text:
         if self._at(index) not in ("=", ":"):
             return []
         if key == "kind":
-            return [Offer(kind, "value", f"error: {meaning}") for kind, meaning in ERROR_KINDS.items()]
+            return [Offer(kind, "value", f"error: {meaning}") for kind, meaning in _words().error_kinds.items()]
         if key == "skills":
             own = [t.strip('"') for at, t in enumerate(self.tokens) if at and self.tokens[at - 1] == "import"]
             return [Offer(name, "value") for name in dict.fromkeys([*own, *known.skills])]
-        entry = PROPERTIES.get(key)
+        entry = _words().properties.get(key)
         return [Offer(value.strip('"'), "value") for value in entry.values if value[:1] == '"'] if entry else []
 
     # ---- code
@@ -272,7 +267,7 @@ class _Text:
         names = [*self.variables(known), *self.agents(known)]
         owner = self._owner(opened)
         if before in ("=", ":"):
-            entry = PROPERTIES.get(self._at(-2))
+            entry = _words().properties.get(self._at(-2))
             found = [Offer(value, "value") for value in entry.values] if entry else []
             return [*found, *_keywords(_VALUE_WORDS), *names]
         if before in ("(", "{", "["):
@@ -295,19 +290,19 @@ class _Text:
         sign, before, further = self.tokens[opened], self._at_or(opened - 1), self._at_or(opened - 2)
         if sign == "{":
             if before == "@":
-                return AGENT
-            return {"permissions": PERMISSIONS, "memory": MEMORY}.get(further, "") if before in ("=", ":") else ""
+                return "agent"
+            return further if before in ("=", ":") and further in ("permissions", "memory") else ""
         if sign != "(":
             return ""
         if further == "agent" or (before == "with" and further == "."):
-            return AGENT
+            return "agent"
         if further == "constrain":
-            return CONSTRAIN
+            return "constrain"
         if before == "error" and further == "case":
             return "error"
         if before == "perm":
-            return PERMISSIONS
-        return CALL if before[:1] == "`" and further != "?" else ""
+            return "permissions"
+        return "agent call" if before[:1] == "`" and further != "?" else ""
 
     def _at_or(self, index: int) -> str:
         return self.tokens[index] if index >= 0 else ""
@@ -330,8 +325,8 @@ class _Text:
         if first == ["with"]:
             return _keywords(["input"])
         if first == ["export"]:
-            exported = [Offer("pack", "function", FUNCTIONS["pack"].summary)]
-            return [*(offer for offer in self.variables(known) if offer.text not in FUNCTIONS), *exported]
+            exported = [Offer("pack", "function", _words().functions["pack"].summary)]
+            return [*(offer for offer in self.variables(known) if offer.text not in LIBRARY), *exported]
         if first[0] in ("import", "from"):
             after = _IMPORTS.get((first[0], len(first)))
             return _keywords([after] if after and self._at(-1) != "@" else [])

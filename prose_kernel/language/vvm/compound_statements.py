@@ -243,7 +243,7 @@ class StatementParser(SimpleStatementParser):
         owner = {"case": "match", "option": "choose", "require": "constrain"}[word]
         hint = f"it stands in the body of a `{owner}`"
         if word == "require" and self.kind(self.at + 1) in (STRING, None):
-            hint = hints.WORDS["require"]
+            hint = hints.word("require") or hint
         raise self.trouble(self.at, f"`{word}` without `{owner}`", hint)
 
 

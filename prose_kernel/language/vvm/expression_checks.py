@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Any, ClassVar, Final
 
+from prose_kernel.language.diagnostics import Findings
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.nodes import visitors
 from prose_kernel.language.source import Span
 from prose_kernel.language.vvm import certain_errors, tree
 from prose_kernel.language.vvm.agent_checks import AgentChecker, key_span, name_span
 from prose_kernel.language.vvm.certain_errors import CertainError
-from prose_kernel.language.vvm.diagnostics import Diagnostics
 from prose_kernel.language.vvm.hints import COMPLETE
 from prose_kernel.language.vvm.names import LIBRARY, Known
 from prose_kernel.language.vvm.scopes import Scopes
@@ -55,14 +55,14 @@ class ExpressionChecker:
 
     def __init__(
         self,
-        findings: Diagnostics,
+        findings: Findings,
         near: Nearest,
         names: ModuleNames,
         scopes: Scopes,
         checks: AgentChecker,
         reached: Callable[[], bool],
     ) -> None:
-        self._findings = findings
+        self.report = findings.report
         self._near = near
         self._known = names.known
         self._agents = names.agents
@@ -72,9 +72,6 @@ class ExpressionChecker:
         self._functions = names.functions
         self._reached = reached
         self._right: list[Span] = []  # operands that may not be evaluated, in the expressions of the current walk
-
-    def report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
-        self._findings.add(code, span.start, span.end, message, hint)
 
     def walk(self, *roots: Expression | Template) -> None:
         """Check expressions and everything inside them."""

@@ -259,7 +259,7 @@ class ExpressionParser(Mistakes):
             opening = self.behind_lines(at + 1) if depth else at + 1
             if self.texts[opening] != "(":
                 end = task.span.end
-                self.missing_parentheses(opening, end)
+                self.missing_parentheses(end)
                 self.at = opening
                 return tree.AgentCall.at(start, end, agent, task, None, ()), end, None
             self.at = opening + 1

@@ -8,12 +8,11 @@ from dataclasses import replace
 from typing import Final
 
 from prose_kernel.errors import ImportProgramError
-from prose_kernel.language.diagnostics import Diagnostic
+from prose_kernel.language.diagnostics import Diagnostic, Findings
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.contract import exported_names
-from prose_kernel.language.vvm.diagnostics import Diagnostics
 from prose_kernel.language.vvm.modules import LoadModule, Module, names_file
 from prose_kernel.language.vvm.tree import Name, Program
 
@@ -27,8 +26,9 @@ class ImportChecker:
     lead to, in the order of the text; `resolved` maps their paths to them.
     """
 
-    def __init__(self, findings: Diagnostics, near: Nearest, load: LoadModule | None) -> None:
+    def __init__(self, findings: Findings, near: Nearest, load: LoadModule | None) -> None:
         self._findings = findings
+        self._report = findings.report
         self._near = near
         self._load = load
         self.agents: set[str] = set()
@@ -59,9 +59,6 @@ class ImportChecker:
                     self._export(item)
                 case _:
                     pass
-
-    def _report(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
-        self._findings.add(code, span.start, span.end, message, hint)
 
     def _at(self, span: Span) -> str:
         line, column = self._findings.source.line_column(span.start)
@@ -192,7 +189,7 @@ def disagreements(modules: Iterable[Module], program: Program, source: Source) -
     sources: dict[str, tuple[str, str]] = {}
     found: list[Diagnostic] = []
     for one, text in (*((module.program, module.source) for module in modules), (program, source)):
-        findings = Diagnostics(text)
+        findings = Findings(text)
         own: set[str] = set()
         for item in one.items:
             if isinstance(item, tree.SkillImport) and item.name.value not in own:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Final
 
+from prose_kernel.language.diagnostics import Findings
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import hints, tree
@@ -25,7 +26,6 @@ from prose_kernel.language.vvm.brackets import (
     Entry,
     Trouble,
 )
-from prose_kernel.language.vvm.diagnostics import Diagnostics
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, NUMBER, SIGN, STRING, TEMPLATE, WORD, Tokens
 from prose_kernel.language.vvm.strings import BadEscape
@@ -49,7 +49,7 @@ class Mistakes:
         self.tokens = Tokens(source.text)
         self.texts = self.tokens.texts
         self.starts = self.tokens.starts
-        self.findings = Diagnostics(source)
+        self.findings = Findings(source)
         self.report = self.findings.add
         self.near = Nearest()
         self.at = 0
@@ -235,13 +235,14 @@ class Mistakes:
         start, end = self.span(at)
         follows = self.texts[at + 1]
         if word == "not":
-            hint = "put it into parentheses: `(not …)`"
-            raise self.trouble(at, "`not` cannot stand behind this operator", hint)
+            message = "`not` cannot stand behind this operator"
+            raise self.trouble(at, message, "put it into parentheses: `(not …)`")
+        hint: str | None
         if word == "error":
             hint = 'an error value is an object: `{error: {kind: "…", message: "…"}}`'
         elif word in ("def", "if", "for", "while", "match", "try", "with") and follows not in _AFTER_OPERAND:
             hint = (
-                hints.REST[word] if word in ("if", "for") else "a statement is no value: write it on lines of its own"
+                hints.rest(word) if word in ("if", "for") else "a statement is no value: write it on lines of its own"
             )
         else:
             hint = f"a name of your own must be another word, such as `{word}_`"
@@ -289,17 +290,17 @@ class Mistakes:
         hint: str | None = None
         if text in _CLOSING:
             return self.closes_nothing(at)
-        own = hints.WORDS.get(before) if before not in RESERVED and self.texts[at - 2] != "." else None
+        own = hints.word(before) if before not in RESERVED and self.texts[at - 2] != "." else None
         if own is not None and (kind in (WORD, STRING, NUMBER, TEMPLATE) or text in ("{", ":", "@")):
             return self.trouble(at - 1, f"`{before}` begins no value", own)
         if near := self._misspelt(at - 1, text):
             return self.trouble(at - 1, f"there is no statement `{before}`", did_you_mean(near))
         if kind == WORD:
             if text == "is":
-                return self.trouble(at, "there is no `is`", hints.WORDS["is"])
+                return self.trouble(at, "there is no `is`", hints.word("is"))
             if self.texts[at - 2] == "@":
                 return self.trouble(at, "the task of an agent is written in backticks", self._task(at))
-            hint = hints.REST.get(text)
+            hint = hints.rest(text)
         elif (kind == STRING or text[0] == "'") and KINDS.get(before[0]) == WORD:
             if before in hints.PREFIXES and self.starts[at] == self.tokens.end(at - 1):
                 return self.trouble(at, f"a string has no prefix `{before}`", "values go into a template: `{name}`")
@@ -404,7 +405,7 @@ class Mistakes:
             return at
         raise self.wrong(at, "`:`", "an object is written `{key: value}`")
 
-    def missing_parentheses(self, at: int, end: int) -> None:
+    def missing_parentheses(self, end: int) -> None:
         """A task is not followed by `(`."""
         self.report(
             "V001", end, end, "the call of an agent needs parentheses", "write `()` behind the task, or `(input)`"

@@ -312,8 +312,9 @@ class Parser(StatementParser):
         first, text = self.first, self.texts[at]
         word = self.texts[first]
         is_word = KINDS.get(word[0]) == WORD
-        if is_word and at == first + 1 and word not in RESERVED and word in hints.WORDS and text not in (".", "="):
-            return self.trouble(first, f"`{word}` begins no statement", hints.WORDS[word])
+        is_first = is_word and at == first + 1 and word not in RESERVED and text not in (".", "=")
+        if is_first and (hint := hints.word(word)):
+            return self.trouble(first, f"`{word}` begins no statement", hint)
         if text == "=":
             return self._no_target(at)
         if len(text) == 2 and text[1] == "=" and text[0] in "+-" and at == first + 1:

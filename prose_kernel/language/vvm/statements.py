@@ -141,7 +141,7 @@ class SimpleStatementParser(ExpressionParser):
         if text == "{":
             return self.wrong(at, "`:`", "write `:` and indent the body; there are no braces around it")
         if text == "then":
-            return self.wrong(at, "`:`", hints.WORDS["then"])
+            return self.wrong(at, "`:`", hints.word("then"))
         return self.behind_value(at, "`:`")
 
     # ---- simple statements

@@ -237,7 +237,7 @@ class _Indexer(Indexer):
         self, node: tree.Assign | tree.For | tree.Choose | tree.Constrain | tree.Handler, scope: _Scope
     ) -> None:
         self._bind(node.target, scope, "variable", node.span)
-        self.walk(tuple(part for part in node._parts() if part is not node.target), scope)
+        self.walk(tuple(part for part in node.fields() if part is not node.target), scope)
 
     visit_for = visit_choose = visit_constrain = visit_handler = visit_assign
 

@@ -11,51 +11,42 @@ from typing import Literal
 
 from prose_kernel.language.nodes import NOWHERE as NOWHERE
 from prose_kernel.language.nodes import Node as Node
-from prose_kernel.language.nodes import node
 
 # ---------------------------------------------------------------- plain expressions
 
 
-@node
 class Name(Node, frozen=True, gc=False):
     """An identifier where its place matters; as an expression, a read of a variable (4.2)."""
 
     id: str
 
 
-@node
 class Unit(Node, frozen=True, gc=False):
     """`()`."""
 
 
-@node
 class It(Node, frozen=True, gc=False):
     """`it` (4.3)."""
 
 
-@node
 class Boolean(Node, frozen=True, gc=False):
     value: bool
 
 
-@node
 class Number(Node, frozen=True, gc=False):
     value: int | float
 
 
-@node
 class String(Node, frozen=True, gc=False):
     """`"…"` or `\"""…\"""` (1.5): the text that it means."""
 
     value: str
 
 
-@node
 class List(Node, frozen=True):
     elements: tuple[Expression, ...]
 
 
-@node
 class Pair(Node, frozen=True):
     """`key: value` in an object. Its span begins at the key."""
 
@@ -63,38 +54,32 @@ class Pair(Node, frozen=True):
     value: Expression
 
 
-@node
 class Object(Node, frozen=True):
     pairs: tuple[Pair, ...]
 
 
-@node
 class Not(Node, frozen=True):
     value: Expression
 
 
-@node
 class Logical(Node, frozen=True):
     operator: Literal["and", "or"]
     left: Expression
     right: Expression
 
 
-@node
 class Compare(Node, frozen=True):
     operator: Literal["==", "!=", "<", "<=", ">", ">="]
     left: Expression
     right: Expression
 
 
-@node
 class Sum(Node, frozen=True):
     operator: Literal["+", "-"]
     left: Expression
     right: Expression
 
 
-@node
 class Member(Node, frozen=True):
     """`value.name` (3.5)."""
 
@@ -102,7 +87,6 @@ class Member(Node, frozen=True):
     name: str
 
 
-@node
 class Index(Node, frozen=True):
     """`value[index]` (3.5)."""
 
@@ -110,7 +94,6 @@ class Index(Node, frozen=True):
     index: Expression
 
 
-@node
 class Keyword(Node, frozen=True):
     """`name=value` in a call, an agent or the bounds of `constrain`. Its span begins at the name."""
 
@@ -118,7 +101,6 @@ class Keyword(Node, frozen=True):
     value: Expression
 
 
-@node
 class Call(Node, frozen=True):
     """`callee(arguments, keywords)` (4.12)."""
 
@@ -130,14 +112,12 @@ class Call(Node, frozen=True):
 # ---------------------------------------------------------------- templates, judgements, agents
 
 
-@node
 class Placeholder(Node, frozen=True, gc=False):
     """`{name.field}` in a template; without a path `{}`, the primary input (1.6)."""
 
     path: tuple[str, ...]
 
 
-@node
 class Template(Node, frozen=True):
     """Backtick text (1.6): literal parts, with escapes and doubled braces undone, and placeholders, in order.
 
@@ -147,7 +127,6 @@ class Template(Node, frozen=True):
     parts: tuple[str | Placeholder, ...]
 
 
-@node
 class Predicate(Node, frozen=True):
     """``?`template`(argument)`` (4.6). Without parentheses, or with empty ones, `argument` is None."""
 
@@ -155,21 +134,18 @@ class Predicate(Node, frozen=True):
     argument: Expression | None
 
 
-@node
 class AgentName(Node, frozen=True, gc=False):
     """`@name`: the agent of that name, or the agent in that variable (4.2)."""
 
     id: str
 
 
-@node
 class InlineAgent(Node, frozen=True):
     """`@{key=value, …}` (6.3)."""
 
     keywords: tuple[Keyword, ...]
 
 
-@node
 class With(Node, frozen=True):
     """`value.with(key=value, …)`: a derived agent (6.3)."""
 
@@ -177,7 +153,6 @@ class With(Node, frozen=True):
     keywords: tuple[Keyword, ...]
 
 
-@node
 class AgentCall(Node, frozen=True):
     """``@agent `template`(argument, option=value, …)`` (6.4). Without a positional argument `argument` is None.
 
@@ -193,7 +168,6 @@ class AgentCall(Node, frozen=True):
 # ---------------------------------------------------------------- statements of a module (9, 6.1)
 
 
-@node
 class SkillImport(Node, frozen=True):
     """`import "name" from "source"` (9.1)."""
 
@@ -201,7 +175,6 @@ class SkillImport(Node, frozen=True):
     source: String
 
 
-@node
 class ModuleImport(Node, frozen=True):
     """`from "path" import [@]name [as alias]` (9.3)."""
 
@@ -216,7 +189,6 @@ class ModuleImport(Node, frozen=True):
         return self.alias or self.name
 
 
-@node
 class Export(Node, frozen=True):
     """`export name`, `export @agent` (9.3)."""
 
@@ -224,7 +196,6 @@ class Export(Node, frozen=True):
     agent: bool
 
 
-@node
 class ExportPack(Node, frozen=True):
     """`export pack(a, key=value)`: each key becomes an export (9.3)."""
 
@@ -232,7 +203,6 @@ class ExportPack(Node, frozen=True):
     keywords: tuple[Keyword, ...]
 
 
-@node
 class AgentDeclaration(Node, frozen=True):
     """`agent name(key=value, …)` (6.1)."""
 
@@ -240,7 +210,6 @@ class AgentDeclaration(Node, frozen=True):
     keywords: tuple[Keyword, ...]
 
 
-@node
 class Def(Node, frozen=True):
     """`def name(parameters):` (4.12). The body is empty when it holds comments alone, as any body may be."""
 
@@ -252,38 +221,31 @@ class Def(Node, frozen=True):
 # ---------------------------------------------------------------- simple statements
 
 
-@node
 class Assign(Node, frozen=True):
     target: Name
     value: Expression
 
 
-@node
 class ExpressionStatement(Node, frozen=True):
     value: Expression
 
 
-@node
 class Return(Node, frozen=True):
     value: Expression | None
 
 
-@node
 class Raise(Node, frozen=True):
     message: String | None
 
 
-@node
 class Pass(Node, frozen=True, gc=False):
     pass
 
 
-@node
 class Break(Node, frozen=True, gc=False):
     pass
 
 
-@node
 class Continue(Node, frozen=True, gc=False):
     pass
 
@@ -291,7 +253,6 @@ class Continue(Node, frozen=True, gc=False):
 # ---------------------------------------------------------------- compound statements
 
 
-@node
 class Arm(Node, frozen=True):
     """`if` or `elif` with its body."""
 
@@ -299,7 +260,6 @@ class Arm(Node, frozen=True):
     body: Body
 
 
-@node
 class If(Node, frozen=True):
     """Without `else` its body is None."""
 
@@ -307,25 +267,21 @@ class If(Node, frozen=True):
     otherwise: Body | None
 
 
-@node
 class While(Node, frozen=True):
     condition: Expression
     body: Body
 
 
-@node
 class For(Node, frozen=True):
     target: Name
     items: Expression
     body: Body
 
 
-@node
 class AnyPattern(Node, frozen=True, gc=False):
     """`_`."""
 
 
-@node
 class ErrorPattern(Node, frozen=True, gc=False):
     """`error(_)`, `error(name)`, `error(kind="…")` (4.7). At most one of `name` and `kind` is not None."""
 
@@ -333,32 +289,27 @@ class ErrorPattern(Node, frozen=True, gc=False):
     kind: str | None
 
 
-@node
 class CriterionPattern(Node, frozen=True):
     """``?`template` ``: the judge says yes about `it`."""
 
     template: Template
 
 
-@node
 class Case(Node, frozen=True):
     pattern: Pattern
     body: Body
 
 
-@node
 class Match(Node, frozen=True):
     value: Expression
     cases: tuple[Case, ...]
 
 
-@node
 class Option(Node, frozen=True):
     label: String
     body: Body
 
 
-@node
 class Choose(Node, frozen=True):
     """``choose value by ?`criterion` as target:`` (4.8)."""
 
@@ -368,12 +319,10 @@ class Choose(Node, frozen=True):
     options: tuple[Option, ...]
 
 
-@node
 class Require(Node, frozen=True):
     criterion: Template
 
 
-@node
 class Constrain(Node, frozen=True):
     """`constrain target(bounds):` with its requirements (4.9)."""
 
@@ -382,13 +331,11 @@ class Constrain(Node, frozen=True):
     requirements: tuple[Require, ...]
 
 
-@node
 class WithInput(Node, frozen=True):
     value: Expression
     body: Body
 
 
-@node
 class Handler(Node, frozen=True):
     """`except as target:`."""
 
@@ -396,7 +343,6 @@ class Handler(Node, frozen=True):
     body: Body
 
 
-@node
 class Try(Node, frozen=True):
     """`handler` or `final` is None where the clause is missing."""
 
@@ -408,7 +354,6 @@ class Try(Node, frozen=True):
 # ---------------------------------------------------------------- the whole
 
 
-@node
 class Comment(Node, frozen=True, gc=False):
     """`# …` without the `#` and the blanks around it. `alone` tells that nothing stands before it on its line."""
 
@@ -416,7 +361,6 @@ class Comment(Node, frozen=True, gc=False):
     alone: bool
 
 
-@node
 class Program(Node, frozen=True):
     """A file or a cell: its statements and its comments, each in source order.
 
@@ -428,12 +372,8 @@ class Program(Node, frozen=True):
     comments: tuple[Comment, ...] = ()
     text: str = ""
 
-
-def _meaning(program: Program) -> tuple[object, ...]:
-    return program.items, program.comments
-
-
-Program._parts = _meaning
+    def fields(self) -> tuple[object, ...]:
+        return self.items, self.comments
 
 
 Body = tuple["Statement", ...]

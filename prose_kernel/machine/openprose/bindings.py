@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import Final
+
+from msgspec import Struct
 
 from prose_kernel.errors import InputError, NobodyToAsk, RunError, ValueTypeError
 from prose_kernel.language.openprose import tree
@@ -22,8 +22,7 @@ from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ExecText, Value
 
 
-@dataclass(frozen=True, slots=True)
-class Destination:
+class Destination(Struct, frozen=True):
     """The name that will take a spawn's value, and where its binding lives."""
 
     name: str
@@ -33,11 +32,6 @@ class Destination:
 
 class SpawnCode(Code):
     """The code of session, resume, exec and arrow chains: it wants to know what will take its value."""
-
-    __slots__ = ()
-
-    def __init__(self, node: tree.Node, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
 
     @property
     def spawned(self) -> Spawned:
@@ -73,7 +67,7 @@ def bind(
     if slot is not None and isinstance(slot.value, ExecText):
         s.run.displaced(slot.value)
     if isinstance(value, ExecText) and not value.location:
-        value = replace(value, location=s.run.store.location(key))
+        value = value.at(s.run.store.location(key))
         s.run.placed(value)
     elif isinstance(value, (list, dict)):
         value = s.with_places(value, node)
@@ -137,12 +131,9 @@ async def produce(s: ProgramContext, code: Code, destination: Destination) -> tu
 
 @statement(tree.Let)
 class LetStep(Step):
-    __slots__ = ("code",)
-
     binds = True
 
-    def __init__(self, node: tree.Let, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.Let) -> None:
         self.code = code = compile_expression(node.value)
         way = code.now
         if way is None or node.destructured:
@@ -187,12 +178,9 @@ class LetStep(Step):
 
 @statement(tree.Assign)
 class AssignStep(Step):
-    __slots__ = ("code",)
-
     binds = True
 
-    def __init__(self, node: tree.Assign, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.Assign) -> None:
         self.code = code = compile_expression(node.value)
         way = code.now
         if way is None:
@@ -226,12 +214,9 @@ def append_step(node: tree.Append, used: bool) -> Step:
 
 @statement(tree.Output)
 class OutputStep(Step):
-    __slots__ = ("code",)
-
     binds = True
 
-    def __init__(self, node: tree.Output, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.Output) -> None:
         self.code = compile_expression(node.value)
         way, name = self.code.now, node.name
         if way is None or name is None:
@@ -265,8 +250,6 @@ def _is_object(node: tree.Output) -> bool:
 
 @statement(tree.Input)
 class InputStep(Step):
-    __slots__ = ()
-
     binds = True
 
     async def _run(self, s: ProgramContext) -> Value:

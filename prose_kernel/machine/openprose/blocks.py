@@ -32,8 +32,6 @@ T = TypeVar("T")
 
 @expression(tree.BlockCall, lambda node: node.arguments)
 class BlockCallCode(Code):
-    __slots__ = ()
-
     async def _run(self, s: ProgramContext) -> Value:
         return await self._call(s, bare=False)
 

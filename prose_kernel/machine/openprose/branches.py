@@ -56,10 +56,7 @@ def _raise(fork: Fork[ProgramContext], label: Callable[[int], str]) -> None:
 
 @expression(tree.Parallel)
 class ParallelCode(Code):
-    __slots__ = ("bodies", "codes", "needs")
-
-    def __init__(self, node: tree.Parallel, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.Parallel) -> None:
         self.needs: list[Needs] | None = None
         self.codes: list[Code | None] = []
         self.bodies: list[Body] = []
@@ -67,7 +64,7 @@ class ParallelCode(Code):
             statement: Any = branch.statement
             named = branch.name is not None and isinstance(statement, tree.ExpressionStatement)
             self.codes.append(compile_expression(statement.value) if named else None)
-            self.bodies.append(Body((branch.statement,), used))
+            self.bodies.append(Body((branch.statement,), self.used))
 
     async def _run(self, s: ProgramContext) -> Value:
         node: tree.Parallel = self.node
@@ -162,8 +159,6 @@ class ParallelCode(Code):
 class _NamedBranch(Step):
     """`name = rhs` in a branch: a spawn's binding goes where the name will be."""
 
-    __slots__ = ("code", "destination")
-
     def __init__(self, node: tree.Node, code: Code, destination: Destination) -> None:
         super().__init__(node, True)
         self.code = code
@@ -215,11 +210,8 @@ def for_code(node: tree.For, parts: Sequence[Code] = (), used: bool = True) -> C
 
 
 class ParallelForCode(Code):
-    __slots__ = ("body",)
-
-    def __init__(self, node: tree.For, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
-        self.body = Body(node.body, used)
+    def prepare(self, node: tree.For) -> None:
+        self.body = Body(node.body, self.used)
 
     async def _run(self, s: ProgramContext) -> Value:
         items = await collection(self.parts[0], s, self.node.item.id)
@@ -245,8 +237,6 @@ def repeat_code(node: tree.Repeat, parts: Sequence[Code] = (), used: bool = True
 
 class ParallelRepeatCode(RepeatCode):
     """`parallel repeat`: all passes at the same time (prose-md.md 3.10)."""
-
-    __slots__ = ()
 
     async def _run(self, s: ProgramContext) -> Value:
         numbers = await self.numbers(s)

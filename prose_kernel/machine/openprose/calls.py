@@ -78,10 +78,7 @@ class Renderer(Protocol):
 
 @expression(tree.Call, lambda node: node.arguments)
 class CallCode(Code):
-    __slots__ = ("entries",)
-
-    def __init__(self, node: tree.Call, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.Call) -> None:
         self.entries = [(entry, compile_expression(entry.value)) for entry in node.inputs]
 
     async def _run(self, s: ProgramContext) -> Value:
@@ -277,8 +274,6 @@ async def run_script(s: ProgramContext, program: tree.Program, source: Source, v
 @expression(tree.Stage)
 class StageCode(SpawnCode):
     """`session name(args)`: a session with the text under `#### name` as its task."""
-
-    __slots__ = ()
 
     @property
     def spawned(self) -> Spawned:

@@ -23,6 +23,4 @@ compile_statement = COMPILER.compile_statement
 
 
 class Body(compiled_code.Body):
-    __slots__ = ()
-
     compiler = COMPILER

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine
+from dataclasses import replace
 from typing import Any, cast
 
 from prose_kernel.language.contracts.units import Bound, Helper, Program, Unit
@@ -12,7 +13,7 @@ from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.checker import free_inputs
 from prose_kernel.language.openprose.contracts import CallTarget
 from prose_kernel.machine.openprose.calls import CallRequest
-from prose_kernel.machine.openprose.contract_text import Given, Task, ask_session, render_node
+from prose_kernel.machine.openprose.contract_text import Task, ask_session, render_node
 from prose_kernel.machine.openprose.frames import Temp
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.machine.openprose.program_text import any_call_of
@@ -39,9 +40,8 @@ async def render(s: ProgramContext, node: tree.Node, request: CallRequest) -> Va
 
 
 async def _node(s: ProgramContext, node: tree.Node, request: CallRequest, unit: Unit) -> Value:
-    given = Given(request.inputs, request.extra, request.prompt, request.model, request.timeout, request.context or ())
     inner = _inner(s, node, request.target, unit)
-    return await call(_called(s, node, inner, request.target, unit, render_node(inner, unit, given)))
+    return await call(_called(s, node, inner, request.target, unit, render_node(inner, unit, request)))
 
 
 async def _instance(s: ProgramContext, node: tree.Node, request: CallRequest, bound: Bound) -> Value:
@@ -54,7 +54,7 @@ async def _instance(s: ProgramContext, node: tree.Node, request: CallRequest, bo
     values.update(request.inputs)
     values.update(request.extra)
     inner = _inner(s, node, request.target, pattern)
-    work = render_node(inner, pattern, Given({}, {}, None, request.model, request.timeout), source, values)
+    work = render_node(inner, pattern, replace(request, inputs={}, extra={}), source, values)
     return await call(_called(s, node, inner, request.target, pattern, work))
 
 
@@ -71,8 +71,7 @@ async def _helper(s: ProgramContext, node: tree.Node, request: CallRequest, help
     outer, s.temps = s.temps, {**s.temps, **{name: Temp(value, "input") for name, value in values.items()}}
     task = "\n\n".join([helper.task, request.prompt] if request.prompt else [helper.task])
     try:
-        given = Given({}, {}, None, request.model, request.timeout, request.context or ())
-        return await call(ask_session(s, Task(task, tuple(values)), given, node))
+        return await call(ask_session(s, Task(task, tuple(values)), request, node))
     finally:
         s.temps = outer
 

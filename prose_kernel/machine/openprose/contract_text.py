@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
 
@@ -18,17 +18,19 @@ from prose_kernel.errors import (
     SessionError,
     ThrowError,
     UsageError,
+    ValueTypeError,
 )
 from prose_kernel.language.contracts import PRIOR
 from prose_kernel.language.contracts.checks import provided
 from prose_kernel.language.contracts.compile import ContractProgram
+from prose_kernel.language.contracts.described import GIVES, TAKES
 from prose_kernel.language.contracts.interface import needs_in_words, truth_names
-from prose_kernel.language.contracts.tree import Item
+from prose_kernel.language.contracts.tree import NOTEBOOK, Item
 from prose_kernel.language.contracts.units import Unit
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contracts import CallInput, ScriptSource
 from prose_kernel.machine.openprose.bindings import bind, supplied
-from prose_kernel.machine.openprose.calls import checked_outputs, result_of, run_script
+from prose_kernel.machine.openprose.calls import CallRequest, checked_outputs, result_of, run_script
 from prose_kernel.machine.openprose.code import compile_statement
 from prose_kernel.machine.openprose.contract_promises import check_promises
 from prose_kernel.machine.openprose.frames import Temp
@@ -36,26 +38,14 @@ from prose_kernel.machine.openprose.program_context import AgentEntry, ProgramCo
 from prose_kernel.machine.openprose.programs import keep_texts
 from prose_kernel.machine.openprose.sessions import Rendering, run_session
 from prose_kernel.runtime.execution_context import located
-from prose_kernel.runtime.ports import ContextItem, FoundRun, SessionResult
+from prose_kernel.runtime.ports import FoundRun, SessionResult
 from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Reference, Value, inserted_text
 
 _ERROR_LINE: Final = re.compile(r"#[ \t]*Error:[ \t]*([^\n]*?)[ \t]*(?:\n|\Z)")
+_NOT_IN_NAMES: Final = re.compile(r"[^\w.-]+|^\.+")
 _PERSIST: Final = frozenset(["true", "project", "user"])
-
-
-@dataclass(frozen=True, slots=True)
-class Given:
-    """What a node is rendered with. `extra` are values beyond its inputs, by name; the others are the modifiers of a
-    call (3.5)."""
-
-    inputs: Mapping[str, Value]
-    extra: Mapping[str, Value] = field(default_factory=dict)
-    prompt: str | None = None
-    model: str | None = None
-    timeout: float | None = None
-    context: tuple[ContextItem, ...] = ()
 
 
 async def run_contract(s: ProgramContext, program: ContractProgram) -> Value:
@@ -70,7 +60,7 @@ async def run_contract(s: ProgramContext, program: ContractProgram) -> Value:
     if unit.node.kind in ("responsibility", "gateway") and not s.run.program:
         _say_once(s, unit, here)
     inputs = await call(_inputs(s, unit))
-    value = await call(render_node(s, unit, Given(inputs)))
+    value = await call(render_node(s, unit, CallRequest(unit.target(), inputs)))
     for name, part in results(unit, value).items():
         s.layer.outputs[name] = bind(s, s.layer, name, "output", part, here, None)
     return value
@@ -90,10 +80,9 @@ def _say_once(s: ProgramContext, unit: Unit, here: tree.Node) -> None:
 
 async def _inputs(s: ProgramContext, unit: Unit) -> dict[str, Value]:
     """The values of a node's inputs by name; those that are missing are asked for. Raises E212, E232."""
-    items = _items(unit)
     found: dict[str, Value] = {}
     for one in unit.contract.inputs:
-        item = items.get(one.name)
+        item = unit.node.item(one.name, TAKES)
         node = _input(unit, one, item)
         value = supplied(s, one.name)
         if value is None and one.optional:
@@ -130,11 +119,6 @@ def _maker(unit: Unit, name: str) -> str | None:
     return None
 
 
-def _items(unit: Unit) -> dict[str, Item]:
-    section = unit.node.section("Parameters") or unit.node.section("Requires")
-    return {name: item for item in (*section.items, *section.parts) for name in item.roots} if section else {}
-
-
 def _input(unit: Unit, one: CallInput, item: Item | None) -> tree.Input:
     """The question for an input that was not given."""
     span = item.head if item is not None else unit.node.heading
@@ -156,7 +140,7 @@ def _here(unit: Unit) -> tree.Node:
 async def render_node(
     s: ProgramContext,
     unit: Unit,
-    given: Given,
+    given: CallRequest,
     script: ScriptSource | None = None,
     values: Mapping[str, Value] | None = None,
 ) -> Value:
@@ -184,7 +168,7 @@ async def render_node(
         else:
             value = await call(_session(s, unit, given, here))
         if unit.node.kind != "pattern":
-            await call(check_promises(s, unit, results(unit, value)))
+            await call(check_promises(s, unit, _given_results(s, unit, value)))
     except RunError as error:
         if s.host.preview is None:
             await s.failing(error, here)
@@ -222,7 +206,7 @@ def _prior(s: ProgramContext, unit: Unit) -> dict[str, Value]:
 
 
 def _named(unit: Unit, name: str) -> tree.Node:
-    item = _items(unit).get(name)
+    item = unit.node.item(name, TAKES)
     return tree.Name(name, span=item.head if item is not None else unit.node.heading)
 
 
@@ -253,7 +237,7 @@ def _check_machine(s: ProgramContext, unit: Unit, here: tree.Node) -> None:
 # ---------------------------------------------------------------- the session
 
 
-async def _session(s: ProgramContext, unit: Unit, given: Given, here: tree.Node) -> Value:
+async def _session(s: ProgramContext, unit: Unit, given: CallRequest, here: tree.Node) -> Value:
     """The answer of the one session that renders a node (4.1 to 4.3)."""
     contract = unit.contract
     s.temps = {**s.temps, **{name: Temp(value, "input") for name, value in given.extra.items()}}
@@ -283,7 +267,7 @@ class Task:
     agent: tree.Name | None = None
 
 
-async def ask_session(s: ProgramContext, task: Task, given: Given, here: tree.Node) -> Value:
+async def ask_session(s: ProgramContext, task: Task, given: CallRequest, here: tree.Node) -> Value:
     """One session; `here` is its place."""
     span, unit, agent = here.span, task.unit, task.agent
     entries = tuple(tree.Entry(name, tree.Name(name, span=span), span=span) for name in task.names)
@@ -301,14 +285,18 @@ async def ask_session(s: ProgramContext, task: Task, given: Given, here: tree.No
     if given.timeout is not None:
         changes["timeout"] = given.timeout
     inspect = None if unit is None else partial(_raise_declared, unit)
-    return await call(run_session(s, node, None, Rendering(given.context, changes, inspect)))
+    return await call(run_session(s, node, None, Rendering(given.context or (), changes, inspect)))
 
 
 def task_of(unit: Unit, prompt: str | None) -> str:
     """The task of a node's session, exactly as 4.1 says."""
     node, text = unit.node, unit.file.source.text
-    own = text[node.span.start : node.span.end].strip()
-    parts = [f"Render the {node.kind} {node.name}.", own]
+    own = text[node.span.start : node.span.end]
+    for fence in reversed(unit.file.contract.blocks):
+        if fence.kind == "fence" and fence.text == NOTEBOOK and node.span.start <= fence.span.start < node.span.end:
+            at = fence.span.start - node.span.start
+            own = own[:at] + own[at + fence.span.end - fence.span.start :].lstrip("\n")
+    parts = [f"Render the {node.kind} {node.name}.", own.strip()]
     return "\n\n".join([*parts, prompt] if prompt else parts)
 
 
@@ -342,9 +330,14 @@ def _agent(s: ProgramContext, unit: Unit) -> tree.Name | None:
         properties.append(tree.Property(tree.Name("persist"), value, span=span))
     if not properties:
         return None
-    agent = tree.Agent(tree.Name(unit.name), tuple(properties), span=span)
-    s.run.agents[unit.name] = AgentEntry(agent, s.source)
-    return tree.Name(unit.name, span=span)
+    name = _agent_name(unit)
+    s.run.agents[name] = AgentEntry(tree.Agent(tree.Name(name), tuple(properties), span=span), s.source)
+    return tree.Name(name, span=span)
+
+
+def _agent_name(unit: Unit) -> str:
+    """The node's name as that of an agent, whose memory is a directory of this name."""
+    return _NOT_IN_NAMES.sub("_", unit.name)
 
 
 def _how_to_fail(unit: Unit) -> str:
@@ -360,7 +353,7 @@ def _remembers(s: ProgramContext, unit: Unit) -> bool:
     persist, store = _runtime(unit).get("persist", ""), s.run.store
     if persist not in _PERSIST:
         return False
-    return s.note(f"{s.path}/a{s.count('memory')}", bool, lambda: store.has_memory(unit.name, persist))
+    return s.note(f"{s.path}/a{s.count('memory')}", bool, lambda: store.has_memory(_agent_name(unit), persist))
 
 
 def _raise_declared(unit: Unit, result: SessionResult) -> None:
@@ -388,6 +381,17 @@ def declared_error(text: str, names: Sequence[str]) -> RunError | None:
 
 
 # ---------------------------------------------------------------- results
+
+
+def _given_results(s: ProgramContext, unit: Unit, value: Value) -> dict[str, Value]:
+    """The outputs by name; one that is missing is an error at its bullet."""
+    try:
+        return results(unit, value)
+    except ValueTypeError as error:
+        given = value if isinstance(value, dict) else dict.fromkeys(one.name for one in unit.contract.outputs)
+        lacks = next((one.name for one in unit.contract.outputs if not one.optional and one.name not in given), "")
+        item = unit.node.item(lacks, GIVES)
+        raise located(s, error, _here(unit) if item is None else tree.Name(lacks, span=item.head)) from None
 
 
 def results(unit: Unit, value: Value) -> dict[str, Value]:

@@ -27,11 +27,8 @@ from prose_kernel.runtime.values import ErrorValue, Value, inserted_text
 
 @statement(tree.ExpressionStatement)
 class ExpressionStep(Step):
-    __slots__ = ("code",)
-
-    def __init__(self, node: tree.ExpressionStatement, used: bool) -> None:
-        super().__init__(node, used)
-        self.code = compile_expression(node.value, used)
+    def prepare(self, node: tree.ExpressionStatement) -> None:
+        self.code = compile_expression(node.value, self.used)
         self.now = self.code.now
 
     async def _run(self, s: ProgramContext) -> Value:
@@ -40,11 +37,8 @@ class ExpressionStep(Step):
 
 @expression(tree.Do)
 class DoCode(Code):
-    __slots__ = ("body",)
-
-    def __init__(self, node: tree.Do, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
-        self.body = Body(node.body, used)
+    def prepare(self, node: tree.Do) -> None:
+        self.body = Body(node.body, self.used)
 
     async def _run(self, s: ProgramContext) -> Value:
         return await call(self.body.run(s))
@@ -55,11 +49,8 @@ class DoCode(Code):
 
 @expression(tree.If)
 class IfCode(Code):
-    __slots__ = ("after", "arms", "otherwise", "ways")
-
-    def __init__(self, node: tree.If, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
-        self.arms = [(compile_expression(arm.condition), Body(arm.body, used)) for arm in node.arms]
+    def prepare(self, node: tree.If) -> None:
+        self.arms = [(compile_expression(arm.condition), Body(arm.body, self.used)) for arm in node.arms]
         after = [*((arm.condition,) for arm in node.arms[1:]), node.otherwise or ()]
         self.ways: list[Arms] = [(("yes", arm.body), ("no", no)) for arm, no in zip(node.arms, after, strict=True)]
         conditions = [condition for condition, _ in self.arms]
@@ -67,7 +58,7 @@ class IfCode(Code):
             conditions[number:] if isinstance(condition.node, tree.Discretion) else ()
             for number, condition in enumerate(conditions, 1)
         ]
-        self.otherwise = Body(node.otherwise, used) if node.otherwise is not None else None
+        self.otherwise = Body(node.otherwise, self.used) if node.otherwise is not None else None
 
     async def _run(self, s: ProgramContext) -> Value:
         if s.host.preview is not None:
@@ -87,14 +78,11 @@ class IfCode(Code):
 
 @expression(tree.Choice)
 class ChoiceCode(Code):
-    __slots__ = ("bodies", "ways")
-
-    def __init__(self, node: tree.Choice, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.Choice) -> None:
         self.bodies: dict[str, Body] = {}
         ways: dict[str, Sequence[tree.Node]] = {}
         for option in node.options:
-            self.bodies.setdefault(option.label.raw, Body(option.body, used))
+            self.bodies.setdefault(option.label.raw, Body(option.body, self.used))
             ways.setdefault(option.label.raw, option.body)
         self.ways: Arms = tuple(ways.items())
 
@@ -110,12 +98,9 @@ class ChoiceCode(Code):
 
 @statement(tree.Assert)
 class AssertStep(Step):
-    __slots__ = ("condition",)
-
     valued = False
 
-    def __init__(self, node: tree.Assert, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.Assert) -> None:
         self.condition = compile_expression(node.condition)
 
     async def _run(self, s: ProgramContext) -> Value:
@@ -130,12 +115,9 @@ class AssertStep(Step):
 
 @statement(tree.Throw)
 class ThrowStep(Step):
-    __slots__ = ("code",)
-
     valued = False
 
-    def __init__(self, node: tree.Throw, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.Throw) -> None:
         self.code = compile_expression(node.value) if node.value is not None else None
 
     async def _run(self, s: ProgramContext) -> Value:
@@ -174,12 +156,9 @@ def thrown(s: ProgramContext, value: Value) -> RunError:
 
 @statement(tree.Return)
 class ReturnStep(Step):
-    __slots__ = ("code",)
-
     valued = False
 
-    def __init__(self, node: tree.Return, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.Return) -> None:
         self.code = compile_expression(node.value) if node.value is not None else None
 
     async def _run(self, s: ProgramContext) -> Value:
@@ -195,23 +174,12 @@ class ReturnStep(Step):
 
 
 @statement(tree.Break)
-class BreakStep(Step):
-    __slots__ = ()
-
-    valued = False
-
-    async def _run(self, s: ProgramContext) -> Value:
-        raise ControlFlow("break")
-
-
 @statement(tree.Continue)
-class ContinueStep(Step):
-    __slots__ = ()
-
+class LeaveStep(Step):
     valued = False
 
     async def _run(self, s: ProgramContext) -> Value:
-        raise ControlFlow("continue")
+        raise ControlFlow("break" if isinstance(self.node, tree.Break) else "continue")
 
 
 # ---------------------------------------------------------------- errors
@@ -219,12 +187,9 @@ class ContinueStep(Step):
 
 @expression(tree.Try)
 class TryCode(Code):
-    __slots__ = ("body", "catch", "final")
-
-    def __init__(self, node: tree.Try, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
-        self.body = Body(node.body, used)
-        self.catch = Body(node.catch.body, used) if node.catch is not None else None
+    def prepare(self, node: tree.Try) -> None:
+        self.body = Body(node.body, self.used)
+        self.catch = Body(node.catch.body, self.used) if node.catch is not None else None
         self.final = Body(node.final, False) if node.final is not None else None
 
     async def _run(self, s: ProgramContext) -> Value:

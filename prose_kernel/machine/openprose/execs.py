@@ -21,7 +21,7 @@ from prose_kernel.machine.openprose.interpolation import refused, render
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime.command_data import input_text, variable_text
 from prose_kernel.runtime.compiled_code import value_of
-from prose_kernel.runtime.events import CommandFinished, CommandOutput, CommandStarted, FileShown
+from prose_kernel.runtime.events import CommandFinished, CommandOutput, CommandStarted, FileShown, Place
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import (
     DEFAULT_MAX_OUTPUT,
@@ -63,8 +63,6 @@ def _computed(node: tree.Exec) -> list[tree.Property]:
 
 @expression(tree.Exec, lambda node: [item.value for item in _computed(node)])
 class ExecCode(SpawnCode):
-    __slots__ = ()
-
     @property
     def spawned(self) -> Spawned:
         return "exec"
@@ -84,9 +82,10 @@ class ExecCode(SpawnCode):
         spawn = s.host.next_spawn()
         bound_to = destination.name if destination else None
         written, form = node.command.raw, word(found.get("format"))
+        place = s.place(node)
         if s.host.listeners:
-            s.emit(CommandStarted(s.place(node), spawn, request, written, bound_to, self.used, form))
-        request, result = await self._attempts(s, spawn, request, found, limit)
+            s.emit(CommandStarted(place, spawn, request, written, bound_to, self.used, form))
+        request, result = await self._attempts(s, place, spawn, request, found, limit)
         moved = self._move(s, request, result)
         raised = result.kind is not None and on_fail == "throw"
         s.recent.note(f"exec {_short(written)}: exit code {result.exit_code}")
@@ -94,7 +93,6 @@ class ExecCode(SpawnCode):
             for depth in range(1, len(s.branches) + 1):
                 s.host.failed_commands[s.branches[:depth]] = result
         if s.host.listeners:
-            place = s.place(node)
             s.emit(CommandFinished(place, spawn, request, written, bound_to, result, on_fail, raised, moved, self.used))
         if raised:
             raise located(s, _error(written, request, result, limit), node)
@@ -104,19 +102,27 @@ class ExecCode(SpawnCode):
         return ExecText(result.stdout, result, bare, form)
 
     async def _attempts(
-        self, s: ProgramContext, spawn: int, request: CommandRequest, found: Mapping[str, object], limit: str
+        self,
+        s: ProgramContext,
+        place: Place,
+        spawn: int,
+        request: CommandRequest,
+        found: Mapping[str, object],
+        limit: str,
     ) -> tuple[CommandRequest, CommandResult]:
         """Run the command until it succeeds or `retry` allows no further attempt; return the last request and its
         result."""
-        retry, backoff = found.get("retry"), found.get("backoff")
-        only_lost = word(retry) == LOST
-        most = LOST_RETRIES if only_lost else int(retry.value) if isinstance(retry, tree.Number) else 0
-        retries = Retries(most, backoff_word(backoff))
-        display = _display(s, spawn, self.node)
+        display = _display(s, place, spawn)
         while True:
             current = request
             running = partial(s.host.ports.commands.run, current, display)
             result = await s.ask(current, CommandResult, running, limited=True)
+            if result.kind is None:
+                return request, result
+            retry, backoff = found.get("retry"), found.get("backoff")
+            only_lost = word(retry) == LOST
+            most = LOST_RETRIES if only_lost else int(retry.value) if isinstance(retry, tree.Number) else 0
+            retries = Retries(most, backoff_word(backoff))
             if request.attempt >= retries.maximum or not _may_be_repeated(result, only_lost=only_lost):
                 return request, result
             request = structs.replace(request, attempt=request.attempt + 1)
@@ -147,8 +153,9 @@ class ExecCode(SpawnCode):
             raise located(s, ExecError(f"'{limit}' is not a duration", code="E051", hint=hint), node)
         most, cwd = found.get("max-output"), found.get("cwd")
         kept = most.value if isinstance(most, tree.Number) and isinstance(most.value, int) else DEFAULT_MAX_OUTPUT
-        stdin, env = await self._inputs(s, found)
-        reads, writes = await _globs(s, found.get("reads")), await _globs(s, found.get("writes"))
+        stdin, env = await self._inputs(s, found) if self.parts else (None, {})
+        reads = await _globs(s, found["reads"]) if "reads" in found else None
+        writes = await _globs(s, found["writes"]) if "writes" in found else None
         piped = found.get("pipefail")
         pipefail = bool(piped.value) if isinstance(piped, tree.Constant) else s.host.pipefail
         if not isinstance(cwd, tree.Text):
@@ -158,7 +165,8 @@ class ExecCode(SpawnCode):
             directory = os.path.join(s.cwd, directory)  # noqa: PTH118
         at = s.at("exec")
         given = (command, directory, seconds, track, kept, stdin, env, at, pipefail)
-        return CommandRequest(*given, reads=reads, writes=writes, needs=_amounts(found.get("needs")))
+        needs = _amounts(found["needs"]) if "needs" in found else {}
+        return CommandRequest(*given, reads=reads, writes=writes, needs=needs)
 
     async def _inputs(
         self, s: ProgramContext, found: Mapping[str, object]
@@ -223,10 +231,9 @@ def _may_be_repeated(result: CommandResult, *, only_lost: bool) -> bool:
     return result.kind in ("exit", "signal", "timeout") and result.outcome not in ("interrupted", "cancelled")
 
 
-def _display(s: ProgramContext, spawn: int, node: tree.Exec) -> OnOutput | None:
+def _display(s: ProgramContext, place: Place, spawn: int) -> OnOutput | None:
     if not s.host.listeners:
         return None
-    place = s.place(node)
 
     def show(stream: Stream, text: str, omitted: Omitted = NOTHING_OMITTED) -> None:
         s.emit(CommandOutput(place, spawn, stream, text, omitted))

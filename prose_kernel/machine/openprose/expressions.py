@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from prose_kernel.errors import RunError, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import interpolation, judging
@@ -35,10 +33,7 @@ def undefined(s: ProgramContext, node: tree.Name) -> RunError:
 
 @expression(tree.Name)
 class NameCode(Code):
-    __slots__ = ()
-
-    def __init__(self, node: tree.Name, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.Name) -> None:
         name = node.id
 
         def now(s: ProgramContext) -> Value:
@@ -62,10 +57,7 @@ for _constant in (tree.Number, tree.Constant):
 
 @expression(tree.Duration)
 class DurationCode(Code):
-    __slots__ = ()
-
-    def __init__(self, node: tree.Duration, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.Duration) -> None:
         text = node.text
         self.now = lambda s: text
 
@@ -74,10 +66,7 @@ class DurationCode(Code):
 class DiscretionCode(Code):
     """A marker as a value: the judge's boolean; uncertain is false."""
 
-    __slots__ = ()
-
-    def __init__(self, node: tree.Discretion, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.Discretion) -> None:
         self.judged = True
 
     async def _run(self, s: ProgramContext) -> Value:
@@ -92,8 +81,6 @@ expression(tree.Array, lambda node: node.elements)(ListCode)
 
 @expression(tree.Object, lambda node: [entry.value for entry in node.entries])
 class EntriesCode(ObjectCode):
-    __slots__ = ()
-
     @staticmethod
     def keys_of(node: tree.Object) -> tuple[str, ...]:
         return tuple(entry.key for entry in node.entries)
@@ -101,8 +88,6 @@ class EntriesCode(ObjectCode):
 
 @expression(tree.Member, lambda node: (node.value,))
 class MemberCode(Code):
-    __slots__ = ()
-
     async def _run(self, s: ProgramContext) -> Value:
         value = await value_of(self.parts[0], s)
         try:
@@ -113,8 +98,6 @@ class MemberCode(Code):
 
 @expression(tree.Index, lambda node: (node.value, node.index))
 class IndexCode(Code):
-    __slots__ = ()
-
     async def _run(self, s: ProgramContext) -> Value:
         value = await value_of(self.parts[0], s)
         at = await value_of(self.parts[1], s)
@@ -129,13 +112,10 @@ class IndexCode(Code):
 
 @expression(tree.Binary, lambda node: (node.left, node.right))
 class BinaryCode(Code):
-    __slots__ = ("_operate",)
-
-    def __init__(self, node: tree.Binary, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.Binary) -> None:
         self.logical = node.operator not in ("+", "-")
         self._operate = operate = OPERATORS[node.operator]
-        ways = all_now(parts)
+        ways = all_now(self.parts)
         if ways is None:
             return
         left, right = ways
@@ -160,12 +140,9 @@ class BinaryCode(Code):
 
 @expression(tree.Not, lambda node: (node.operand,))
 class NotCode(Code):
-    __slots__ = ()
-
-    def __init__(self, node: tree.Not, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
-        ways = all_now(parts)
-        if ways is not None and parts[0].logical:
+    def prepare(self, node: tree.Not) -> None:
+        ways = all_now(self.parts)
+        if ways is not None and self.parts[0].logical:
             way = ways[0]
             self.logical = True
             self.now = lambda s: not way(s)
@@ -176,12 +153,9 @@ class NotCode(Code):
 
 @expression(tree.Logical, lambda node: node.operands)
 class LogicalCode(Code):
-    __slots__ = ()
-
-    def __init__(self, node: tree.Logical, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
-        ways = all_now(parts)
-        if ways is None or not all(p.logical for p in parts):
+    def prepare(self, node: tree.Logical) -> None:
+        ways = all_now(self.parts)
+        if ways is None or not all(p.logical for p in self.parts):
             return
         self.logical = True
         if node.operator == "or":

@@ -8,21 +8,9 @@ from prose_kernel.errors import RecursionLimitExceeded, RunError
 from prose_kernel.runtime.values import ErrorValue
 
 _ORDER: Final = (
-    "statement",
-    "line",
-    "execution_id",
-    "branch",
-    "program",
-    "command",
-    "exit_code",
-    "stderr",
-    "stdout",
-    "timed_out",
-    "gate",
-    "status",
-    "resolved_by",
-    "comment",
-)
+    "statement", "line", "execution_id", "branch", "program", "command", "exit_code", "stderr", "stdout",
+    "timed_out", "gate", "status", "resolved_by", "comment",
+)  # fmt: skip
 
 
 def error_value(error: RunError) -> ErrorValue:

@@ -8,7 +8,6 @@ an agent runs as its session, with its prompt, memory and permissions.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import ClassVar, cast
 
 from msgspec import structs
@@ -77,24 +76,17 @@ def _context(run: ProgramRun, caller: ExecutionContext) -> ProgramContext:
     return ProgramContext(run, run.root, caller.source, caller.cwd, caller.path).go_on_from(caller)
 
 
-@dataclass(frozen=True, slots=True)
 class BlockFunction(Function):
     """A block that another language calls."""
 
+    __slots__ = ("entry", "run")
+
     language: ClassVar[str] = "openprose"
-    run: ProgramRun
-    entry: BlockEntry
+    noun: ClassVar[str] = "block"
 
-    @property
-    def name(self) -> str:
-        return self.entry.node.name.id
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return tuple(parameter.id for parameter in self.entry.node.parameters)
-
-    def __str__(self) -> str:
-        return f"block {self.name}({', '.join(self.parameters)})"
+    def __init__(self, run: ProgramRun, entry: BlockEntry) -> None:
+        super().__init__(entry.node.name.id, tuple(parameter.id for parameter in entry.node.parameters))
+        self.run, self.entry = run, entry
 
     async def invoke(self, caller: ExecutionContext, node: Node, arguments: Sequence[Value]) -> Value:
         s = _context(self.run, caller)
@@ -105,20 +97,16 @@ class BlockFunction(Function):
         return value
 
 
-@dataclass(frozen=True, slots=True)
 class DeclaredAgent(Agent):
     """An agent that another language asks: it runs as its session."""
 
+    __slots__ = ("entry", "run")
+
     language: ClassVar[str] = "openprose"
-    run: ProgramRun
-    entry: AgentEntry
 
-    @property
-    def name(self) -> str:
-        return self.entry.node.name.id
-
-    def __str__(self) -> str:
-        return f"agent {self.name}"
+    def __init__(self, run: ProgramRun, entry: AgentEntry) -> None:
+        super().__init__(entry.node.name.id)
+        self.run, self.entry = run, entry
 
     async def ask(self, caller: ExecutionContext, node: Node, asked: Asked) -> Success | Failure:
         return await self._ask(_context(self.run, caller), node, asked)

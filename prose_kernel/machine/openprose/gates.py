@@ -26,8 +26,6 @@ DEFAULT_TIMEOUT: Final = "30m"
 
 @statement(tree.Gate)
 class GateStep(Step):
-    __slots__ = ()
-
     valued = False
 
     async def _run(self, s: ProgramContext) -> Value:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from prose_kernel.errors import ExecError, ValueTypeError
 from prose_kernel.language.openprose import tree
@@ -137,10 +137,7 @@ def _position(s: ProgramContext, step: int | tree.Name) -> Value:
 class TextCode(Code):
     """A text as an expression, or as the words of a marker."""
 
-    __slots__ = ()
-
-    def __init__(self, node: tree.Text, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.Text) -> None:
         literal = node.literal
         if literal is not None:
             self.now = lambda s: literal

@@ -16,8 +16,9 @@ from prose_kernel.machine.openprose.code import compile_expression
 from prose_kernel.machine.openprose.frames import Caller, Frame, Layer, Temps
 from prose_kernel.machine.openprose.judging import Asking, holds
 from prose_kernel.machine.openprose.program_context import ProgramContext, ProgramRun
+from prose_kernel.runtime import evaluation
 from prose_kernel.runtime.compiled_code import Code, value_of
-from prose_kernel.runtime.evaluation import evaluated, evaluation_host
+from prose_kernel.runtime.evaluation import evaluated, evaluation_host, is_crossing
 from prose_kernel.runtime.execution_context import Host, Node
 from prose_kernel.runtime.foresight import Looking
 from prose_kernel.runtime.statement_hook import Scope, StackFrame
@@ -33,9 +34,9 @@ def frames(s: ProgramContext, node: Node) -> tuple[StackFrame, ...]:
     layer, temps, source, span = s.layer, s.temps, s.source, node.span
     while True:
         caller = layer.frame.caller
-        if caller is None and _is_crossing(s):
+        if caller is None and is_crossing(s):
             break  # nothing runs here: another language has called a block
-        name = _name(s, layer.frame, source)
+        name = _name(layer.frame, source)
         if not found and s.branches:
             name += f" [{' › '.join(step.label for step in s.branches)}]"
         found.append(StackFrame(name, source, span, _scopes(s.run, layer, temps), s, (layer, temps)))
@@ -48,15 +49,10 @@ def frames(s: ProgramContext, node: Node) -> tuple[StackFrame, ...]:
 
 def level(s: ProgramContext) -> int:
     """Return the number of open frames here, callers included."""
-    above = s.called_by
-    return s.frame.depth + (above.level + 1 - _is_crossing(s) if above is not None else 1)
+    return evaluation.level(s, s.frame.depth)
 
 
-def _is_crossing(s: ProgramContext) -> bool:
-    return s.called_by is not None and s.crossings > s.called_by.crossings
-
-
-def _name(s: ProgramContext, frame: Frame, source: Source) -> str:
+def _name(frame: Frame, source: Source) -> str:
     if frame.block is not None:
         return f"{frame.block} #{frame.execution_id}"
     return source.name

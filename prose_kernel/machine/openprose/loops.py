@@ -16,40 +16,23 @@ from prose_kernel.machine.openprose.judging import Asking
 from prose_kernel.machine.openprose.operators import as_number
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime.compiled_code import Code, run_flat, value_of
-from prose_kernel.runtime.events import LoopLeft, LoopPass
 from prose_kernel.runtime.execution_context import ControlFlow, located
-from prose_kernel.runtime.open_loops import OpenLoop
+from prose_kernel.runtime.open_loops import Passes
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ExecText, Value
 
 _LEAVING = (RunError, ControlFlow, asyncio.CancelledError)
 
 
-class _Passes(OpenLoop):
-    """The passes of one loop: runs the body, leaves on `break`, tells the listeners."""
+class _Passes(Passes):
+    """The passes of one loop: runs the body, leaves on `break`."""
 
-    __slots__ = ("body", "value")
-
-    s: ProgramContext
-    node: tree.Node
-
-    def __init__(self, s: ProgramContext, node: tree.Node, body: Body, maximum: int | None) -> None:
-        super().__init__(s, node, maximum)
+    def __init__(
+        self, s: ProgramContext, node: tree.Node, body: Body, maximum: int | None, *, fixed: bool = True
+    ) -> None:
+        super().__init__(s, node, maximum, fixed=fixed)
         self.body = body
         self.value: Value = None
-
-    def begins(self, index: int) -> None:
-        s, self.index = self.s, index
-        if not index:
-            self.opened()
-        if s.host.heard[LoopPass]:
-            s.emit(LoopPass(s.place(self.node), index, self.maximum))
-
-    def left(self, index: int, reason: str) -> None:
-        s = self.s
-        self.closed()
-        if s.host.heard[LoopLeft]:
-            s.emit(LoopLeft(s.place(self.node), index, self.maximum, reason))
 
     async def all(self, count: int, begin: Callable[[int], None], used: bool) -> Value:
         """Run `count` passes, each after `begin`; with `used`, return the array of their values.
@@ -68,9 +51,9 @@ class _Passes(OpenLoop):
                 if used:
                     found.append(self.s.kept_element(self.value, self.node))
         except _LEAVING:
-            self.left(index, "raised")
+            self.left("raised", index)
             raise
-        self.left(index, reason)
+        self.left(reason, index)
         return found if used else None
 
     async def one(self) -> bool:
@@ -92,20 +75,9 @@ class _Passes(OpenLoop):
         return True
 
 
-class _BoundedPasses(_Passes):
-    """The passes of a `loop`, which ends by itself: its maximum is only a bound."""
-
-    __slots__ = ()
-
-    fixed = False
-
-
 class ForCode(Code):
-    __slots__ = ("body",)
-
-    def __init__(self, node: tree.For, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
-        self.body = Body(node.body, used)
+    def prepare(self, node: tree.For) -> None:
+        self.body = Body(node.body, self.used)
 
     async def _run(self, s: ProgramContext) -> Value:
         items = await collection(self.parts[0], s, self.node.item.id)
@@ -148,11 +120,8 @@ async def collection(code: Code, s: ProgramContext, name: str) -> list[Value]:
 
 
 class RepeatCode(Code):
-    __slots__ = ("body",)
-
-    def __init__(self, node: tree.Repeat, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
-        self.body = Body(node.body, used)
+    def prepare(self, node: tree.Repeat) -> None:
+        self.body = Body(node.body, self.used)
 
     async def _run(self, s: ProgramContext) -> Value:
         variable = self.node.variable
@@ -196,11 +165,8 @@ class RepeatCode(Code):
 
 @expression(tree.Loop)
 class LoopCode(Code):
-    __slots__ = ("body", "condition")
-
-    def __init__(self, node: tree.Loop, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
-        self.body = Body(node.body, used)
+    def prepare(self, node: tree.Loop) -> None:
+        self.body = Body(node.body, self.used)
         self.condition = compile_expression(node.condition) if node.condition is not None else None
 
     async def _run(self, s: ProgramContext) -> Value:
@@ -216,11 +182,11 @@ class LoopCode(Code):
     async def _loop(self, s: ProgramContext) -> Value:
         node: tree.Loop = self.node
         maximum = node.maximum
-        passes = _BoundedPasses(s, node, self.body, maximum)
+        passes = _Passes(s, node, self.body, maximum, fixed=False)  # it ends by itself
         try:
             return await self._run_passes(s, passes, maximum)
         except _LEAVING:
-            passes.left(passes.index, "raised")
+            passes.left("raised")
             raise
 
     async def _run_passes(self, s: ProgramContext, passes: _Passes, maximum: int | None) -> Value:
@@ -240,7 +206,7 @@ class LoopCode(Code):
             if reason is None and not await passes.one():
                 reason = "break"
             if reason is not None:
-                passes.left(index, reason)
+                passes.left(reason, index)
                 return passes.value
             index += 1
 

@@ -125,6 +125,7 @@ class Machine(RuntimeMachine):
             skills=frozenset(run.skills),
             gates=frozenset(run.gate_names),
             bodies={name: entry.node for name, entry in run.blocks.items()},
+            uses=run.uses,
         )
 
     def _contracts(self) -> dict[str, Contract | None]:

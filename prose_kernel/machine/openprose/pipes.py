@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from prose_kernel.errors import RunError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import judging
@@ -14,21 +12,17 @@ from prose_kernel.machine.openprose.frames import Spawned, Temp, Temps
 from prose_kernel.machine.openprose.loops import collection
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime.compiled_code import Code
-from prose_kernel.runtime.events import PipeProgressed
 from prose_kernel.runtime.execution_context import ControlFlow, located
-from prose_kernel.runtime.open_loops import OpenLoop
+from prose_kernel.runtime.open_loops import Items, progressed
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
 
 @expression(tree.Arrow)
 class ArrowCode(SpawnCode):
-    __slots__ = ("spawns",)
-
-    def __init__(self, node: tree.Arrow, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.Arrow) -> None:
         last = len(node.spawns) - 1
-        self.spawns = [compile_expression(spawn, used and at == last) for at, spawn in enumerate(node.spawns)]
+        self.spawns = [compile_expression(spawn, self.used and at == last) for at, spawn in enumerate(node.spawns)]
 
     @property
     def spawned(self) -> Spawned:
@@ -46,10 +40,7 @@ class ArrowCode(SpawnCode):
 
 @expression(tree.Pipe, lambda node: (node.source,))
 class PipeCode(Code):
-    __slots__ = ("bodies",)
-
-    def __init__(self, node: tree.Pipe, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.Pipe) -> None:
         self.bodies = [Body(operation.body, True) for operation in node.operations]
 
     async def _run(self, s: ProgramContext) -> Value:
@@ -73,24 +64,6 @@ def _item_name(operation: tree.PipeOperation) -> str:
     return operation.names[0].id if operation.names else "item"
 
 
-class _Items(OpenLoop):
-    """The items of an operation that takes them one after the other."""
-
-    __slots__ = ()
-
-    s: ProgramContext
-    node: tree.PipeOperation
-
-    def begins(self, index: int) -> None:
-        self.index = index
-        _begins(self.s, self.node, index, self.maximum or 0)
-
-
-def _begins(s: ProgramContext, operation: tree.PipeOperation, index: int, total: int) -> None:
-    if s.host.heard[PipeProgressed]:
-        s.emit(PipeProgressed(s.place(operation), operation.kind, index + 1, total))
-
-
 async def _once(s: ProgramContext, body: Body, temps: Temps) -> Value:
     """One item: the value of the body's last statement, with the operation's names before it."""
     outer = s.temps
@@ -106,23 +79,16 @@ async def _once(s: ProgramContext, body: Body, temps: Temps) -> Value:
     return value
 
 
-async def _map(s: ProgramContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
+async def _each(s: ProgramContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
+    """`map` and `filter`: the values that the body has for the items, or the items for which it is true."""
     found: list[Value] = []
-    with _Items(s, operation, len(items)) as passes:
+    with Items(s, operation, len(items)) as passes:
         for index, item in enumerate(items):
-            passes.begins(index)
+            passes.begins(operation.kind, index)
             value = await _once(s, body, {**s.temps, "item": Temp(item, "pipeline variable")})
-            found.append(s.kept_element(value, operation))
-    return list(found)
-
-
-async def _filter(s: ProgramContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
-    found: list[Value] = []
-    with _Items(s, operation, len(items)) as passes:
-        for index, item in enumerate(items):
-            passes.begins(index)
-            value = await _once(s, body, {**s.temps, "item": Temp(item, "pipeline variable")})
-            if await judging.is_true(s, value, operation):
+            if operation.kind == "map":
+                found.append(s.kept_element(value, operation))
+            elif await judging.is_true(s, value, operation):
                 found.append(item)
     return list(found)
 
@@ -132,9 +98,9 @@ async def _reduce(s: ProgramContext, operation: tree.PipeOperation, body: Body, 
         return None
     first, second = (name.id for name in operation.names)
     result = items[0]
-    with _Items(s, operation, len(items)) as passes:
+    with Items(s, operation, len(items)) as passes:
         for index, item in enumerate(items[1:], 1):
-            passes.begins(index)
+            passes.begins(operation.kind, index)
             pair = {first: Temp(result, "pipeline variable"), second: Temp(item, "pipeline variable")}
             result = await _once(s, body, {**s.temps, **pair})
     return result
@@ -142,7 +108,7 @@ async def _reduce(s: ProgramContext, operation: tree.PipeOperation, body: Body, 
 
 async def _pmap(s: ProgramContext, operation: tree.PipeOperation, body: Body, items: list[Value]) -> Value:
     async def one(branch: ProgramContext, index: int, item: Value) -> Value:
-        _begins(branch, operation, index, len(items))
+        progressed(branch, operation, operation.kind, index, len(items))
         branch.temps = {**branch.temps, "item": Temp(item, "pipeline variable")}
         value = await _pass(branch, body)
         return branch.kept_element(value, operation)
@@ -160,4 +126,4 @@ async def _pass(s: ProgramContext, body: Body) -> Value:
         return leave.value
 
 
-_OPERATIONS = {"map": _map, "filter": _filter, "reduce": _reduce, "pmap": _pmap}
+_OPERATIONS = {"map": _each, "filter": _each, "reduce": _reduce, "pmap": _pmap}

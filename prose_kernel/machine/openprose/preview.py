@@ -30,11 +30,11 @@ from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import Host
 from prose_kernel.runtime.foresight import (
     PASSES,
+    Announced,
     Full,
     Looking,
     Nobody,
     StepLimit,
-    Told,
     is_unknown,
     unknown,
     unknown_in,
@@ -58,62 +58,62 @@ async def preview(run: ProgramRun, program: tree.Program, source: Source, cwd: s
     context = ProgramContext(shadow, shadow.root, source, cwd, f"c{run.cell + 1}")
     with contextlib.suppress(Full):
         await drive(run_text(context, program, {}))
-    return tuple(foresight.told.found)
+    return tuple(foresight.announced.found)
 
 
 class Foresight:
-    """What the constructs of the machine ask instead of the outside. `told` grows in source order."""
+    """What the constructs of the machine ask instead of the outside. `announced` grows in source order."""
 
     unknown = staticmethod(unknown)
 
     def __init__(self) -> None:
-        self.told = Told()
+        self.announced = Announced()
 
     # ------------------------------------------------------------ announcing
 
     async def session(
         self, s: ProgramContext, node: tree.Node, name: str | None, prepared: Awaitable[tuple[SessionRequest, Binding]]
     ) -> Value:
-        """Tell of a session instead of asking it."""
+        """Announce a session instead of asking it."""
         try:
             request, _ = await prepared
         except RunError as problem:
-            self.told.add(Preview(s.source, node.span, name, None, problem=problem))
+            self.announced.add(Preview(s.source, node.span, name, None, problem=problem))
         else:
             if request.memory is not None:
                 s.run.started_agents.add(request.memory.agent)
-            self.told.add(Preview(s.source, node.span, name, request, tuple(dict.fromkeys(unknown_in(request)))))
+            self.announced.add(Preview(s.source, node.span, name, request, tuple(dict.fromkeys(unknown_in(request)))))
         return unknown(name or "answer")
 
     async def command(
         self, s: ProgramContext, node: tree.Node, name: str | None, prepared: Awaitable[CommandRequest]
     ) -> Value:
-        """Tell of a command instead of running it."""
+        """Announce a command instead of running it."""
         try:
             request = await prepared
         except RunError as problem:
-            self.told.add(Preview(s.source, node.span, name, None, problem=problem, kind="command"))
+            self.announced.add(Preview(s.source, node.span, name, None, problem=problem, kind="command"))
         else:
             given = unknown_names([request.command, str(request.stdin or ""), *request.env.values(), request.cwd])
             names = tuple(dict.fromkeys(given))
-            self.told.add(Preview(s.source, node.span, name, None, names, kind="command", command=request))
+            self.announced.add(Preview(s.source, node.span, name, None, names, kind="command", command=request))
         return unknown(name or "output")
 
     async def gate(self, s: ProgramContext, node: tree.Node, prepared: Awaitable[GateRequest]) -> None:
-        """Tell of a gate instead of opening it."""
+        """Announce a gate instead of opening it."""
         try:
             request = await prepared
         except RunError as problem:
-            self.told.add(Preview(s.source, node.span, None, None, problem=problem, kind="gate"))
+            self.announced.add(Preview(s.source, node.span, None, None, problem=problem, kind="gate"))
         else:
             names = tuple(dict.fromkeys(unknown_names(request.prompt)))
-            self.told.add(Preview(s.source, node.span, None, None, names, kind="gate", gate=request))
+            self.announced.add(Preview(s.source, node.span, None, None, names, kind="gate", gate=request))
 
     def program(self, s: ProgramContext, node: tree.ProgramCall) -> Value:
-        """Tell of a program that is loaded only when the text runs."""
+        """Announce a program that is loaded only when the text runs."""
         name = node.program.id
         note = f"program '{name}' is loaded when the text runs; its sessions are not known before"
-        self.told.add(Preview(s.source, node.span, None, None, note=note))
+        self.announced.add(Preview(s.source, node.span, None, None, note=note))
         return unknown(name)
 
     # ------------------------------------------------------------ values
@@ -190,7 +190,7 @@ def _shadow(run: ProgramRun, foresight: Foresight) -> ProgramRun:
     """A copy of a run, whose bindings, counters and registries may be changed, and which can do nothing."""
     nobody, store = Nobody(), Looking(run.store)
     ports = structs.replace(run.host.ports, judge=nobody, user=nobody, store=store, races=None)
-    host = Host(ports, (), load=run.host.load, supplied=run.host.supplied, hook=StepLimit(foresight.told))
+    host = Host(ports, (), load=run.host.load, supplied=run.host.supplied, hook=StepLimit(foresight.announced))
     host.preview, host.pipefail, host.renderer = foresight, run.host.pipefail, run.host.renderer
     shadow = ProgramRun(host, store, run.name, run.program)
     shadow.module = run.module

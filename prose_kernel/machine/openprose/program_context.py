@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, Self
 
 from prose_kernel.errors import ProseError, RunError, ValueTypeError
@@ -175,7 +175,7 @@ class ProgramContext(ExecutionContext):
         if not isinstance(value, ExecText) or value.location:
             return value
         key = self.next_anonymous()
-        kept = replace(value, location=self.run.store.location(key))
+        kept = value.at(self.run.store.location(key))
         self.run.placed(kept)
         self.run.put(Binding(key, "let", kept, whole_lines(self.source, node.span)))
         return kept
@@ -210,7 +210,7 @@ class ProgramContext(ExecutionContext):
 
     def _member(self, value: Value, node: tree.Node, placed: Mapping[int, Value]) -> Value:
         if isinstance(value, ExecText):
-            return value if self.run.is_at(value) else self.kept_element(replace(value, location=""), node)
+            return value if self.run.is_at(value) else self.kept_element(value.at(""), node)
         if isinstance(value, Reference) and not self.run.is_current(value):
             text = value.read()
             return self.run.refer(self.keep_anonymous(text, node), value.summary, text, value.schema)

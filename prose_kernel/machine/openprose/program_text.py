@@ -4,38 +4,26 @@ branches may need numbers for.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
 from prose_kernel.language import budgets, nodes
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.contract import names_bound
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime.budgets import Spending
 from prose_kernel.runtime.execution_context import Node
 from prose_kernel.runtime.numbering import Kind
 from prose_kernel.runtime.ports import JudgedText
 
-_NO_VARIABLES = (tree.Argument, tree.Property, tree.Member, tree.Agent, tree.Gate, tree.Index)
 _WITH_LINES: Final = ("STRING", "DISCRETION")
 
 
 def declared_names(program: tree.Program) -> frozenset[str]:
     """Every name that something in the program binds, temporary names included."""
-    return frozenset(name for node in walk(program) for name in _bound(node))
-
-
-def _bound(node: tree.Node) -> Iterator[str]:
-    if isinstance(node, tree.PipeOperation):
-        yield "item"
-    if isinstance(node, _NO_VARIABLES):
-        return
-    for field_name in ("name", "names", "variable", "item", "index", "parameters"):
-        value = getattr(node, field_name, None)
-        for name in value if isinstance(value, tuple) else (value,):
-            if isinstance(name, tree.Name):
-                yield name.id
+    return frozenset(name for node in walk(program) for name in names_bound(node))
 
 
 # ---------------------------------------------------------------- statements
@@ -135,14 +123,36 @@ def judged_texts(program: tree.Program) -> list[JudgedText]:
     return sorted(found, key=lambda found: found.span)
 
 
-def spending(program: tree.Program) -> Spending:
-    """The models that a program names, and whether a budget of its own limits money; imports left aside. What is called
-    may use the default model."""
+def spending(program: tree.Program, source: Source | None = None) -> Spending:
+    """The models that a program and what it calls name, and whether a budget in them limits money; imports left aside.
+
+    Names in called files have no place. `source` is that of a program that is no contract file.
+    """
+    called = any(isinstance(node, tree.Call) for node in walk(program))
+    if program.declared is None and not called:
+        return _spent_by(program, None)
+    from prose_kernel.language.contracts.compile import reached
+
+    found = [_spent_by(program, None)] if program.declared is None else []
+    for unit, model in reached(program, source):
+        if unit.has_script:
+            spent = _spent_by(unit.compiled.program, model)
+        else:
+            own = next((item.text.strip("`\"'") for item in unit.node.items("Runtime") if "model" in item.names), None)
+            spent = Spending(((model or own, None),), money=False)
+        if unit.file.source.text != getattr(source, "text", None):
+            spent = Spending(tuple((name, None) for name, _ in spent.models), spent.money)
+        found.append(spent)
+    return Spending(tuple(dict.fromkeys(one for spent in found for one in spent.models)), any(s.money for s in found))
+
+
+def _spent_by(script: tree.Program, model: str | None) -> Spending:
+    """The same of one script, whose sessions use `model` by default."""
     agents: dict[str, bool] = {}
     models: list[tuple[str | None, Span | None]] = []
     texts: list[str] = []
     asks: list[tree.Session | tree.Resume] = []
-    for node in walk(program):
+    for node in walk(script):
         match node:
             case tree.Agent():
                 agents[node.name.id] = any(each.name.id == "model" for each in node.properties)
@@ -154,9 +164,8 @@ def spending(program: tree.Program) -> Spending:
                 texts.append(limits.raw)
             case tree.Session() | tree.Resume():
                 asks.append(node)
-    called = any(isinstance(node, tree.Call) for node in walk(program))
-    if called or any(not _names_a_model(node, agents) for node in asks):
-        models.append((None, None))
+    if any(not _names_a_model(node, agents) for node in asks):
+        models.append((model, None))
     return Spending(tuple(models), any(budgets.parse(text).usd is not None for text in texts))
 
 

@@ -210,8 +210,6 @@ async def _load(s: ProgramContext, node: tree.Use, importer: Source, chain: tupl
 
 @expression(tree.ProgramCall, lambda node: [argument.value for argument in node.arguments])
 class ProgramCallCode(Code):
-    __slots__ = ()
-
     async def _run(self, s: ProgramContext) -> Value:
         node: tree.ProgramCall = self.node
         entry, preview = s.run.programs.get(node.program.id), s.host.preview

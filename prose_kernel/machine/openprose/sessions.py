@@ -47,25 +47,15 @@ Properties = Mapping[str, object]
 _SHAPE: Final = {"self": "You are responsible for", "delegates": "You delegate to", "prohibited": "You must not"}
 
 
-class _SessionCode(SpawnCode):
-    __slots__ = ()
-
+@expression(tree.Resume)
+@expression(tree.Session)
+class SessionCode(SpawnCode):
     @property
     def spawned(self) -> Spawned:
         return "resume" if isinstance(self.node, tree.Resume) else "session"
 
     async def spawn(self, s: ProgramContext, destination: Destination | None) -> Value:
         return None if s.cancellation.stopped else await run_session(s, self.node, destination)
-
-
-@expression(tree.Session)
-class SessionCode(_SessionCode):
-    __slots__ = ()
-
-
-@expression(tree.Resume)
-class ResumeCode(_SessionCode):
-    __slots__ = ()
 
 
 Inspect = Callable[[SessionResult], None]
@@ -102,8 +92,7 @@ async def run_session(
     request, binding = await prepared(s, node, destination, rendering)
     allowed = _allowed(s.run.properties("session", node.properties))
     allowed = replace(allowed, budgets=tuple(_budgets(s, node, request)))
-    inspect = rendering.inspect if rendering is not None else None
-    ended = await Attempts(s, node, request, binding, name, allowed, inspect).run()
+    ended = await Attempts(s, node, request, binding, name, allowed, rendering).run()
     if isinstance(ended, Failure):
         raise located(s, ended.error, node)
     return ended.value
@@ -188,11 +177,12 @@ class Attempts(SessionAttempts):
         binding: Binding,
         bound_to: str | None,
         allowed: Allowed,
-        inspect: Inspect | None = None,
+        rendering: Rendering | None = None,
     ) -> None:
-        super().__init__(s, node, request, binding.key, bound_to, allowed)
+        # the answer that renders a node is the node's value, which is shown as that
+        super().__init__(s, node, request, binding.key, bound_to, allowed, consumed=rendering is not None)
         self._binding = binding
-        self._inspect = inspect
+        self._inspect = rendering.inspect if rendering is not None else None
         self._written: Callable[[], bool] = bool
 
     def target(self) -> Target | None:

@@ -128,10 +128,7 @@ def _operands(node: tree.AgentCall) -> list[tree.Expression]:
 
 @expression(tree.AgentCall, _operands)
 class AgentCallCode(Code):
-    __slots__ = ("template",)
-
-    def __init__(self, node: tree.AgentCall, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.AgentCall) -> None:
         self.template = TemplateCode(node.template)
 
     async def _run(self, s: Context) -> Value:

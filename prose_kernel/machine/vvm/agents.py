@@ -38,25 +38,18 @@ class ConfiguredAgent(Agent):
     A derived agent keeps the name of the one that it is derived from.
     """
 
-    __slots__ = ("_name", "configuration", "module")
+    __slots__ = ("configuration", "module")
 
     language: ClassVar[str] = LANGUAGE
 
     def __init__(self, name: str, configuration: Mapping[str, Any], module: Module) -> None:
-        self._name = name
+        super().__init__(name)
         self.configuration = configuration
         self.module = module
 
-    @property
-    def name(self) -> str:
-        return self._name
-
-    def __str__(self) -> str:
-        return f"agent {self.name}"
-
     def derived(self, overrides: Mapping[str, Value]) -> ConfiguredAgent:
         """Objects are merged key by key, all else is replaced (6.3). What comes of it is checked when it is called."""
-        return ConfiguredAgent(self._name, merged(self.configuration, overrides), self.module)
+        return ConfiguredAgent(self.name, merged(self.configuration, overrides), self.module)
 
     def check(self, s: ExecutionContext, node: Node) -> None:
         """Raises R214 for a configuration that cannot be right."""
@@ -94,10 +87,7 @@ HOISTED[tree.AgentDeclaration] = declare
 class AgentNameCode(Code):
     """`@name`: an agent of the module, else the agent in that variable (A2)."""
 
-    __slots__ = ()
-
-    def __init__(self, node: tree.AgentName, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.AgentName) -> None:
         name, variable = node.id, reader(node.id, node)
 
         def now(s: Context) -> Value:
@@ -116,12 +106,9 @@ def _agent(s: Context, node: Node, value: Value, what: str) -> Agent:
 class _Configured(Code):
     """What makes an agent of keywords. `keys` are their names; of a keyword that is given twice the last one counts."""
 
-    __slots__ = ("keys",)
-
-    def __init__(self, node: tree.InlineAgent | tree.With, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.InlineAgent | tree.With) -> None:
         self.keys = tuple(keyword.name for keyword in node.keywords)
-        ways = all_now(parts)
+        ways = all_now(self.parts)
         if ways is not None:
             self.now = lambda s: self.made(s, [way(s) for way in ways])
 
@@ -134,16 +121,12 @@ class _Configured(Code):
 
 @expression(tree.InlineAgent, lambda node: [keyword.value for keyword in node.keywords])
 class InlineAgentCode(_Configured):
-    __slots__ = ()
-
     def made(self, s: Context, values: Sequence[Value]) -> Value:
         return ConfiguredAgent(INLINE, dict(zip(self.keys, values, strict=True)), s.module)
 
 
 @expression(tree.With, lambda node: [node.agent, *(keyword.value for keyword in node.keywords)])
 class WithCode(_Configured):
-    __slots__ = ()
-
     def made(self, s: Context, values: Sequence[Value]) -> Value:
         base = values[0]
         if not isinstance(base, ConfiguredAgent):

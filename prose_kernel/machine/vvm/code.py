@@ -111,27 +111,18 @@ class Step(compiled_code.Step):
     A statement that does something with the value of one expression has `code` for it, and `finish` for the rest.
     """
 
-    __slots__ = ("code",)
-
     nests = False
-    code: Code | None
 
     def __init__(self, node: tree.Node, used: bool) -> None:
+        self.code: Code | None = None
         super().__init__(node, used)
-        self.code = None
 
     def finish(self, s: Any, value: Value) -> Left:
         raise NotImplementedError
 
-    async def _run(self, s: Any) -> Left:
-        assert self.now is not None
-        return self.now(s)
-
 
 class Body(compiled_code.Body):
     """The statements of a body, compiled in the scope that it stands in."""
-
-    __slots__ = ("scope",)
 
     compiler = COMPILER
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from prose_kernel.errors import VvmRaise
@@ -18,28 +17,19 @@ from prose_kernel.runtime.values import Value
 
 @expression(tree.Name)
 class NameCode(Code):
-    __slots__ = ()
-
-    def __init__(self, node: tree.Name, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.Name) -> None:
         self.now = reader(node.id, node)
 
 
 @expression(tree.Unit)
 class UnitCode(Code):
-    __slots__ = ()
-
-    def __init__(self, node: tree.Unit, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.Unit) -> None:
         self.now = lambda s: None
 
 
 @expression(tree.It)
 class ItCode(Code):
-    __slots__ = ()
-
-    def __init__(self, node: tree.It, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.It) -> None:
         self.now = lambda s: s.it
 
 
@@ -55,8 +45,6 @@ expression(tree.List, lambda node: node.elements)(ListCode)
 
 @expression(tree.Object, lambda node: [pair.value for pair in node.pairs])
 class PairsCode(ObjectCode):
-    __slots__ = ()
-
     @staticmethod
     def keys_of(node: tree.Object) -> tuple[str, ...]:
         return tuple(pair.key for pair in node.pairs)
@@ -67,11 +55,8 @@ class PairsCode(ObjectCode):
 
 @expression(tree.Member, lambda node: (node.value,))
 class MemberCode(Code):
-    __slots__ = ()
-
-    def __init__(self, node: tree.Member, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
-        ways, name = all_now(parts), node.name
+    def prepare(self, node: tree.Member) -> None:
+        ways, name = all_now(self.parts), node.name
         if ways is not None:
             way = ways[0]
             self.now = lambda s: member(s, node, way(s), name)
@@ -82,11 +67,8 @@ class MemberCode(Code):
 
 @expression(tree.Index, lambda node: (node.value, node.index))
 class IndexCode(Code):
-    __slots__ = ()
-
-    def __init__(self, node: tree.Index, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
-        ways = all_now(parts)
+    def prepare(self, node: tree.Index) -> None:
+        ways = all_now(self.parts)
         if ways is not None:
             way, at = ways
             self.now = lambda s: index(s, node, way(s), at(s))
@@ -169,13 +151,10 @@ def _items(number: int) -> str:
 
 
 class OperatorCode(Code):
-    __slots__ = ("_operate",)
-
-    def __init__(self, node: tree.Compare | tree.Sum, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.Compare | tree.Sum) -> None:
         self.logical = isinstance(node, tree.Compare)
         self._operate = operate = OPERATORS[node.operator]
-        ways = all_now(parts)
+        ways = all_now(self.parts)
         if ways is None:
             return
         left, right = ways
@@ -210,12 +189,9 @@ def not_boolean(s: Context, node: tree.Node, value: Value) -> VvmRaise:
 
 @expression(tree.Not, lambda node: (node.value,))
 class NotCode(Code):
-    __slots__ = ()
-
-    def __init__(self, node: tree.Not, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.Not) -> None:
         self.logical = True
-        ways = all_now(parts)
+        ways = all_now(self.parts)
         if ways is not None:
             way = ways[0]
 
@@ -238,13 +214,10 @@ class NotCode(Code):
 class LogicalCode(Code):
     """`and`, `or`: an operand on the right that is not needed is not evaluated, nor checked."""
 
-    __slots__ = ("_decisive",)
-
-    def __init__(self, node: tree.Logical, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.Logical) -> None:
         self.logical = True
         self._decisive = decisive = node.operator == "or"
-        ways = all_now(parts)
+        ways = all_now(self.parts)
         if ways is None:
             return
         left, right = ways

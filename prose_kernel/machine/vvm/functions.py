@@ -63,21 +63,11 @@ class UserFunction(Function):
     language: ClassVar[str] = LANGUAGE
 
     def __init__(self, code: FunctionCode, module: Module, outer: Frame | None, source: Source) -> None:
+        super().__init__(code.node.name.id, code.parameters)
         self.code = code
         self.module = module
         self.outer = outer
         self.source = source
-
-    @property
-    def name(self) -> str:
-        return self.code.node.name.id
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return self.code.parameters
-
-    def __str__(self) -> str:
-        return f"function {self.name}({', '.join(self.parameters)})"
 
     async def invoke(self, caller: ExecutionContext, node: Node, arguments: Sequence[Value]) -> Value:
         return await from_outside(self.module, self, caller, node, arguments)
@@ -195,7 +185,7 @@ class LibraryFunction(Function):
     `computes` tells that its result is made from its arguments, not merely of them.
     """
 
-    __slots__ = ("_name", "_parameters", "at_once", "optional", "work")
+    __slots__ = ("at_once", "optional", "work")
 
     computes: ClassVar[bool] = True
 
@@ -210,22 +200,10 @@ class LibraryFunction(Function):
         at_once: Callable[[Context, Node, Bound], Value] | None = None,
         work: Callable[[Context, Node, Bound], Awaitable[Value]] | None = None,
     ) -> None:
-        self._name = name
-        self._parameters = parameters
+        super().__init__(name, parameters)
         self.optional = optional
         self.at_once = at_once
         self.work = work
-
-    @property
-    def name(self) -> str:
-        return self._name
-
-    @property
-    def parameters(self) -> tuple[str, ...]:
-        return self._parameters
-
-    def __str__(self) -> str:
-        return f"function {self.name}({', '.join(self.parameters)})"
 
     def bind(self, s: Context, node: Node, arguments: Sequence[Value], keywords: Mapping[str, Value]) -> Bound:
         return bound_arguments(s, node, self.name, self.parameters, arguments, keywords, self.optional)
@@ -253,10 +231,7 @@ class LibraryFunction(Function):
 
 @expression(tree.Call, lambda node: (node.callee, *node.arguments, *(keyword.value for keyword in node.keywords)))
 class CallCode(Code):
-    __slots__ = ("keys",)
-
-    def __init__(self, node: tree.Call, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.Call) -> None:
         self.keys = tuple(keyword.name for keyword in node.keywords)
 
     async def _run(self, s: Context) -> Value:
@@ -276,10 +251,7 @@ class CallCode(Code):
 class DefStep(Step):
     """A nested `def`: it binds a closure when it is reached. Those of a module are hoisted (9.2)."""
 
-    __slots__ = ()
-
-    def __init__(self, node: tree.Def, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.Def) -> None:
         code = FunctionCode(node)
         name = node.name.id
         self.now = lambda s: s.bind(name, UserFunction(code, s.module, s.frame, s.source), node)
@@ -287,10 +259,7 @@ class DefStep(Step):
 
 @statement(tree.Return)
 class ReturnStep(Step):
-    __slots__ = ()
-
-    def __init__(self, node: tree.Return, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.Return) -> None:
         self.code = code = compile_expression(node.value) if node.value is not None else None
         if code is None:
             nothing = Leave("return")

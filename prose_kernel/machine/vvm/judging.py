@@ -153,10 +153,7 @@ def _rendered(s: Context, value: Value, templates: Sequence[TemplateCode | None]
 
 @expression(tree.Predicate, lambda node: () if node.argument is None else (node.argument,))
 class PredicateCode(Code):
-    __slots__ = ("template",)
-
-    def __init__(self, node: tree.Predicate, parts: Sequence[Code] = (), used: bool = True) -> None:
-        super().__init__(node, parts, used)
+    def prepare(self, node: tree.Predicate) -> None:
         self.logical = self.judged = True
         self.template = TemplateCode(node.template)
 
@@ -178,12 +175,9 @@ async def scrutinee(s: Context, code: Code) -> Value:
 
 @statement(tree.Match)
 class MatchStep(Step):
-    __slots__ = ("cases", "value")
-
     nests = True
 
-    def __init__(self, node: tree.Match, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.Match) -> None:
         self.value = compile_expression(node.value)
         self.cases = [(case.pattern, _template_of(case.pattern), Body(case.body)) for case in node.cases]
 
@@ -253,12 +247,9 @@ def _matches(pattern: tree.Pattern, value: Value) -> bool:
 
 @statement(tree.Choose)
 class ChooseStep(Step):
-    __slots__ = ("bodies", "criterion", "value")
-
     nests = True
 
-    def __init__(self, node: tree.Choose, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.Choose) -> None:
         self.value = compile_expression(node.value)
         self.criterion = TemplateCode(node.criterion)
         self.bodies = {option.label.value: Body(option.body) for option in reversed(node.options)}
@@ -289,12 +280,9 @@ class ChooseStep(Step):
 class ConstrainStep(Step):
     """Judges every requirement; a value that violates one becomes an error value. Nothing is ever tried again (S6)."""
 
-    __slots__ = ("bounds", "requirements", "value")
-
     nests = True
 
-    def __init__(self, node: tree.Constrain, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.Constrain) -> None:
         self.value = reader(node.target.id, node.target)
         self.bounds = [(bound.name, compile_expression(bound.value)) for bound in node.bounds]
         self.requirements = [(require, TemplateCode(require.criterion)) for require in node.requirements]

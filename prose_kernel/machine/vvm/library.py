@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Literal
 
 from prose_kernel.language.vvm import tree
@@ -19,11 +20,10 @@ from prose_kernel.machine.vvm.context import LIBRARY, Context
 from prose_kernel.machine.vvm.functions import Bound, LibraryFunction, apply
 from prose_kernel.machine.vvm.values import a_type_of, is_error, is_ref, raised
 from prose_kernel.runtime.compiled_code import require_shallow
-from prose_kernel.runtime.events import PipeProgressed
 from prose_kernel.runtime.execution_context import Node
 from prose_kernel.runtime.forks import iterate
 from prose_kernel.runtime.json_text import int_text
-from prose_kernel.runtime.open_loops import OpenLoop
+from prose_kernel.runtime.open_loops import Items, OpenLoop
 from prose_kernel.runtime.shared_names import Function
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
@@ -157,55 +157,21 @@ def _truth(s: Context, node: Node, function: str, name: str, value: Value) -> bo
     raise raised(s, node, "R203", message)
 
 
-Operation = Literal["map", "filter", "pmap", "reduce"]
-
-
-class _Items(OpenLoop):
-    """The items of a function that takes them one after the other."""
-
-    __slots__ = ()
-
-    s: Context
-
-    def begins(self, operation: Operation, number: int) -> None:
-        s, self.index = self.s, number - 1
-        if s.host.heard[PipeProgressed]:
-            s.emit(PipeProgressed(s.place(self.node), operation, number, self.maximum or 0))
-
-
-class _Rounds(OpenLoop):
-    """The rounds of `refine`, which ends by itself."""
-
-    __slots__ = ()
-
-    fixed = False
-
-
-async def _map(s: Context, node: Node, given: Bound) -> Value:
-    items, function = _items(s, node, "map", given, "f"), given["f"]
+async def _each(operation: Literal["map", "filter"], callback: str, s: Context, node: Node, given: Bound) -> Value:
+    """`map` and `filter`: what the callback gives for the items, or the items for which it is true."""
+    items = _items(s, node, operation, given, callback)
     found: list[Value] = []
-    with _Items(s, node, len(items)) as passes:
-        for number, item in enumerate(items, 1):
-            passes.begins("map", number)
-            value = await call(apply(s, node, function, (item,)))
+    with Items(s, node, len(items)) as passes:
+        for index, item in enumerate(items):
+            passes.begins(operation, index)
+            value = await call(apply(s, node, given[callback], (item,)))
             if is_error(value):
                 return value
-            found.append(value)
-    return require_shallow(s, node, found)
-
-
-async def _filter(s: Context, node: Node, given: Bound) -> Value:
-    items, function = _items(s, node, "filter", given, "pred"), given["pred"]
-    found: list[Value] = []
-    with _Items(s, node, len(items)) as passes:
-        for number, item in enumerate(items, 1):
-            passes.begins("filter", number)
-            value = await call(apply(s, node, function, (item,)))
-            if is_error(value):
-                return value
-            if _truth(s, node, "filter", "pred", value):
+            if operation == "map":
+                found.append(value)
+            elif _truth(s, node, operation, callback, value):
                 found.append(item)
-    return found
+    return require_shallow(s, node, found)
 
 
 async def _reduce(s: Context, node: Node, given: Bound) -> Value:
@@ -218,9 +184,9 @@ async def _reduce(s: Context, node: Node, given: Bound) -> Value:
         raise raised(s, node, "R216", "reduce of empty list", hint="give it a start: reduce(items, f, init=0)")
     if "init" in given and is_error(result):
         return result
-    with _Items(s, node, len(rest)) as passes:
-        for number, item in enumerate(rest, 1):
-            passes.begins("reduce", number)
+    with Items(s, node, len(rest)) as passes:
+        for index, item in enumerate(rest):
+            passes.begins("reduce", index)
             result = await call(apply(s, node, function, (result, item)))
             if is_error(result):
                 return result
@@ -236,7 +202,7 @@ async def _refine(s: Context, node: Node, given: Bound) -> Value:
     _callable(s, node, "refine", "done", done)
     _callable(s, node, "refine", "step", step)
     current = given["seed"]
-    with _Rounds(s, node, limit) as rounds:
+    with OpenLoop(s, node, limit, fixed=False) as rounds:
         for number in range(limit):
             rounds.index = number
             if _truth(s, node, "refine", "done", await call(apply(s, node, done, (current, number)))):
@@ -287,9 +253,9 @@ LIBRARY.update(
             LibraryFunction("range", ("n",), at_once=_range),
             _Perm("perm", PERMISSION_KEYS, optional=OPTIONAL["perm"], at_once=_perm),
             _Pack("pack", (), at_once=require_shallow),
-            LibraryFunction("map", ("items", "f"), work=_map),
+            LibraryFunction("map", ("items", "f"), work=partial(_each, "map", "f")),
             LibraryFunction("pmap", ("items", "f"), work=_pmap),
-            LibraryFunction("filter", ("items", "pred"), work=_filter),
+            LibraryFunction("filter", ("items", "pred"), work=partial(_each, "filter", "pred")),
             LibraryFunction("reduce", ("items", "f", "init"), optional=OPTIONAL["reduce"], work=_reduce),
             LibraryFunction("refine", ("seed", "max", "done", "step"), work=_refine),
         )

@@ -12,8 +12,9 @@ from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.parser import parse
 from prose_kernel.machine.vvm.code import compile_expression, within
 from prose_kernel.machine.vvm.context import Context, Frame, Module, VvmRun
+from prose_kernel.runtime import evaluation
 from prose_kernel.runtime.compiled_code import Code, value_of
-from prose_kernel.runtime.evaluation import evaluated, evaluation_host
+from prose_kernel.runtime.evaluation import evaluated, evaluation_host, is_crossing
 from prose_kernel.runtime.execution_context import Node
 from prose_kernel.runtime.foresight import Looking
 from prose_kernel.runtime.statement_hook import Scope, StackFrame
@@ -24,7 +25,7 @@ def frames(s: Context, node: Node) -> tuple[StackFrame, ...]:
     """The functions under way, the module below them, then whoever has called from another line of control."""
     found: list[StackFrame] = []
     frame, module, source, span = s.frame, s.module, s.source, node.span
-    while frame is not None or not _is_crossing(s):
+    while frame is not None or not is_crossing(s):
         name = frame.function.name if frame is not None else source.name
         if not found and s.branches:
             name += f" [{' › '.join(step.label for step in s.branches)}]"
@@ -33,22 +34,17 @@ def frames(s: Context, node: Node) -> tuple[StackFrame, ...]:
             break
         (source, called), frame = frame.called, frame.caller
         span = called.span
-        module = frame.function.module if frame is not None else _module_of(s, source, module)
+        module = frame.function.module if frame is not None else _module_of(s, source)
     above = s.called_by
     return (*found, *above.frames(above.statement)) if above is not None else tuple(found)
 
 
 def level(s: Context) -> int:
     """Return the number of open frames here, callers included."""
-    above = s.called_by
-    return s.depth + (above.level + 1 - _is_crossing(s) if above is not None else 1)
+    return evaluation.level(s, s.depth)
 
 
-def _is_crossing(s: Context) -> bool:
-    return s.called_by is not None and s.crossings > s.called_by.crossings
-
-
-def _module_of(s: Context, source: Source, inner: Module) -> Module:
+def _module_of(s: Context, source: Source) -> Module:
     """The module at whose top level a text runs: an imported one while it is loaded, else the program's own."""
     known = next((module for text, module in s.run.modules.items() if text.source is source), None)
     return known or s.run.root

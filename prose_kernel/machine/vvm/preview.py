@@ -25,11 +25,11 @@ from prose_kernel.runtime.compiled_code import Code
 from prose_kernel.runtime.execution_context import Host, Node
 from prose_kernel.runtime.foresight import (
     PASSES,
+    Announced,
     Full,
     Looking,
     Nobody,
     StepLimit,
-    Told,
     unknown,
     unknown_in,
     unknown_names,
@@ -47,11 +47,11 @@ async def preview(run: VvmRun, program: tree.Program, source: Source, cwd: str) 
     context = Context(shadow, shadow.root, source, cwd, f"c{run.cell + 1}")
     with contextlib.suppress(Full, RunError):
         await drive(run_text(context, program))
-    return tuple(foresight.told.found)
+    return tuple(foresight.announced.found)
 
 
 class Foresight:
-    """What the constructs of the machine ask instead of the outside. `told` grows in source order.
+    """What the constructs of the machine ask instead of the outside. `announced` grows in source order.
 
     `_open` counts the constructs around the statement of which nobody knows whether it will run; `_doubtful` are the
     functions under way whose result depends on one.
@@ -60,7 +60,7 @@ class Foresight:
     unknown = staticmethod(unknown)
 
     def __init__(self, run: VvmRun) -> None:
-        self.told = Told()
+        self.announced = Announced()
         self.root: Module | None = None
         self._real = run.root
         self._open = 0
@@ -69,13 +69,13 @@ class Foresight:
     # ------------------------------------------------------------ announcing
 
     async def session(self, s: Context, node: Node, name: str | None, prepared: Awaitable[SessionRequest]) -> Value:
-        """Tell of a call instead of making it."""
+        """Announce a call instead of making it."""
         try:
             request = await prepared
         except RunError as problem:
-            self.told.add(Preview(s.source, node.span, name, None, problem=problem))
+            self.announced.add(Preview(s.source, node.span, name, None, problem=problem))
         else:
-            self.told.add(Preview(s.source, node.span, name, request, tuple(dict.fromkeys(unknown_in(request)))))
+            self.announced.add(Preview(s.source, node.span, name, request, tuple(dict.fromkeys(unknown_in(request)))))
         return unknown(name or "answer")
 
     # ------------------------------------------------------------ values
@@ -199,7 +199,7 @@ def _shadow(run: VvmRun, foresight: Foresight) -> VvmRun:
     """A copy of a run, whose names may be changed, and which can do nothing."""
     nobody = Nobody()
     ports = structs.replace(run.host.ports, judge=nobody, user=nobody, store=Looking(run.host.ports.store), races=None)
-    host = Host(ports, (), load=run.host.load, hook=StepLimit(foresight.told))
+    host = Host(ports, (), load=run.host.load, hook=StepLimit(foresight.announced))
     host.preview = foresight
     shadow = VvmRun(host, ports.store, run.name, run.program)
     shadow.depth, shadow.modules = run.depth, dict(run.modules)

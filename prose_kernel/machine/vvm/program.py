@@ -103,10 +103,7 @@ async def _execute(s: Context, node: tree.Statement) -> Value:
 class _ShownStep(Step):
     """An expression at the top level, whose value may be shown."""
 
-    __slots__ = ("value",)
-
-    def __init__(self, node: tree.ExpressionStatement, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.ExpressionStatement) -> None:
         self.code = compile_expression(node.value)
         self.value: Value = None
 
@@ -198,10 +195,7 @@ def _import(s: Context, node: tree.ModuleImport, found: Any) -> None:
 class ExportPackStep(Step):
     """`export pack(…)`: evaluated where it stands (X1)."""
 
-    __slots__ = ("codes",)
-
-    def __init__(self, node: tree.ExportPack, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.ExportPack) -> None:
         self.codes = [compile_expression(argument) for argument in node.arguments]
         self.codes += [compile_expression(keyword.value) for keyword in node.keywords]
 

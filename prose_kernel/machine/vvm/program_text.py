@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from prose_kernel.language.nodes import walk
+from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import tree
 from prose_kernel.runtime.budgets import Spending
 from prose_kernel.runtime.ports import JudgedText
@@ -20,7 +21,7 @@ def judged_texts(program: tree.Program) -> list[JudgedText]:
     return sorted(found, key=lambda one: one.span)
 
 
-def spending(program: tree.Program) -> Spending:
+def spending(program: tree.Program, source: Source | None = None) -> Spending:
     """The models that a program names. Its agents have no budgets of their own."""
     models: list[tuple[str | None, None]] = []
     for node in walk(program):

@@ -29,9 +29,9 @@ from prose_kernel.machine.vvm.expressions import not_boolean
 from prose_kernel.machine.vvm.judging import scrutinee
 from prose_kernel.machine.vvm.values import a_type_of, error_value, raised
 from prose_kernel.runtime.compiled_code import Code, value_of
-from prose_kernel.runtime.events import ArmChosen, Caught, FinallyEntered, LoopLeft, LoopPass, TryEntered
+from prose_kernel.runtime.events import ArmChosen, Caught, FinallyEntered, TryEntered
 from prose_kernel.runtime.execution_context import forget_trace, located
-from prose_kernel.runtime.open_loops import OpenLoop
+from prose_kernel.runtime.open_loops import Passes
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
@@ -42,10 +42,7 @@ _LEAVING: Final = (RunError, asyncio.CancelledError)
 
 @statement(tree.Assign)
 class AssignStep(Step):
-    __slots__ = ()
-
-    def __init__(self, node: tree.Assign, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.Assign) -> None:
         self.code = compile_expression(node.value)
         way, name = self.code.now, node.target.id
         if way is not None:
@@ -59,11 +56,8 @@ class AssignStep(Step):
 class ExpressionStep(Step):
     """Its value is dropped; the last one of a cell is shown, which the program as a whole sees to."""
 
-    __slots__ = ()
-
-    def __init__(self, node: tree.ExpressionStatement, used: bool) -> None:
-        super().__init__(node, used)
-        self.code = compile_expression(node.value, used)
+    def prepare(self, node: tree.ExpressionStatement) -> None:
+        self.code = compile_expression(node.value, self.used)
         way = self.code.now
         if way is not None:
 
@@ -76,31 +70,16 @@ class ExpressionStep(Step):
         return None
 
 
+_LEFT: Final = {tree.Pass: None, tree.Break: BREAK, tree.Continue: CONTINUE}
+
+
 @statement(tree.Pass)
-class PassStep(Step):
-    __slots__ = ()
-
-    def __init__(self, node: tree.Pass, used: bool) -> None:
-        super().__init__(node, used)
-        self.now = lambda s: None
-
-
 @statement(tree.Break)
-class BreakStep(Step):
-    __slots__ = ()
-
-    def __init__(self, node: tree.Break, used: bool) -> None:
-        super().__init__(node, used)
-        self.now = lambda s: BREAK  # type: ignore[assignment]
-
-
 @statement(tree.Continue)
-class ContinueStep(Step):
-    __slots__ = ()
-
-    def __init__(self, node: tree.Continue, used: bool) -> None:
-        super().__init__(node, used)
-        self.now = lambda s: CONTINUE  # type: ignore[assignment]
+class LeaveStep(Step):
+    def prepare(self, node: tree.Pass | tree.Break | tree.Continue) -> None:
+        left: Left = _LEFT[type(node)]
+        self.now = lambda s: left
 
 
 # ---------------------------------------------------------------- if
@@ -116,12 +95,9 @@ async def holds(s: Context, code: Code) -> bool:
 
 @statement(tree.If)
 class IfStep(Step):
-    __slots__ = ("arms", "otherwise")
-
     nests = True
 
-    def __init__(self, node: tree.If, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.If) -> None:
         self.arms = [(compile_expression(arm.condition), Body(arm.body)) for arm in node.arms]
         self.otherwise = Body(node.otherwise) if node.otherwise is not None else None
         if all(code.now is not None for code, _ in self.arms):
@@ -178,41 +154,17 @@ class IfStep(Step):
 # ---------------------------------------------------------------- loops
 
 
-class _Passes(OpenLoop):
-    """The passes of one loop as listeners hear of them."""
-
-    __slots__ = ()
-
-    s: Context
-
-    def begins(self) -> None:
-        self.index += 1
-        if not self.index:
-            self.opened()
-        s = self.s
-        if s.host.heard[LoopPass]:
-            s.emit(LoopPass(s.place(self.node), self.index, self.maximum))
-
-    def left(self, reason: str) -> None:
-        s = self.s
-        self.closed()
-        if s.host.heard[LoopLeft]:
-            s.emit(LoopLeft(s.place(self.node), self.index, self.maximum, reason))
-
-    def ended_by(self, left: Leave) -> Left:
-        """A statement has left the body: what it means for the bodies around the loop."""
-        self.left("break" if left is BREAK else "raised")
-        return None if left is BREAK else left
+def _ended(passes: Passes, left: Leave) -> Left:
+    """A statement has left the body of a loop: what it means for the bodies around the loop."""
+    passes.left("break" if left is BREAK else "raised")
+    return None if left is BREAK else left
 
 
 @statement(tree.While)
 class WhileStep(Step):
-    __slots__ = ("body", "condition")
-
     nests = True
 
-    def __init__(self, node: tree.While, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.While) -> None:
         self.condition = compile_expression(node.condition)
         self.body = Body(node.body)
 
@@ -222,7 +174,7 @@ class WhileStep(Step):
                 return None
             return await call(s.host.preview.passes(s, self.body))
         condition, body, turns = self.condition, self.body, s.host.scheduler
-        passes = _Passes(s, self.node, None)
+        passes = Passes(s, self.node, None)
         way = condition.now
         try:
             while True:
@@ -231,11 +183,11 @@ class WhileStep(Step):
                     if value is False:
                         break
                     raise not_boolean(s, condition.node, value)
-                passes.begins()
+                passes.begins(passes.index + 1)
                 ways = body.flat(s)
                 left: Left = await call(body.stepped(s)) if ways is None else run_flat(ways, body, s)
                 if left is not None and left is not CONTINUE:
-                    return passes.ended_by(left)
+                    return _ended(passes, left)
                 if turns.due():
                     await s.breathe()
         except _LEAVING:
@@ -247,12 +199,9 @@ class WhileStep(Step):
 
 @statement(tree.For)
 class ForStep(Step):
-    __slots__ = ("body", "items")
-
     nests = True
 
-    def __init__(self, node: tree.For, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.For) -> None:
         self.items = compile_expression(node.items)
         self.body = Body(node.body)
 
@@ -264,15 +213,15 @@ class ForStep(Step):
             items = await value_of(self.items, s)
         if type(items) is not list:
             raise raised(s, node.items, "R204", f"for needs a list, not {a_type_of(items)}")
-        passes = _Passes(s, node, len(items))
+        passes = Passes(s, node, len(items))
         try:
             for item in items:
                 s.bind(name, item, node)
-                passes.begins()
+                passes.begins(passes.index + 1)
                 ways = body.flat(s)
                 left: Left = await call(body.stepped(s)) if ways is None else run_flat(ways, body, s)
                 if left is not None and left is not CONTINUE:
-                    return passes.ended_by(left)
+                    return _ended(passes, left)
                 if turns.due():
                     await s.breathe()
         except _LEAVING:
@@ -287,12 +236,9 @@ class ForStep(Step):
 
 @statement(tree.WithInput)
 class WithInputStep(Step):
-    __slots__ = ("body", "value")
-
     nests = True
 
-    def __init__(self, node: tree.WithInput, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.WithInput) -> None:
         self.value = compile_expression(node.value)
         self.body = Body(node.body)
 
@@ -310,10 +256,7 @@ class WithInputStep(Step):
 
 @statement(tree.Raise)
 class RaiseStep(Step):
-    __slots__ = ()
-
-    def __init__(self, node: tree.Raise, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.Raise) -> None:
 
         def now(s: Context) -> Left:
             if node.message is not None:
@@ -333,12 +276,9 @@ class TryStep(Step):
     run on their way without asking anything (A49).
     """
 
-    __slots__ = ("body", "final", "handler")
-
     nests = True
 
-    def __init__(self, node: tree.Try, used: bool) -> None:
-        super().__init__(node, used)
+    def prepare(self, node: tree.Try) -> None:
         self.body = Body(node.body)
         self.handler = Body(node.handler.body) if node.handler is not None else None
         self.final = Body(node.final) if node.final is not None else None

@@ -11,8 +11,8 @@ from types import ModuleType
 from prose_kernel.errors import NoProvider
 
 FIX = (
-    "run it where somebody can answer; or choose who answers: PROSE_PROVIDER=anthropic (a model),"
-    " PROSE_PROVIDER=dry-run (only see what would be asked); or record it there, and replay it here"
+    "for a model: pip install 'prose_kernel[llm]', set ANTHROPIC_API_KEY and PROSE_PROVIDER=anthropic, and check both"
+    " with `prose doctor`; PROSE_PROVIDER=dry-run shows what would be asked; a recorded answer is replayed"
 )
 
 

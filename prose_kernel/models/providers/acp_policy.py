@@ -1,6 +1,6 @@
 """What a CLI agent may do: its requests in the words of our permissions, and the option that answers one.
 
-Implements the permissions row of sessions.md 5.2.
+Implements the permissions row of sessions.md 5.
 
 An agent says for each tool call a kind (`read`, `edit`, `execute` ...) and the tool's raw input. What cannot be read
 out of these is denied.

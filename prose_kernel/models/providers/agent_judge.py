@@ -1,6 +1,6 @@
 """A CLI agent as the judge: its answer is the last line, one JSON object, read strictly and asked for twice.
 
-The protocol has no schemas (sessions.md 5.2); a model over an API judges better and cheaper.
+The protocol has no schemas (sessions.md 5); a model over an API judges better and cheaper.
 """
 
 from __future__ import annotations

@@ -44,6 +44,7 @@ from prose_kernel.models.tools.tool import ToolAnswer
 from prose_kernel.models.usage import consumed
 from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.session_options import ModelServer, Surroundings
+from prose_kernel.runtime.text import encodable
 from prose_kernel.runtime.typed_answers import NO_OBJECT
 
 # OpenAI-compatible services that the library handles specially, by name
@@ -73,7 +74,7 @@ class ServerLink:
             bounded = Bounds(model, asked, self._at.name, used, self._patience(asked))
             listener.told, listener.alive = bounded.told, bounded.patience.token
             kept = self._beginnings.kept(model, asked)
-            said = begun(asked, _prompt(asked, model, self._at.name, kept), _sendable(asked.system or "") or None)
+            said = begun(asked, _prompt(asked, model, self._at.name, kept), encodable(asked.system or "") or None)
             last = await self._ask(model, bounded, asked, said, used, listener)
         except BaseException as problem:
             asked.history[:] = _unanswered(said)
@@ -312,12 +313,12 @@ def _prompt(asked: Conversation, model: Model[Any], provider: str, kept: int) ->
     everything up to the end of the first `kept` contexts. Raises `ProviderError` for a kind of file that the model
     doesn't accept."""
     if not asked.attached and not kept:
-        return _sendable("\n\n".join((*asked.context, asked.message)))
-    parts: list[UserContent] = [_sendable(text) for text in asked.context[:kept]]
+        return encodable("\n\n".join((*asked.context, asked.message)))
+    parts: list[UserContent] = [encodable(text) for text in asked.context[:kept]]
     if kept:
         parts.append(CachePoint())
     if rest := asked.context[kept:]:
-        parts.append(_sendable("\n\n".join(rest)))
+        parts.append(encodable("\n\n".join(rest)))
     for one in asked.attached:
         content = BinaryContent(one.data, media_type=one.picture.media)
         if (kind := _not_taken(content, model)) is not None:
@@ -327,7 +328,7 @@ def _prompt(asked: Conversation, model: Model[Any], provider: str, kept: int) ->
                 hint="take another model, or let a command put into words what is in it",
             )
         parts += [f"{one.label}: {one.picture.text}", content]
-    return [*parts, _sendable(asked.message)]
+    return [*parts, encodable(asked.message)]
 
 
 def _not_taken(content: BinaryContent, model: Model[Any]) -> str | None:
@@ -337,11 +338,6 @@ def _not_taken(content: BinaryContent, model: Model[Any]) -> str | None:
     kinds = profile.get("supported_document_media_types")
     taken = profile.get("supports_document_input", True) and (kinds is None or content.media_type in kinds)
     return None if taken else "PDFs"
-
-
-def _sendable(text: str) -> str:
-    """Return the text without lone surrogates, which can't be sent."""
-    return text.encode("utf-8", "replace").decode() if not text.isascii() else text
 
 
 def _unanswered(said: list[ModelMessage]) -> list[ModelMessage]:

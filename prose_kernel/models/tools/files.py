@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import BinaryIO, Final
 
+from prose_kernel.access import plain_files
 from prose_kernel.access import safe_files as places
 from prose_kernel.access.globs import Glob
 from prose_kernel.access.grants import Reach
@@ -356,10 +357,8 @@ def _below(descriptor: int, prefix: str, root: str, visible: Visible, depth: int
                 inner = os.open(name, _LISTED, dir_fd=descriptor)
             except OSError:
                 continue
-            try:
+            with plain_files.closing(inner):
                 yield from _below(inner, f"{path}/", root, visible, depth - 1)
-            finally:
-                os.close(inner)
 
 
 def _named(access: Access, arguments: Mapping[str, object], usual: str | None = None) -> str:

@@ -6,7 +6,7 @@ import re
 import shlex
 from typing import TYPE_CHECKING
 
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, usage_errors
 from prose_kernel.notebook.magics.registry import Call, below, magic, read_program, use
 from prose_kernel.views import document as doc
 
@@ -26,7 +26,7 @@ async def export(call: Call) -> None:
     words = [word for word in call.words if word != "--force"]
     use(call, export, 0, 2)
     if len(words) > 1 or any(word.startswith("-") for word in words):
-        raise UsageError(f"%export: too many words: {' '.join(words)}", hint=f"usage: {export.usage}")
+        raise export.wrong(f"too many words: {' '.join(words)}")
     name = words[0] if words else ""
 
     def read(file: str) -> tuple[str, Language]:
@@ -82,9 +82,7 @@ def write(call: Call, name: str, text: str, language: Language, *, force: bool) 
     if not name.endswith(language.suffixes):
         raise UsageError(f"%export: the name of a program in {language.title} ends with {language.suffixes[0]}")
     path = below(call.cells, name)
-    try:
+    with usage_errors(f"%export: {name} cannot be written"):
         if path.exists() and not force and plain_files.read_text(path, errors="replace") != text:
             raise UsageError(f"%export: {name} exists", hint=f"to replace it: %export {name} --force")
         atomic.write_whole(path, text, in_place=True)
-    except OSError as problem:
-        raise UsageError(f"%export: {name} cannot be written: {(problem.strerror or 'unknown').lower()}") from None

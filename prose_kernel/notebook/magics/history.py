@@ -16,7 +16,7 @@ from prose_kernel.views.safety import clip
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
     from prose_kernel.runtime.journal_records import Asked, Text
-    from prose_kernel.storage.journal_file import JournalRead, TextRead
+    from prose_kernel.storage.journal_reading import JournalRead, TextRead
     from prose_kernel.storage.runs import KeptRun
 
 _NAMES = 30
@@ -35,10 +35,10 @@ async def restore(call: Call) -> None:
     words, confirmed = list(call.words), dict[str, bool]()
     while (gate := taken(words, "--yes", restore)) is not None:
         if not gate.strip():
-            raise UsageError("%restore: --yes needs the name of a gate", hint=f"usage: {restore.usage}")
+            raise restore.wrong("--yes needs the name of a gate")
         confirmed[gate] = True
     if len(words) > 1:
-        raise UsageError("%restore: too many words", hint=f"usage: {restore.usage}")
+        raise restore.wrong("too many words")
 
     workspace = call.cells.started
     if workspace is not None and workspace.begun:
@@ -92,7 +92,7 @@ async def back(call: Call) -> None:
     words = [word for word in call.words if word not in ("--files", "--yes")]
     options = set(call.words) - set(words)
     if len(words) != 1 or options == {"--yes"}:
-        raise UsageError("%back: name one cell or statement", hint=f"usage: {back.usage}")
+        raise back.wrong("name one cell or statement")
     journal = journal_of(call)
     if journal is not None and "/" in words[0]:
         return await _go_back(call, journal, (point_of(journal, words[0]), f"before {words[0]}"), options)
@@ -136,7 +136,7 @@ async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], opt
 def _cell_of(word: str, journal: JournalRead | None) -> TextRead:
     """The cell of a number, the last one where several ran under it, or of a place as in `c3`. Raises `UsageError`."""
     if journal is None:
-        raise UsageError("%back: nothing has happened in the run yet", hint=f"usage: {back.usage}")
+        raise back.wrong("nothing has happened in the run yet")
     if word.startswith("c"):
         names = [f"c{text.record.number}" for text in journal.texts]
     else:
@@ -220,7 +220,7 @@ def restorable(cells: Cells, mine: bool = False) -> list[str]:
 
 def journal_of(call: Call) -> JournalRead | None:
     """The journal of the run here; None before it has one. Raises `UsageError` where none is kept."""
-    from prose_kernel.storage.journal_file import read
+    from prose_kernel.storage.journal_reading import read
 
     workspace = call.cells.started
     if workspace is None or not workspace.begun:

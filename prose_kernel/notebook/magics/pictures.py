@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote
 
-from prose_kernel.errors import CompileError, ExecError, UsageError
+from prose_kernel.errors import ExecError, UsageError
 from prose_kernel.notebook.magics.history import journal_of
 from prose_kernel.notebook.magics.registry import Call, Magic, below, magic, read_program, use
 from prose_kernel.notebook.magics.tables import short_path
@@ -50,11 +50,10 @@ async def graph(call: Call) -> None:
 
 
 def _program(call: Call, text: str, name: str, language: Language) -> Part:
+    from prose_kernel.runs.languages import without_errors
     from prose_kernel.views.diagram import Part
 
-    compiled = call.cells.workspace.compile(text, name, language)
-    if not compiled.ok:
-        raise CompileError(compiled.diagnostics)
+    compiled = without_errors(call.cells.workspace.compile(text, name, language))
     return Part("", language.flow(compiled.program, compiled.source))
 
 
@@ -112,7 +111,7 @@ def _options(call: Call, of: Magic) -> tuple[tuple[str, ...], bool]:
     unknown = [word for word in words if word.startswith("-") or (of is not graph and word != "all")]
     if unknown or len(words) > 1:
         wrong = unknown[0] if unknown else words[1]
-        raise UsageError(f"%{of.name}: {wrong} is not understood", hint=f"usage: {of.usage}")
+        raise of.wrong(f"{wrong} is not understood")
     return words, _TIMES in call.words
 
 
@@ -145,7 +144,7 @@ async def show(call: Call) -> None:
         raise UsageError(f"%show: {extra} is not understood", hint=hint)
     if not names:
         use(call, show, 1, 2)
-        raise UsageError("%show: too few words", hint=f"usage: {show.usage}")
+        raise show.wrong("too few words")
     workspace = call.cells.started
     directory = workspace.cwd if workspace is not None else call.cells.cwd
     try:
@@ -159,7 +158,7 @@ async def show(call: Call) -> None:
 async def report(call: Call) -> None:
     words = tuple(word for word in call.words if word != _FORCE)
     if unknown := [word for word in words if word.startswith("-")]:
-        raise UsageError(f"%report: {unknown[0]} is not understood", hint=f"usage: {report.usage}")
+        raise report.wrong(f"{unknown[0]} is not understood")
     use(Call(call.cells, words, call.text, call.output, call.view), report, 0, 1)
     journal = journal_of(call)
     if journal is None:

@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.models.request import headline
 from prose_kernel.views import document as doc
+from prose_kernel.views.kept import declared
 from prose_kernel.views.session_cards import clip_block
 
 if TYPE_CHECKING:
+    from prose_kernel.runs.foreseeing import Foreseeing
     from prose_kernel.runs.languages import Compiled, Language
     from prose_kernel.runs.session_chain import SessionServices
     from prose_kernel.runs.session_description import Description
@@ -92,6 +94,26 @@ def plan(found: Sequence[Preview], left_out: Sequence[str], services: SessionSer
     return doc.group(*blocks, gap="\n\n")
 
 
+def plan_of_cell(foreseen: Foreseeing, gap: str, rerun: str) -> doc.Group:
+    """The requests of a cell that has run before: which keep their answers, and why the others are asked."""
+    from prose_kernel.views.kept import planned
+
+    rows = [
+        ("kept" if one.kept else "asked", one.what, "; ".join([*([one.why] if one.why else []), *one.files]))
+        for one in planned(foreseen)
+    ]
+    blocks: list[doc.Block] = [doc.Table(("", "request", "why, files"), rows[:SHOWN], (1,))]
+    if not rows:
+        blocks = [doc.paragraph("The cell asks nothing.")]
+    if more := len(rows) - SHOWN:
+        blocks += [doc.paragraph(f"… and {more:,} more")] if more > 0 else []
+    if gap or foreseen.stopped:
+        blocks.append(doc.paragraph("What follows depends on that answer."))
+    if rerun != "keep":
+        blocks.append(doc.paragraph('With rerun = "ask", the cell asks everything again; %rerun stale keeps answers.'))
+    return doc.group(*blocks, gap="\n\n")
+
+
 def uncounted(compiled: Compiled, language: Language) -> list[str]:
     """What the sum of the costs leaves out."""
     from prose_kernel.language.flow import kinds_of
@@ -118,7 +140,7 @@ def _planned(number: int, preview: Preview, services: SessionServices) -> tuple[
         case _ if preview.problem is not None:
             what, text = f"{preview.kind} would fail: {preview.problem}", ""
         case _ if preview.command is not None:
-            what, text = "command", preview.command.command
+            what, text, notes = "command", preview.command.command, declared(preview.command)
         case _ if preview.gate is not None:
             what, text = f"gate {preview.gate.name}, until {preview.gate.timeout_text}", preview.gate.prompt
         case _:

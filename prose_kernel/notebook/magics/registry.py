@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.access import plain_files
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.runs import languages
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.display import Display, Output
@@ -61,14 +61,20 @@ class Magic:
     run: Run
     raw: bool = False
 
+    def wrong(self, text: str) -> UsageError:
+        """Return the error of a wrong call."""
+        return UsageError(f"%{self.name}: {text}", hint=f"usage: {self.usage}")
+
 
 _MODULES = (
     "prose_kernel.evaluation.magic",
+    "prose_kernel.notebook.magics.calls",
     "prose_kernel.notebook.magics.export",
     "prose_kernel.notebook.magics.freshness",
     "prose_kernel.notebook.magics.history",
     "prose_kernel.notebook.magics.pictures",
     "prose_kernel.notebook.magics.sessions",
+    "prose_kernel.notebook.magics.plan",
     "prose_kernel.notebook.magics.tasks",
     "prose_kernel.notebook.magics.teaching",
     "prose_kernel.notebook.magics.run",
@@ -107,7 +113,7 @@ _GROUPS: Mapping[str, str] = {
     "look at the run": "bindings binding agents blocks history state usage",
     "foresee": "plan prompt graph",
     "see what happened": "timeline profile report show",
-    "run": "run eval rerun stale ask input gate trust",
+    "run": "run call eval rerun stale ask input gate trust",
     "go back, keep": "back restore reset export",
     "sessions": "provider judge cassette budget",
     "commands, tasks": "exec tasks task stop resume cd boundaries remote",
@@ -136,9 +142,7 @@ def cell_magics() -> list[tuple[str, str]]:
 def use(call: Call, magic: Magic, least: int, most: int) -> None:
     """Raises `UsageError` when a magic is given too few or too many words."""
     if not least <= len(call.words) <= most:
-        raise UsageError(
-            f"%{magic.name}: {'too few' if len(call.words) < least else 'too many'} words", hint=f"usage: {magic.usage}"
-        )
+        raise magic.wrong(f"too {'few' if len(call.words) < least else 'many'} words")
 
 
 def taken(words: list[str], option: str, magic: Magic, told: str = "") -> str | None:
@@ -161,7 +165,7 @@ def on_or_off(call: Call, magic: Magic, now: bool) -> bool:
         call.say("on" if now else "off")
         return now
     if call.words[0] not in ("on", "off"):
-        raise UsageError(f"%{magic.name}: on or off", hint=f"usage: {magic.usage}")
+        raise magic.wrong("on or off")
     return call.words[0] == "on"
 
 
@@ -177,7 +181,7 @@ def read_program(call: Call, name: str, wanted_by: Magic) -> tuple[Source, Langu
     try:
         data = plain_files.read_named(below(call.cells, name))
     except (OSError, ValueError) as problem:
-        reason = (problem.strerror or "unknown").lower() if isinstance(problem, OSError) else "not a file name"
+        reason = reason_of(problem) if isinstance(problem, OSError) else "not a file name"
         elsewhere = name.startswith(("http://", "https://", "@"))
         hint = f'programs from elsewhere are imported: use "{name}" as name' if elsewhere else None
         raise UsageError(f"%{wanted_by.name}: {name} cannot be read: {reason}", hint=hint) from None

@@ -178,7 +178,7 @@ async def pip(call: Call) -> None:
     from prose_kernel.runtime.ports import CommandRequest
 
     if not call.text:
-        raise UsageError("%pip: too few words", hint=f"usage: {pip.usage}")
+        raise pip.wrong("too few words")
     workspace = call.cells.workspace
     command = f"{_pip_command()} {call.text}"
     shown = call.view.command_view()
@@ -255,7 +255,7 @@ async def remote(call: Call) -> None:
             await call.cells.connect("off")
             call.say("Commands run on this machine.")
         case _:
-            raise UsageError("%remote: connect ADDRESS, connect local, or disconnect", hint=f"usage: {remote.usage}")
+            raise remote.wrong("connect ADDRESS, connect local, or disconnect")
 
 
 def _machines(call: Call) -> doc.Block | Display:

@@ -1,22 +1,19 @@
-"""Line magics about sessions: who answers them, who judges, what is recorded, what was consumed, what would be sent."""
+"""Line magics about sessions: who answers them, who judges, what is recorded, what was consumed."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 from uuid import uuid4
 
-from prose_kernel.errors import CompileError, UsageError
-from prose_kernel.notebook.magics.registry import Call, magic, read_program, taken, use
-from prose_kernel.runs import languages
+from prose_kernel.errors import UsageError
+from prose_kernel.notebook.magics.registry import Call, magic, taken, use
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.safety import clip
 from prose_kernel.views.usage import usage_table
 
 if TYPE_CHECKING:
-    from prose_kernel.runs.languages import Compiled, Language
     from prose_kernel.runtime.budgets import Budget
-    from prose_kernel.runtime.machine import Preview
 
 RULES = ("first", "only", "off")
 _PROBLEMS = 5
@@ -32,17 +29,19 @@ _CASSETTE_OPTIONS = {"mode": _MODES, "stale": ("warn", "fail", "ignore")}
 
 
 @magic(
-    "%provider [scripted FILE|human|dry-run|replay|SERVER[:MODEL]|acp:AGENT|auto]",
+    "%provider [scripted [FILE]|human|dry-run|replay|SERVER[:MODEL]|acp:AGENT|auto]",
     "who answers sessions from now on; auto is whoever is here; without a name: who it is, and who could be chosen",
 )
 async def provider(call: Call) -> None:
     use(call, provider, 0, 2)
     if not call.words:
         return call.show(_providers(call))
-    name, *script = call.words
-    if (name == "scripted") != bool(script):
-        raise UsageError("%provider: only `scripted` takes a script, and needs one", hint=f"usage: {provider.usage}")
-    call.cells.choose(provider=name, script=script[0] if script else None)
+    name, *given = call.words
+    scripted = name == "scripted"
+    script = given[0] if given else call.cells.settings.script if scripted else None
+    if scripted != bool(script):
+        raise provider.wrong("only `scripted` takes a script, and needs one, here or as the setting `script`")
+    call.cells.choose(provider=name, script=script)
     return None
 
 
@@ -83,7 +82,7 @@ async def judge(call: Call) -> None:
         name = words.pop(0)
         chosen["judge"] = "off" if name in ("human", "off") else name
     if words:
-        raise UsageError(f"%judge: {words[0]} is one word too many", hint=f"usage: {judge.usage}")
+        raise judge.wrong(f"{words[0]} is one word too many")
     call.cells.choose(**chosen)
     return None
 
@@ -178,7 +177,7 @@ async def cassette(call: Call) -> None:
             chosen[f"cassette_{option}"] = value
             del words[at : at + 2]
     if len(words) > 1 or any(word.startswith("-") for word in words):
-        raise UsageError("%cassette: one name, --mode and --stale", hint=f"usage: {cassette.usage}")
+        raise cassette.wrong("one name, --mode and --stale")
     if words:
         chosen["cassette"] = words[0]
     if chosen:
@@ -243,50 +242,3 @@ def _budget_rows(found: Budget) -> list[tuple[str, float, float]]:
         ("sessions", limits.sessions, spent.sessions),
     )
     return [(name, float(limit), float(used)) for name, limit, used in every if limit is not None]
-
-
-# ---------------------------------------------------------------- what would be sent
-
-
-@magic(
-    "%prompt [STATEMENT]",
-    "what each session of a statement would be sent, without running anything; alone on the first line: of this cell",
-    raw=True,
-)
-async def prompt(call: Call) -> None:
-    from prose_kernel.notebook.magics.previews import prompts
-
-    text = call.text or call.below
-    if not text.strip():
-        raise UsageError("%prompt: a statement is needed, behind it or below it", hint=f"usage: {prompt.usage}")
-    _, found = await _previewed(call, text, "cell", call.view.language)
-    call.show(prompts([one for one in found if one.kind == "session"], call.cells.workspace.opened.services))
-
-
-@magic(
-    "%plan [STATEMENT|FILE]",
-    "what a program would run: sessions, commands and gates with their texts, and what it costs at most; "
-    "alone on the first line: this cell",
-    raw=True,
-)
-async def plan(call: Call) -> None:
-    from prose_kernel.notebook.magics import previews
-
-    text, name, language = call.text or call.below, "cell", call.view.language
-    if call.text.endswith(languages.suffixes()) and "\n" not in call.text:
-        source, language = read_program(call, call.text, plan)
-        text, name = source.text, source.name
-    if not text.strip():
-        raise UsageError("%plan: a program is needed: below it, behind it or in a file", hint=f"usage: {plan.usage}")
-    compiled, found = await _previewed(call, text, name, language)
-    left_out = previews.uncounted(compiled, language)
-    call.show(previews.plan(found, left_out, call.cells.workspace.opened.services))
-
-
-async def _previewed(call: Call, text: str, name: str, language: Language) -> tuple[Compiled, tuple[Preview, ...]]:
-    """A text and what it would ask. Raises `CompileError`."""
-    workspace = call.cells.workspace
-    compiled = workspace.compile(text, name, language)
-    if not compiled.ok:
-        raise CompileError(compiled.diagnostics)
-    return compiled, await workspace.preview(compiled, language)

@@ -254,7 +254,7 @@ async def tasks_(call: Call) -> None:
     use(call, tasks_, 0, 1)
     everything = call.words == ("--all",)
     if call.words and not everything:
-        raise UsageError(f"%tasks: {call.words[0]} is not understood", hint=f"usage: {tasks_.usage}")
+        raise tasks_.wrong(f"{call.words[0]} is not understood")
     service = call.cells.workspace.opened.tasks
     if everything:
         found = await service.history()
@@ -282,7 +282,7 @@ async def task_(call: Call) -> None:
             case ["rerun"]:
                 await _rerun(call, service, name)
             case _:
-                raise UsageError(f"%task: {verb[0]} is not understood", hint=f"usage: {task_.usage}")
+                raise task_.wrong(f"{verb[0]} is not understood")
     except TaskRefused as refused:
         raise UsageError(refused.message, hint=refused.hint) from None
 

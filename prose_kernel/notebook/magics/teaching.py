@@ -8,7 +8,7 @@ import re
 from itertools import zip_longest
 from pathlib import Path
 
-from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.errors import UsageError
 from prose_kernel.language.shortening import screen_width
 from prose_kernel.notebook import inspection
 from prose_kernel.notebook.magics import tables
@@ -25,8 +25,10 @@ _LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)")
 _EXAMPLE = re.compile(r"^(```\w+) .*$", re.MULTILINE)
 """The words after the language of an example are for its test."""
 
-_PAIR = re.compile(r"^```(\w+) [^\n]*\n(.*?)^```\n\nCorrected:\n\n```\w+\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-"""A program with a mistake, and the program without it."""
+_CORRECTED = re.compile(r"^```diff[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+"""A program with a mistake, and its correction."""
+
+_OF_VVM = re.compile(r"^#### [VR]\d", re.MULTILINE)
 
 _TITLES = ("reported", "corrected")
 _CELL = "text-align: left; vertical-align: top"
@@ -58,7 +60,7 @@ async def explain(call: Call) -> None:
 def _last_error(call: Call) -> doc.Block:
     problem = call.cells.last_problem
     if problem is None:
-        raise UsageError("%explain: no cell has failed yet", hint=f"usage: {explain.usage}")
+        raise explain.wrong("no cell has failed yet")
     if problem.code:
         return _section(call, problem.code)
     raise UsageError(
@@ -68,32 +70,31 @@ def _last_error(call: Call) -> doc.Block:
 
 def _section(call: Call, wanted: str) -> doc.Block:
     text = _LINK.sub(r"\1", reference.section(wanted, call.view.language.name))
-    rich = _EXAMPLE.sub(r"\1", _PAIR.sub(_two_columns, text))
-    return doc.paragraph(rich, _EXAMPLE.sub(r"\1", _PAIR.sub(_two_text_columns, text)))
+    rich = _EXAMPLE.sub(r"\1", _CORRECTED.sub(_two_columns, text))
+    return doc.paragraph(rich, _EXAMPLE.sub(r"\1", _CORRECTED.sub(_two_text_columns, text)))
 
 
-def _two_columns(pair: re.Match[str]) -> str:
+def _two_columns(diff: re.Match[str]) -> str:
     """The two programs as a table. After a blank line inside of HTML, Markdown is read again, with its colours."""
-    language, *programs = pair.groups()
-    cells = "".join(f'<td style="{_CELL}">\n\n{fenced(program.rstrip(), language)}\n\n</td>\n' for program in programs)
+    language = "vvm" if _OF_VVM.search(diff.string) else "prose"
+    programs = [fenced(program.rstrip(), language) for program in reference.programs(diff[1])]
+    cells = "".join(f'<td style="{_CELL}">\n\n{program}\n\n</td>\n' for program in programs)
     head = "".join(f'<th style="{_CELL}">{title}</th>' for title in _TITLES)
     return f"<table>\n<tr>{head}</tr>\n<tr>\n{cells}</tr>\n</table>"
 
 
-def _two_text_columns(pair: re.Match[str]) -> str:
-    """The same as text, one below the other where they are too wide."""
-    programs = [program.rstrip("\n").split("\n") for program in pair.groups()[1:]]
+def _two_text_columns(diff: re.Match[str]) -> str:
+    """The same as text; as a diff where they are too wide."""
+    programs = [program.rstrip("\n").split("\n") for program in reference.programs(diff[1])]
     table = doc.Table(_TITLES, list(zip_longest(*programs, fillvalue="")), indent=2)
     shown = plain_text(table)
-    return shown if max(map(screen_width, shown.split("\n"))) <= _WIDEST else pair[0]
+    return shown if max(map(screen_width, shown.split("\n"))) <= _WIDEST else diff[0]
 
 
 def _program(call: Call, text: str, name: str, language: languages.Language) -> doc.Block:
     from prose_kernel.views.plain_words import explained
 
-    compiled = call.cells.workspace.compile(text, name, language)
-    if not compiled.ok:
-        raise CompileError(compiled.diagnostics)
+    compiled = languages.without_errors(call.cells.workspace.compile(text, name, language))
     return explained(compiled.program, compiled.source, language)
 
 
@@ -125,7 +126,7 @@ async def check(call: Call) -> None:
     cells = call.cells
     words = [word for word in call.words if word != "--grade"]
     if len(words) > 1 or any(word.startswith("-") for word in words):
-        raise UsageError(f"%check: {words[-1]} is not understood", hint=f"usage: {check.usage}")
+        raise check.wrong(f"{words[-1]} is not understood")
     if not words:
         return call.show(_listed(call))
     found, name = exercises.find(cells.cwd, cells.notebook_path, words[0], cells.language)

@@ -1,6 +1,6 @@
 """The grants of agents: one immutable record for each; without a record everything is refused.
 
-See `docs/reference/exec-and-tasks.md` 3.3. A record is made from the session's permissions at its first call.
+See `docs/reference/exec-and-tasks.md` 3.4. A record is made from the session's permissions at its first call.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Running one checked call under a monitor, and the result with its seven fields (exec-and-tasks.md 3.6 to 3.8)."""
+"""Running one checked call under a monitor, and the result with its seven fields (exec-and-tasks.md 3.6, 3.8)."""
 
 from __future__ import annotations
 

@@ -13,7 +13,6 @@ from prose_kernel.access.paths import is_below, resolve
 from prose_kernel.processes import sandbox_syscalls as rights
 from prose_kernel.processes.exec_tool.capabilities import CapabilityRecord
 from prose_kernel.processes.exec_tool.checks import Checked, Refused
-from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.monitored_process import Confinement
 from prose_kernel.processes.sandbox import Mechanisms
 
@@ -34,14 +33,14 @@ class Plan:
     watch: Watch | None = None
 
 
-def plan(record: CapabilityRecord, options: ExecOptions, found: Mechanisms, checked: Checked, home: str | None) -> Plan:
+def plan(record: CapabilityRecord, found: Mechanisms, checked: Checked, home: str | None) -> Plan:
     """Raises `Refused`, naming the mechanism that is missing."""
     if found.monitor:
         raise Refused("tool_failed", f"the process monitor is not available: {found.monitor}")
     watching = _watch(record)
     try:
         kept = tuple(map(os.fsencode, watching.kept[:_MOST_KEPT])) if watching is not None else ()
-        made = _plan(record, options, found, checked, home, kept)
+        made = _plan(record, found, checked, home, kept)
     except BaseException:
         if watching is not None:
             watching.end()
@@ -50,12 +49,7 @@ def plan(record: CapabilityRecord, options: ExecOptions, found: Mechanisms, chec
 
 
 def _plan(
-    record: CapabilityRecord,
-    options: ExecOptions,
-    found: Mechanisms,
-    checked: Checked,
-    home: str | None,
-    kept: tuple[bytes, ...],
+    record: CapabilityRecord, found: Mechanisms, checked: Checked, home: str | None, kept: tuple[bytes, ...]
 ) -> Plan:
     gaps: list[str] = []
     own_network, no_tcp = _network(record, found, gaps)

@@ -73,7 +73,7 @@ class ExecTool:
     def _checked(self, arguments: Arguments, call: Call) -> tuple[Checked, Plan, str | None]:
         checked = checks.check(arguments, call.record, self._options.allow_exec_from_writable)
         home = self._home(call.agent) if self._options.home == "private" else None
-        return checked, sandbox_plan.plan(call.record, self._options, self._found(), checked, home), home
+        return checked, sandbox_plan.plan(call.record, self._found(), checked, home), home
 
     async def _run(self, call: Call, arguments: Arguments, checked: Checked, plan: Plan, home: str | None) -> Ended:
         given = {**arguments.env, **asides.identity()}

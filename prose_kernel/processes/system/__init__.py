@@ -20,51 +20,6 @@ LINUX = (
 """Whether Linux's facilities are used: /proc, pidfd, memfd, sub-reapers, Landlock."""
 
 if LINUX:
-    from .linux import (
-        PYTHON_FLAGS,
-        boot_id,
-        children,
-        environment,
-        exit_descriptor,
-        has_exited,
-        memory_file,
-        now,
-        pids,
-        prefer_for_out_of_memory,
-        program_of,
-        signal_masks,
-        standing,
-    )
+    from .linux import *  # noqa: F403
 else:
-    from .posix import (
-        PYTHON_FLAGS,
-        boot_id,
-        children,
-        environment,
-        exit_descriptor,
-        has_exited,
-        memory_file,
-        now,
-        pids,
-        prefer_for_out_of_memory,
-        program_of,
-        signal_masks,
-        standing,
-    )
-
-__all__ = [
-    "LINUX",
-    "PYTHON_FLAGS",
-    "boot_id",
-    "children",
-    "environment",
-    "exit_descriptor",
-    "has_exited",
-    "memory_file",
-    "now",
-    "pids",
-    "prefer_for_out_of_memory",
-    "program_of",
-    "signal_masks",
-    "standing",
-]
+    from .posix import *  # noqa: F403

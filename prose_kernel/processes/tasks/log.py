@@ -17,6 +17,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from prose_kernel.access import plain_files
+from prose_kernel.errors import reason_of
 
 _SEGMENTS = 4
 _MARK_ROOM = 256
@@ -232,4 +233,4 @@ def _whole_characters(data: bytes, room: int) -> bytes:
 
 
 def _reason(problem: OSError) -> str:
-    return (problem.strerror or "unknown reason").lower()
+    return reason_of(problem, "unknown reason")

@@ -302,14 +302,13 @@ class Manager:
         if self._options.max_runtime is not None:
             left = max(0.0, self._options.max_runtime - (self._clock.monotonic() - command.started))
             command.limit = self._engine.loop.call_later(left, self._out_of_time, command)
-        preview, truncated = command.recorder.collected.combined.preview(command.call.budget)
+        preview, _ = command.recorder.collected.combined.preview(command.call.budget)
         command.answer.set_result(
             CommandPromoted(
                 record.task_id,
                 record.number,
                 record.status,
                 preview,
-                truncated,
                 f"still running after {command.call.yield_time_ms} ms; it continues as task {record.number}",
             )
         )

@@ -43,11 +43,10 @@ def plan_for(caller: TaskCaller, shell: Shell, identity: Identity, workspace: st
             hint="write it to a file and run that",
         )
     agent = ExecCaller(str(caller.session), caller.workspace or workspace, caller.rules, caller.lists_bind)
-    options = ExecOptions()
-    record = capabilities(agent, options, os.environ.get("PATH"))
+    record = capabilities(agent, ExecOptions(), os.environ.get("PATH"))
     checked = Checked(resolve(shell.path), resolve(identity.workdir))
     try:
-        return sandbox_plan.plan(record, options, mechanisms(), checked, None)
+        return sandbox_plan.plan(record, mechanisms(), checked, None)
     except Refused as refused:
         raise TaskRefused(
             "permission_denied", f"the command was not started: {refused}", hint="allow what it needs in permissions:"

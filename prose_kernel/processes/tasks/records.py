@@ -1,6 +1,6 @@
 """The record of a task: everything that is known about it, its states, and the lines that results say of it.
 
-It never holds a process id, a descriptor or a place outside of the run directory (exec-and-tasks.md 4.3, 4.11).
+It never holds a process id, a descriptor or a place outside of the run directory (exec-and-tasks.md 4.3).
 """
 
 from __future__ import annotations

@@ -18,6 +18,7 @@ from typing import Any, Literal
 from filelock import FileLock, Timeout
 
 from prose_kernel.access import plain_files
+from prose_kernel.errors import reason_of
 from prose_kernel.processes.tasks import log
 from prose_kernel.processes.tasks.records import TaskRecord, from_row, may_follow
 from prose_kernel.runtime.services import TaskFollowUp
@@ -282,5 +283,5 @@ def _text(data: bytes) -> str:
 
 def _words(problem: Exception) -> str:
     if isinstance(problem, OSError):
-        return (problem.strerror or "unknown reason").lower()
+        return reason_of(problem, "unknown reason")
     return str(problem).lower() or "unknown reason"

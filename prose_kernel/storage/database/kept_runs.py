@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Final, cast
 
 from prose_kernel.access import atomic
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.runtime.journal_records import Head
-from prose_kernel.storage import journal_file
+from prose_kernel.storage import journal_reading
 from prose_kernel.storage.database.ownership import bytes_at, is_elsewhere, owner_of
 from prose_kernel.storage.database.postgres import PostgresDatabase
 from prose_kernel.storage.database.schema import (
@@ -92,14 +92,14 @@ class PostgresRuns:
             if ended == "running" and not runs:
                 ended = "lost"
             directory = self._directory / str(name)
-            elsewhere = is_elsewhere(cast("str | None", process), directory / journal_file.NAME)
+            elsewhere = is_elsewhere(cast("str | None", process), directory / journal_reading.NAME)
             yield KeptRun(str(name), directory, self, ended, str(program or ""), elsewhere)
 
     def head(self, run: KeptRun) -> Head | None:
         """How a run began, as its journal in the database says; None if it has none there. Raises `UsageError`."""
         with self._opened() as connection:
             for _, lines in _rows(connection, run.id, 1):
-                return journal_file.head_of(run.id, lines)
+                return journal_reading.head_of(run.id, lines)
         return None
 
     def bring(self, run_id: str, tell: Callable[[str], None]) -> None:
@@ -109,19 +109,18 @@ class PostgresRuns:
 
         Raises `UsageError` if the owner extends its lease, if the run has no journal, and if that cannot be written.
         """
-        path = self._directory / run_id / journal_file.NAME
+        path = self._directory / run_id / journal_reading.NAME
         with self._opened() as connection:
             self._wait_for_lease(connection, run_id, path, tell)
             if _has_all(connection, run_id, path):
                 return
-            if path.exists() and journal_file.is_written(path):
+            if path.exists() and journal_reading.is_written(path):
                 raise UsageError(f"run {run_id} is being run by another process", hint="wait until that one has ended")
             try:
                 atomic.keep_out_of_git(str(self._directory.parent))
                 atomic.replace(f"{path}.tmp", path, (lines for _, lines in _rows(connection, run_id)), 0o600)
             except OSError as error:
-                reason = (error.strerror or "it did not work").lower()
-                raise UsageError(f"the journal of run {run_id} cannot be written here: {reason}") from None
+                raise UsageError(f"the journal of run {run_id} cannot be written here: {reason_of(error)}") from None
 
     def _wait_for_lease(self, connection: Connection, run_id: str, path: Path, tell: Callable[[str], None]) -> None:
         left = 0.0

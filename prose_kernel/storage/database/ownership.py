@@ -196,10 +196,8 @@ def bytes_at(path: Path, start: int, size: int) -> bytes:
         descriptor = plain_files.descriptor(path)
     except OSError:
         return b""
-    try:
+    with plain_files.closing(descriptor):
         return os.pread(descriptor, size, start)
-    finally:
-        os.close(descriptor)
 
 
 def is_elsewhere(process: str | None, journal: Path) -> bool:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from prose_kernel.access import plain_files
+from prose_kernel.errors import reason_of
 from prose_kernel.storage.database.schema import SQLITE, Connection, DatabaseError, Dialect, Row, prepare
 
 FILE: Final = "state.db"
@@ -112,7 +113,7 @@ def read_only(file: Path) -> Connection:
     try:  # SQLite would wait for a pipe
         os.close(plain_files.descriptor(file))
     except OSError as error:
-        raise DatabaseError((error.strerror or "it cannot be opened").lower()) from None
+        raise DatabaseError(reason_of(error, "it cannot be opened")) from None
     try:
         return SqliteConnection(sqlite3.connect(place, uri=True, isolation_level=None, timeout=_BUSY))
     except sqlite3.Error as error:
@@ -125,7 +126,7 @@ def _open(file: Path) -> sqlite3.Connection:
         os.close(plain_files.descriptor(file, os.O_RDWR | os.O_CREAT))
         connection = sqlite3.connect(file, isolation_level=None, check_same_thread=False, timeout=_BUSY)
     except OSError as error:
-        raise DatabaseError((error.strerror or "it cannot be opened").lower()) from None
+        raise DatabaseError(reason_of(error, "it cannot be opened")) from None
     except sqlite3.Error as error:
         raise _in_words(error) from None
     try:

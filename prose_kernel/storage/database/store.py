@@ -39,14 +39,8 @@ class DatabaseStore(StoreAtHome):
         self._calls = layout.CallNames(ignore_case=True)
 
     @property
-    def by_value(self) -> bool:
-        """Whether context is passed by value: only if there is no place for the database."""
-        return self.writes.unavailable is not None
-
-    @property
-    def lost(self) -> str | None:
-        reason = self.writes.unavailable
-        return None if reason is None else f"{reason}; this run is kept in memory"
+    def unavailable(self) -> str | None:
+        return self.writes.unavailable
 
     def nested(self, handle: str, slug: str, source: str, number: int = 1) -> DatabaseStore:
         """Return the store of an imported program's call; its text is kept as in the filesystem backend (6.5)."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 from prose_kernel.errors import Interrupted, RunError
 from prose_kernel.language.shortening import clipped
@@ -39,23 +39,29 @@ class DatabaseTrace(Trace):
         self._passes: dict[tuple[Where, tuple[ev.BranchStep, ...]], list[_Loop]] = {}
         self._statuses = writes.database.dialect.statuses
 
-    def __call__(self, event: ev.Event) -> None:
-        match event:
-            case ev.SessionFinished(error=None):
-                memory = event.request.memory
-                if memory is not None and memory.directory:
-                    self._writes.remember(memory, event.request.task, prefix(event.place.program))
-            case ev.BlockEntered():
-                self._frame(event)
-            case ev.ProgramCalled():
-                self._import(event)
-            case _:
-                pass
-        super().__call__(event)
-        if isinstance(event, ev.LoopLeft):
-            self._loop_over(event.place)
-        elif isinstance(event, ev.BranchFinished):
-            self._passes.pop((event.place.program, event.place.branches), None)
+    def on_session_finished(self, event: ev.SessionFinished) -> None:
+        memory = event.request.memory
+        if event.error is None and memory is not None and memory.directory:
+            self._writes.remember(memory, event.request.task, prefix(event.place.program))
+        super().on_session_finished(event)
+
+    def on_block_entered(self, event: ev.BlockEntered) -> None:
+        self._frame(event)
+        self._mark(event)
+
+    def on_program_called(self, event: ev.ProgramCalled) -> None:
+        self._import(event)
+        super().on_program_called(event)
+
+    def on_loop_left(self, event: ev.LoopLeft) -> None:
+        super().on_loop_left(event)
+        self._loop_over(event.place)
+
+    def on_branch_finished(self, event: ev.BranchFinished) -> None:
+        super().on_branch_finished(event)
+        self._passes.pop((event.place.program, event.place.branches), None)
+
+    _handlers: ClassVar = Trace._handlers | ev.handlers(vars())
 
     # ------------------------------------------------------------ rows
 

@@ -17,9 +17,10 @@ import msgspec
 
 from prose_kernel.access import plain_files
 from prose_kernel.access.atomic import write_whole
-from prose_kernel.errors import StateError
+from prose_kernel.errors import StateError, reason_of
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import AgentMemory, Binding, Clock, Key
+from prose_kernel.runtime.text import encodable
 from prose_kernel.runtime.values import ExecText
 from prose_kernel.storage import bindings, layout
 from prose_kernel.storage.database import schema
@@ -492,14 +493,14 @@ class DatabaseWrites:
             except StateError as error:
                 problems[key] = (binding.key.name, error.message)
             except OSError as error:
-                problems[key] = (binding.key.name, (error.strerror or type(error).__name__).lower())
+                problems[key] = (binding.key.name, reason_of(error, type(error).__name__))
             else:
                 kind, source = bindings.kind_of(binding), self.clean(binding.source)
                 yield self._say.row(table, *key, kind, value, source, now, now, attachment, metadata)
 
     def _value(self, key: RowKey, binding: Binding) -> tuple[str, str | None]:
         """The text of the value's column, and the path of the attachment that holds the value if the column cannot."""
-        text = _encodable(bindings.body(binding.value))
+        text = encodable(bindings.body(binding.value))
         if len(text) <= LARGEST and self._fits(text):
             return text, None
         name = self._files(Key(*key))
@@ -516,14 +517,14 @@ class DatabaseWrites:
         """Text as a column can hold it. Lone surrogates become `?`, as in files; NUL, where it cannot be, U+FFFD."""
         if not self._say.dialect.holds_nul:
             text = text.replace("\0", "\ufffd")
-        return _encodable(text)
+        return encodable(text)
 
     def json(self, data: object) -> str:
         """Data as a JSON column can hold it."""
         try:
             text = msgspec.json.encode(data).decode()
         except UnicodeEncodeError:
-            text = _encodable(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+            text = encodable(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
         return text if self._say.dialect.holds_nul else text.replace("\\u0000", "\ufffd")
 
     def _metadata(self, binding: Binding) -> str | None:
@@ -598,16 +599,6 @@ class DatabaseWrites:
                     self._execute(self._connection, _Batch(), [])
                     owned.release(self._connection)
             self._disconnect()
-
-
-def _encodable(text: str) -> str:
-    if text.isascii():
-        return text
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text
 
 
 def _last_segment(directory: Path, agent: str) -> int:

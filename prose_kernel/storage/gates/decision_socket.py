@@ -24,9 +24,11 @@ import sys
 import tempfile
 import time
 from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from prose_kernel.access import plain_files
 from prose_kernel.access.jsonl import json_object
 from prose_kernel.access.peers import Insider, PeerRefused, is_marked, peer_of, refuse_insiders
 
@@ -77,7 +79,7 @@ class DecisionServer:
             self._users = 1
             # Does not pause before it listens, so that the server is known whenever the call is cancelled.
             self._server = await asyncio.start_unix_server(
-                self._serve, sock=listening, limit=_LIMIT, start_serving=False
+                self._connected, sock=listening, limit=_LIMIT, start_serving=False
             )
         try:
             await self._server.start_serving()
@@ -99,13 +101,24 @@ class DecisionServer:
             if self._heard:
                 await asyncio.wait(self._heard, timeout=_SECONDS)
 
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if not self._has_room():
+            writer.transport.abort()
+            return
+        task = asyncio.ensure_future(self._serve(reader, writer))
+        self._silent[task] = None
+        task.add_done_callback(partial(self._over, writer))  # also runs for a task that is cancelled before it begins
+
+    def _over(self, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
+        self._silent.pop(task, None)
+        self._heard.discard(task)
+        writer.transport.abort()
+
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
         assert task is not None
         writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until all of it is in the system's buffer
-        try:
-            if not self._admit(task):
-                return
+        with contextlib.suppress(OSError, TimeoutError, ValueError):  # it went away, was too slow, or sent no line
             async with asyncio.timeout(_SECONDS):
                 request = json_object(await reader.readline())
                 self._silent.pop(task, None)
@@ -113,14 +126,8 @@ class DecisionServer:
                 said = await self._answered(request, writer.get_extra_info("socket"))
                 writer.write(json.dumps(dict(said)).encode() + b"\n")
                 await writer.drain()
-        except (OSError, TimeoutError, ValueError):
-            pass  # it went away, was too slow, or sent no line
-        finally:
-            self._silent.pop(task, None)
-            self._heard.discard(task)
-            writer.transport.abort()
 
-    def _admit(self, task: asyncio.Task[Any]) -> bool:
+    def _has_room(self) -> bool:
         """Whether there is room for a new connection, if need be that of the oldest one that has said nothing yet."""
         if self._users == 0:
             return False
@@ -130,7 +137,6 @@ class DecisionServer:
                 return False
             del self._silent[oldest]
             oldest.cancel()
-        self._silent[task] = None
         return True
 
     async def _answered(self, request: dict[str, Any], transport: Any) -> Mapping[str, object]:
@@ -207,11 +213,8 @@ def _short(place: Path) -> Iterator[str]:
     if len(os.fsencode(text)) <= _LONGEST:
         yield text
     elif sys.platform == "linux" and Path("/proc/self/fd").is_dir():
-        directory = os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
+        with plain_files.closing(os.open(place.parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)) as directory:
             yield f"/proc/self/fd/{directory}/{place.name}"
-        finally:
-            os.close(directory)
     else:
         with tempfile.TemporaryDirectory(prefix="prose-") as above:
             link = Path(above) / "g"

@@ -20,7 +20,7 @@ from prose_kernel.access import jsonl, plain_files
 from prose_kernel.access.atomic import write_whole
 from prose_kernel.access.jsonl import json_object
 from prose_kernel.access.peers import identity
-from prose_kernel.errors import StateError
+from prose_kernel.errors import StateError, reason_of
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.storage.gates.records import (
@@ -278,4 +278,4 @@ def _read(place: Path) -> dict[str, Any]:
 
 
 def _unkept(what: str, error: OSError) -> StateError:
-    return StateError(f"{what} could not be recorded: {(error.strerror or type(error).__name__).lower()}")
+    return StateError(f"{what} could not be recorded: {reason_of(error, type(error).__name__)}")

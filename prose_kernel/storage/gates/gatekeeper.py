@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from msgspec import structs
 
-from prose_kernel.errors import StateError, UsageError
+from prose_kernel.errors import StateError, UsageError, reason_of
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.storage.gates.answers import Conversation, Prior, refusal
@@ -405,7 +405,7 @@ class Gatekeeper:
             if self._asks or self._files or self._records.remote:
                 self._announce(gate.record)
                 return await gate.outcome()
-            why = (error.strerror or type(error).__name__).lower()
+            why = reason_of(error, type(error).__name__)
             raise StateError(f"gates cannot wait here: their socket could not be made: {why}") from None
         try:
             self._announce(gate.record)

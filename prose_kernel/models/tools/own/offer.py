@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from prose_kernel.models.tools.tool import ToolSpec
-from prose_kernel.runtime.text import one_line
+from prose_kernel.runtime.text import encodable, one_line
 
 MOST_TOOLS: Final = 128
 """Of one source: more than that no vendor takes."""
@@ -42,7 +42,7 @@ class Offer:
             self.unusable.setdefault(name[:200], why)
             return
         self._told += length
-        said = (description or name)[:DESCRIPTION].encode("utf-8", "replace").decode()
+        said = encodable((description or name)[:DESCRIPTION])
         self.tools.append(ToolSpec(name, said, schema))
 
 

@@ -23,7 +23,7 @@ from prose_kernel.models.tools.tool import Tool, ToolFailed, ToolRefused, ToolSp
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.services import Guard
 from prose_kernel.runtime.session_options import SessionOptions, Surroundings
-from prose_kernel.runtime.text import one_line
+from prose_kernel.runtime.text import encodable, one_line
 
 RESULT: Final = 100_000
 """Characters of a result that a model gets; the rest is cut, and it is said."""
@@ -97,7 +97,7 @@ class OwnTool:
             self.note("tool.call.finished", {**told, "ok": False, "error": error})
             raise
         self.note("tool.call.finished", {**told, "ok": True, "characters": len(answer)})
-        return answer.encode("utf-8", "replace").decode()
+        return encodable(answer)
 
     async def _allow(self, arguments: Mapping[str, object]) -> None:
         ruling = self.policy.rule("tools", self.name)

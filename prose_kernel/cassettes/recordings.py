@@ -3,58 +3,21 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from prose_kernel.runtime.ports import Clock, SessionRequest
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.session_options import CassetteMode, CassetteOptions, Rule, Surroundings
 
 if TYPE_CHECKING:
+    from prose_kernel.cassettes.cassette_files import Entry
     from prose_kernel.cassettes.cassette_store import CassetteStore
+    from prose_kernel.cassettes.keys import ToolNames
     from prose_kernel.cassettes.records import Meta
 
 # Nothing is imported, compiled or read before the first session or judgement: most cells have none.
-
-ToolNames = Callable[[SessionRequest], tuple[str, ...]]
-
-
-@dataclass(frozen=True, slots=True)
-class Hit:
-    """The answer for a session: the record, and how it was found. `failure` means that it is a recorded error."""
-
-    key: str
-    at: str
-    file: str
-    line: int
-    how: Literal["path", "key", "reuse"]
-    origin: str = ""
-    provider: str = ""
-    resolved: str = ""
-    recorded: str = ""
-    failure: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Miss:
-    """A session without a record; `message` and `hint` are those of `CassetteMiss`."""
-
-    key: str
-    at: str
-    message: str
-    hint: str
-
-
-@dataclass(frozen=True, slots=True)
-class Unused:
-    """A record that the run has not used, of a cassette that it has used."""
-
-    file: str
-    line: int
-    type: str
-    at: str
-    raw: bytes = b""
 
 
 def no_tools(request: SessionRequest) -> tuple[str, ...]:
@@ -92,6 +55,19 @@ class Cassettes:
 
             own_path(options, where)  # says now what a name lacks
 
+    @contextmanager
+    def answering(self, at: str, asker: Asker) -> Iterator[CassetteStore]:
+        """Give the open cassettes to a request at this path ("": one that takes part in no race), and show the person
+        what is wrong with them."""
+        shelf = self.shelf
+        try:
+            yield shelf
+        finally:
+            if at:
+                shelf.took_part(at)
+            while self._warnings:
+                asker.show(f"Warning: {self._warnings.popleft()}")
+
     @property
     def shelf(self) -> CassetteStore:
         """The cassettes, open: reads them when it is first asked for."""
@@ -110,21 +86,19 @@ class Cassettes:
         self._mode = self.options.mode or ("auto" if answered else "replay")
         return self._mode
 
-    def again(self, at: str, key: str, recorded_at: str, attempt: int) -> None:
-        """A request of an earlier process of the run was answered by this record, or was written down in it."""
-        self.shelf.again(at, key, recorded_at, attempt)
-
     def note_ask(self, at: str, question: str, answer: str) -> None:
         """Write down a permission question and its answer, for reading; it never grants anything."""
         if self._mode in ("auto", "record"):
-            shelf = self.shelf
-            shelf.add_at_once("ask", at, None, {"question": question, "answer": answer}, shelf.meta())
+            from prose_kernel.cassettes.records import NewRecord
 
-    def unused(self) -> tuple[Unused, ...]:
+            shelf = self.shelf
+            shelf.add_at_once(NewRecord("ask", at, {"question": question, "answer": answer}, shelf.meta()))
+
+    def unused(self) -> tuple[Entry, ...]:
         """Records of the cassettes in use that this run has not needed, in file order."""
         if self._opened is None:
             return ()
-        return tuple(Unused(e.file, e.line, e.record.t, e.record.at, e.raw) for e in self._opened.unused())
+        return tuple(self._opened.unused())
 
     def used(self) -> frozenset[tuple[str, bytes]]:
         """The lines that this run has used, each with the path of its cassette: what `prose cassette prune` keeps."""
@@ -136,13 +110,6 @@ class Cassettes:
         """Something beside the program has used these lines, as `used` gives them."""
         if lines:
             self.shelf.note_used(lines)
-
-    def take_warnings(self) -> tuple[str, ...]:
-        """Return the problems with recordings since the last call, one line each; `RecordedSessions` shows them
-        itself."""
-        taken = tuple(self._warnings)
-        self._warnings.clear()
-        return taken
 
     def close(self) -> None:
         """The run is over: write what is pending, take out what was replaced. A second call does nothing."""

@@ -1,4 +1,4 @@
-"""The options `--profile` and `--strict` of the commands that read programs."""
+"""Options that several commands have."""
 
 from __future__ import annotations
 
@@ -12,16 +12,22 @@ if TYPE_CHECKING:
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+state_dir_option = click.option(
+    "--state-dir",
+    metavar="DIR",
+    default=lambda: click.get_current_context().obj,  # that of the group
+    help="Where runs are kept.  [default: .prose]",
+)
 profile_option = click.option(
     "--profile",
     type=click.Choice(["default", "strict", "prosescript"]),
-    help="How OpenProse is read; prosescript is the later form of the language.",
+    help="The form of OpenProse.",
 )
 
 
 def profile_options(command: F) -> F:
     """Add `--profile` and `--strict` to a command."""
-    strict = click.option("--strict", is_flag=True, help="Judge by the literal language reference.")
+    strict = click.option("--strict", is_flag=True, help="Accept only the original grammar.")
     return profile_option(strict(command))
 
 

@@ -1,4 +1,4 @@
-"""The files of a run as one record: its directory, its bindings, and the listener that writes its trace."""
+"""A run that is stored: its directory, its bindings, and the listener that writes its trace."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ class RunStore(Store, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
-    """A run that is kept outside of memory. The directory is always on disk; the bindings may be in a database.
+class StoredRun:
+    """A run that is stored outside of memory. The directory is always on disk; the bindings may be in a database.
 
     `copy` is that of the journal in a database of many runs.
     """

@@ -1,0 +1,165 @@
+"""A request in front of its recordings: how its record is found, and how its answer is recorded (sessions.md 4.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from prose_kernel.cassettes import effects
+from prose_kernel.cassettes.matching import Found, Miss
+from prose_kernel.cassettes.records import Facts, Meta, NewRecord, key_of
+from prose_kernel.errors import (
+    BudgetSpent,
+    CassetteMiss,
+    NoProvider,
+    PermissionDenied,
+    ProviderAuth,
+    ProviderError,
+)
+from prose_kernel.runtime import asides
+from prose_kernel.runtime.budgets import Spent
+from prose_kernel.runtime.ports import SessionRequest, SessionResult, Usage
+
+if TYPE_CHECKING:
+    from prose_kernel.cassettes.cassette_store import CassetteStore
+
+NOT_RECORDED: Final = (CassetteMiss, NoProvider, PermissionDenied, ProviderAuth)
+"""Failures that say something about this machine's settings, and nothing about the session."""
+
+
+class RecordedRequest:
+    """A request at a path. `req` is its identity, `what` its name in messages, `number` that of the attempt (from
+    1)."""
+
+    def __init__(
+        self, shelf: CassetteStore, req: Mapping[str, Any], at: str, what: str = "", program: str = "", number: int = 1
+    ) -> None:
+        self.shelf = shelf
+        self.req = req
+        self.key = key_of(req)
+        self.at = at
+        self.number = number
+        self._what = what
+        self._program = program
+
+    def lookup(self, *, failed: bool = True) -> Found | None:
+        """The record that answers it. Without `failed`, a session that ended in a failure does not count: whoever can
+        be asked now may have other settings, another model, more room."""
+        return self.shelf.lookup(self.key, self.at, self.number, failed=failed)
+
+    def miss(self) -> tuple[str, str]:
+        """Why nothing is found, and how to record it."""
+        return self.shelf.miss(self._what, self.req, self.key, self.at, self._program)
+
+    def note(self, found: Found | None = None) -> None:
+        """A run that is resumed has to know which record has answered, or (None) was written."""
+        aside = asides.current()
+        if aside is not None:
+            place = (self.key, self.shelf.place(self.key, self.at))
+            if found is not None:
+                place = (found.entry.record.key, found.entry.record.at)
+            aside.notes["record"] = [*place, self.number]
+
+    def new(self, kind: str, answer: object, meta: Meta, facts: Facts | None = None) -> NewRecord:
+        return NewRecord(kind, self.at, answer, meta, self.req, facts, self.number)
+
+
+class RecordedSession(RecordedRequest):
+    """One attempt at a session. `begun` is when it was called."""
+
+    def __init__(self, shelf: CassetteStore, request: SessionRequest) -> None:
+        req = shelf.identity.session(request)
+        super().__init__(shelf, req, request.at, f"session {request.at}", request.program, request.attempt + 1)
+        self.request = request
+        self.begun = shelf.clock.monotonic()
+
+    def missed(self) -> CassetteMiss:
+        message, hint = self.miss()
+        return CassetteMiss(message, hint=hint)
+
+    def looked_up(self) -> Found | Miss:
+        """What a replay would do, without using the record up."""
+        return self.lookup() or Miss(self.key, self.at, *self.miss())
+
+    def changed(self, found: Found) -> str | None:
+        """The files that the recorded session read and that have changed since, in words; None: it is up to date."""
+        if found.entry.record.t != "session" or self.shelf.options.stale == "ignore":
+            return None
+        names = effects.changed(found.facts.reads, self.shelf.where.cwd, self.shelf.redaction)
+        more = f" and {len(names) - 3} more files" if len(names) > 3 else ""
+        return ", ".join(names[:3]) + more if names else None
+
+    def refuse_private_key(self) -> None:
+        """What holds a private key is neither sent nor recorded. Raises `ProviderError`."""
+        if self.shelf.identity.holds_private_key(self.request):
+            raise ProviderError(
+                f"session {self.at} is not run: its prompt or context holds a private key (PEM), which must not"
+                " be recorded",
+                retryable=False,
+                hint="take the key out, or record nothing: `%cassette --mode off`, `--cassette-mode off`",
+            )
+
+    # ------------------------------------------------------------ recording
+
+    async def record(self, result: SessionResult) -> None:
+        recorded = effects.answer_of(result, self.request, self.shelf)
+        if recorded is None:
+            return
+        meta = self._meta(
+            result.usage,
+            origin=result.origin,
+            provider=result.provider,
+            resolved=str(result.details.get("model") or ""),
+            effects="partial" if result.origin == "agent" else "",
+            sampling=result.details.get("sampling") or {},
+        )
+        self.note()
+        answer, facts = recorded
+        await self.shelf.add(self.new("session", answer, meta, facts))
+
+    def record_failure(self, failure: Exception, usage: Usage | None = None) -> None:
+        """The attempt has failed. If another process writes meanwhile, the record is written with the next one."""
+        self.note()
+        self.shelf.add_at_once(self.new("error", failure, self._meta(usage)))
+
+    def record_budget(self, spent: BudgetSpent, counted: Spent) -> None:
+        """A budget has ended the attempt, or refused it when it had its place."""
+        self.record_failure(BudgetSpent(spent.message, budget=spent.budget), Usage(1, counted.tokens, 0, counted.usd))
+
+    def _meta(self, usage: Usage | None = None, **told: Any) -> Meta:
+        agent, label = self.request.agent or "", self.request.label or ""
+        return self.shelf.meta(self.begun, usage, agent=agent, label=label, **told)
+
+
+def result_of(answer: SessionResult, found: Found) -> SessionResult:
+    """A recorded answer as the program gets it."""
+    meta = found.meta
+    details = {
+        "recorded": meta.recorded,
+        "provider": meta.provider,
+        "model": meta.resolved,
+        "sampling": meta.sampling,
+        "cassette": found.entry.file,
+        "effects": meta.effects,
+        "cut": answer.details.get("cut"),
+    }
+    return SessionResult(
+        answer.text,
+        answer.summary,
+        meta.provider,
+        meta.origin,
+        {name: value for name, value in details.items() if value},
+        answer.trace,
+        memory_after=answer.memory_after,
+        segment=answer.segment,
+        replayed=True,
+        reply=answer.reply,
+    )
+
+
+def failure_of(error: object, *, replayed: bool) -> ProviderError:
+    """A recorded failure as the program gets it."""
+    if not isinstance(error, ProviderError) or isinstance(error, NOT_RECORDED):
+        error = ProviderError(str(error), hint=getattr(error, "hint", None))
+    error.replayed = replayed
+    return error

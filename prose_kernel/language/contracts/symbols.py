@@ -1,0 +1,109 @@
+"""The names of a contract file for editors: nodes, their sections, inputs and outputs, the names of scripts, what is
+called (docs/reference/prose-md.md 10).
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from prose_kernel.language.contracts.compile import ContractProgram
+from prose_kernel.language.contracts.described import GIVES, TAKES
+from prose_kernel.language.contracts.reader import field_span
+from prose_kernel.language.openprose import symbols
+from prose_kernel.language.openprose.contract import known_in
+from prose_kernel.language.openprose.fenced_text import fenced_text
+from prose_kernel.language.openprose.names import Known
+from prose_kernel.language.source import Span
+from prose_kernel.language.symbols import Index, Occurrence, Symbol
+
+if TYPE_CHECKING:
+    from prose_kernel.language.contracts.units import FileUnit, Unit
+    from prose_kernel.language.openprose.contract import LoadContract
+    from prose_kernel.language.source import Source
+
+
+def index(program: ContractProgram, source: Source) -> Index:
+    """The index of a file, as far as it could be read. Never raises; linear."""
+    return _IndexOf(program.file).index()
+
+
+class _IndexOf:
+    """One index. `_own` are the symbols of nodes and inputs by the names under which other files know them."""
+
+    def __init__(self, file: FileUnit) -> None:
+        self._file = file
+        self._own: dict[str, Symbol] = {}
+        self._symbols: list[Symbol] = []
+        self._occurrences: list[Occurrence] = []
+        self._links: list[tuple[Span, str]] = []
+
+    def index(self) -> Index:
+        units = [unit for unit in self._file.units if unit.node.kind]
+        inputs = {unit: self._node(unit) for unit in units}
+        for unit in units:
+            if unit.has_script:
+                self._script(unit, inputs[unit])
+        found = sorted(self._symbols, key=lambda one: one.span)
+        return Index(
+            tuple(found), tuple(sorted(self._occurrences, key=lambda one: one.start)), tuple(sorted(self._links))
+        )
+
+    def _node(self, unit: Unit) -> dict[str, Symbol]:
+        """The symbols of a node; those of its inputs, by name."""
+        start = unit.node.span.start if unit.node.inline else 0
+        at = field_span(self._file.source.text, "name")
+        named = not unit.node.inline and isinstance(self._file.contract.fields.get("name"), str)
+        span = self._file.find(unit.name, at if named else unit.node.heading)
+        extent = Span(start, unit.node.span.end)
+        self._add(Symbol(unit.name, "function", span, extent, {f"node {unit.name}"}, about=unit.about))
+        for section in unit.node.sections:
+            title = self._file.find(section.title, section.heading) if section.title else section.heading
+            self._symbols.append(Symbol(section.title, "section", title, Span(section.heading.start, section.body.end)))
+        for output in unit.contract.outputs:
+            self._declared(unit, output.name, GIVES, "output")
+        names = dict.fromkeys([*unit.interface().known(), *(one.name for one in unit.contract.inputs)])
+        found = {name: self._declared(unit, name, TAKES, "input") for name in names}
+        return {name: symbol for name, symbol in found.items() if symbol is not None}
+
+    def _declared(self, unit: Unit, name: str, sections: tuple[str, ...], kind: str) -> Symbol | None:
+        item = unit.node.item(name, sections)
+        if item is None:
+            return None
+        span = self._file.find(name, item.span)
+        shared = symbols.shared_name(unit.target(), kind, name)
+        symbol = Symbol(name, "parameter" if kind == "input" else "export", span, item.span, {shared})
+        return self._add(symbol)
+
+    def _add(self, symbol: Symbol) -> Symbol:
+        self._symbols.append(symbol)
+        self._occurrences.append(Occurrence(*symbol.span, symbol, defines=True))
+        for name in symbol.shared:
+            self._own.setdefault(name, symbol)
+        return symbol
+
+    def _script(self, unit: Unit, inputs: dict[str, Symbol]) -> None:
+        compiled = unit.compiled
+        found = symbols.index(compiled.program, compiled.source, inputs)
+        self._links += found.links
+        self._symbols += [one for one in found.symbols if one not in inputs.values()]
+        for one in found.occurrences:
+            if one.target is not None and one.target.path == self._file.address:
+                one.symbol, one.target = self._own.get(one.target.name, one.symbol), None
+            if one.symbol is not None or one.target is not None:
+                self._occurrences.append(one)
+
+
+def script_at(program: ContractProgram, offset: int, load: LoadContract) -> tuple[str, Known] | None:
+    """The text of the script before an offset, as the language reads it, and the names that it may refer to; None
+    outside of all scripts."""
+    for unit in program.file.units:
+        for at, fence in enumerate(unit.fences):
+            if fence.inside.start <= offset <= fence.inside.end:
+                before = [(one.inside, one.margin) for one in unit.fences[:at]]
+                parts = [*before, (Span(fence.inside.start, offset), fence.margin)]
+                interface = unit.interface()
+                known = known_in(unit.compiled.program, load)
+                known = replace(known, variables=interface.known(), targets=interface.targets)
+                return fenced_text(unit.file.source, parts).text, known
+    return None

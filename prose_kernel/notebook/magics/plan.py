@@ -1,0 +1,87 @@
+"""Line magics about what a text would do: `%prompt` and `%plan`. Nothing runs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from prose_kernel.errors import UsageError
+from prose_kernel.notebook.magics.registry import Call, magic, read_program
+from prose_kernel.notebook.scan import KEEP, has_statements
+from prose_kernel.runs import languages
+
+if TYPE_CHECKING:
+    from prose_kernel.runs.languages import Compiled, Language
+    from prose_kernel.runtime.machine import Preview
+
+
+@magic(
+    "%prompt [STATEMENT]",
+    "what each session of a statement would be sent, without running anything; alone on the first line: of this cell",
+    raw=True,
+)
+async def prompt(call: Call) -> None:
+    from prose_kernel.notebook.magics.previews import prompts
+
+    text = call.text or call.below
+    if not text.strip():
+        raise prompt.wrong("a statement is needed, behind it or below it")
+    _, found = await _previewed(call, text, "cell", call.view.language)
+    call.show(prompts([one for one in found if one.kind == "session"], call.cells.workspace.opened.services))
+
+
+@magic(
+    "%plan [--keep|STATEMENT|FILE]",
+    "what a program would run: sessions, commands and gates with their texts, and what it costs at most; "
+    "alone on the first line: this cell; with --keep: which answers of its last run this cell would keep, and why",
+    raw=True,
+)
+async def plan(call: Call) -> None:
+    from prose_kernel.notebook.magics import previews
+
+    text, name, language = call.text or call.below, "cell", call.view.language
+    first, _, below = text.partition("\n")
+    if first.strip() == KEEP:
+        await _plan_of_cell(call, f"\n{below}", language)
+        return
+    if call.text.endswith(languages.suffixes()) and "\n" not in call.text:
+        source, language = read_program(call, call.text, plan)
+        text, name = source.text, source.name
+    if not text.strip():
+        raise plan.wrong("a program is needed: below it, behind it or in a file")
+    compiled, found = await _previewed(call, text, name, language)
+    left_out = previews.uncounted(compiled, language)
+    call.show(previews.plan(found, left_out, call.cells.workspace.opened.services))
+
+
+async def _plan_of_cell(call: Call, text: str, language: Language) -> None:
+    """What this cell would keep if it ran again with `rerun = "keep"`."""
+    from prose_kernel.notebook.magics import previews
+    from prose_kernel.runs.foreseeing import ForeseeingCell
+    from prose_kernel.runtime import asides
+    from prose_kernel.runtime.journal_records import Text
+
+    cells = call.cells
+    languages.without_errors(cells.workspace.compile(text, "cell", language))
+    run, settings, given = cells.current, cells.workspace.settings, cells.workspace.context.given
+    if run is not None and run.without_journal:
+        raise UsageError(f"%plan --keep: {run.without_journal}")
+    if not has_statements(text):
+        raise UsageError("%plan --keep: a program is needed below it", hint=f"usage: {plan.usage}")
+    foreseen = None
+    if run is not None and run.journal is not None:
+        profile, cwd = language.profile or "", run.machine.cwd
+        new = Text(0, language.name, "cell", text, {}, dict(given.supplied), cwd, profile)
+        foreseen = ForeseeingCell.of_cell(run.journal, asides.cell.get(), new, settings)
+    if foreseen is None:
+        raise UsageError(
+            "%plan --keep: this cell has not run since the kernel was started", hint="run it without its first line"
+        )
+    replayed = await foreseen.run()
+    call.show(previews.plan_of_cell(foreseen, replayed.gap, settings.rerun))
+
+
+async def _previewed(call: Call, text: str, name: str, language: Language) -> tuple[Compiled, tuple[Preview, ...]]:
+    """A text and what it would ask. Raises `CompileError`."""
+    workspace = call.cells.workspace
+    compiled = languages.without_errors(workspace.compile(text, name, language))
+    return compiled, await workspace.preview(compiled, language)

@@ -1,0 +1,23 @@
+"""A preload of Dask's nannies, with which workers finish their commands when they are asked to end.
+
+SIGTERM, and a cluster that scales down, close the nanny: the parent process of a worker, which ends it within ten
+seconds. Before that, Dask waits for the teardown of the nanny's preloads, without a limit of time
+(docs/reference/exec-and-tasks.md 1.5).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from typing import Any
+
+from prose_kernel.remote.host import drained
+
+
+async def dask_teardown(nanny: Any) -> None:
+    """Wait until the commands on the nanny's worker have ended; Dask calls it."""
+    if nanny.worker_address is None:
+        return
+    with contextlib.suppress(OSError):  # the worker has ended; this includes Dask's `CommClosedError`
+        async with nanny.rpc(nanny.worker_address) as worker:
+            await worker.run(function=pickle.dumps(drained))

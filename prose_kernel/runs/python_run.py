@@ -1,0 +1,208 @@
+"""One run of the Python API: a workspace for a program or for cells, made from the arguments of `runs/api.py`."""
+
+from __future__ import annotations
+
+import asyncio
+import difflib
+from collections.abc import Callable, Coroutine, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
+
+from prose_kernel.access import plain_files
+from prose_kernel.errors import Interrupted, ProseError, UsageError, usage_errors
+from prose_kernel.judging.function import FunctionJudge, JudgeFunction
+from prose_kernel.models.providers.function import FunctionSessions, Provider
+from prose_kernel.runs import languages
+from prose_kernel.runs.context import Start
+from prose_kernel.runs.execution import refuse_unknown_inputs, to_end
+from prose_kernel.runs.result import Program, Result, Status, Usage
+from prose_kernel.runs.settings import Settings, every, load
+from prose_kernel.runs.workspace import Workspace
+from prose_kernel.runtime.asker import Unattended
+from prose_kernel.runtime.events import Event
+from prose_kernel.runtime.json_text import json_text
+from prose_kernel.runtime.ports import Overrides, Store
+from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.values import DataView, Value, verbatim
+
+if TYPE_CHECKING:
+    from prose_kernel.runs.languages import Compiled, Language
+    from prose_kernel.runs.session_chain import SessionServices
+
+T = TypeVar("T")
+_TEXT: Final = "program"
+"""The name of a program that is given as text, in messages and in the run's log."""
+_UNATTENDED: Final = "the program was started from Python without an asker"
+
+
+class Options(TypedDict, total=False):
+    """The options that all functions of `runs/api.py` take by name.
+
+    `settings` are changes by name to those of `prose.toml` and the environment (`{"provider": "anthropic", "budget":
+    "2 usd"}`), or complete `Settings`. `asker` is the person; without one a question that nothing else answers is an
+    error of the program. `provider` answers sessions, `judge` decides conditions that no rule decides: functions in
+    place of the ones that the settings choose. `store` keeps the bindings (a `Store`; then the run has no directory and
+    cannot be resumed). `cwd` is the directory of commands and relative paths, by default the current one. `gates`
+    decides gates by name in advance. `listener` is called with each event, in the loop of the run.
+    """
+
+    settings: Settings | Mapping[str, object] | None
+    asker: Asker | None
+    provider: Provider
+    judge: JudgeFunction
+    store: Store
+    cwd: str | Path
+    gates: Mapping[str, bool]
+    listener: Callable[[Event], None]
+
+
+class PythonRun:
+    """A workspace, and the program that it is made for, if there is one."""
+
+    def __init__(self, start: Start, inputs: Mapping[str, object] | None, options: Options) -> None:
+        """Raises `UsageError` for settings that make no sense, `TypeError` for an unknown option."""
+        if unknown := sorted(options.keys() - Options.__optional_keys__):
+            raise TypeError(f"there is no option `{unknown[0]}`")
+        supplied = {name: one if isinstance(one, str) else json_text(one) for name, one in (inputs or {}).items()}
+        overrides = Overrides(
+            sessions=FunctionSessions(provider) if (provider := options.get("provider")) is not None else None,
+            judge=FunctionJudge(judge) if (judge := options.get("judge")) is not None else None,
+            store=options.get("store"),
+        )
+        start = replace(start, supplied=supplied, decisions=options.get("gates", {}), overrides=overrides)
+        settings, asker, listener = options.get("settings"), options.get("asker"), options.get("listener")
+        if not isinstance(settings, Settings):
+            settings = _loaded(start.cwd, settings or {})
+        listeners = [listener] if listener is not None else []
+        self.workspace = Workspace(settings, start, asker=asker or Unattended(why=_UNATTENDED), listeners=listeners)
+        self._program: Program | None = None
+        self._value: Value = None
+
+    @classmethod
+    def of(
+        cls,
+        program: str | Path | Program,
+        inputs: Mapping[str, object] | None,
+        options: Options,
+        language: str | None = None,
+    ) -> PythonRun:
+        """Compile a program that is not compiled yet. Raises `CompileError` and `UsageError`."""
+        directory = directory_of(options)
+        text, name, meant = _read(program, language, directory)
+        run = cls(Start(directory, name, notebook=False, language=meant), inputs, options)
+        if not isinstance(program, Program):
+            compiled = languages.without_errors(run.workspace.compile(text, name, meant))
+            warnings = tuple(compiled.diagnostics)
+            declared, gates = tuple(meant.inputs(compiled.program)), tuple(meant.gates(compiled.program))
+            program = Program(name, meant.name, declared, gates, warnings, compiled)
+        refuse_unknown_inputs(inputs or (), program.compiled, meant)
+        run._program = program
+        return run
+
+    @property
+    def program(self) -> Program:
+        assert self._program is not None
+        return self._program
+
+    def bindings(self) -> Mapping[str, object]:
+        return DataView(self.workspace.values())
+
+    async def whole(self) -> Result:
+        """Run the program, and end the run."""
+
+        async def result(error: ProseError | None) -> Result:
+            found = self._result(error)
+            return replace(found, bindings=dict(found.bindings))  # they can be read as long as the run is open
+
+        return await to_end(lambda: self.workspace, self._run(self.program.compiled, self.workspace.language), result)
+
+    async def text(self, compiled: Compiled, language: Language) -> Result:
+        """Run one text in the run."""
+        try:
+            await self._run(compiled, language)
+        except ProseError as error:
+            return self._result(error)
+        return self._result(None)
+
+    async def _run(self, compiled: Compiled, language: Language) -> None:
+        """Raises `Interrupted` if `interrupt` ended the text, and `CancelledError` if the caller was cancelled."""
+        self._value = None
+        try:
+            self._value = await self._finished(self.workspace.run(compiled, language=language))
+        except asyncio.CancelledError:
+            if (task := asyncio.current_task()) is not None and task.cancelling():
+                raise
+            raise Interrupted from None
+
+    def _result(self, error: ProseError | None) -> Result:
+        """The result of a text. Raises `UsageError`: nothing of it has run."""
+        if isinstance(error, UsageError):
+            raise error
+        status: Status = "interrupted" if isinstance(error, Interrupted) else "failed" if error else "completed"
+        run = self.workspace.current
+        return Result(
+            status,
+            verbatim(self._value),
+            {name: verbatim(output) for name, (output, _) in self.workspace.outputs().items()},
+            self.bindings(),
+            error if status == "failed" else None,
+            _usage(run.started_services) if run is not None else Usage(),
+            run.id if run is not None else None,
+            run.directory if run is not None else None,
+        )
+
+    async def _finished(self, work: Coroutine[Any, Any, T]) -> T:
+        """The result of the work, which is interrupted, not cancelled, when the caller is cancelled: its commands end,
+        and `finally` bodies run, before the cancellation continues."""
+        task = asyncio.ensure_future(work)
+        while True:
+            try:
+                return await asyncio.shield(task)
+            except asyncio.CancelledError:
+                if task.done():
+                    raise
+                self.workspace.interrupt()
+                await asyncio.wait([task])
+                raise
+
+
+def _usage(services: SessionServices | None) -> Usage:
+    if services is None:
+        return Usage()
+    total = services.usage.total
+    return Usage(**{name: getattr(total, name) for name in Usage.__dataclass_fields__})
+
+
+def directory_of(options: Options) -> Path:
+    return Path(options.get("cwd", ".")).absolute()
+
+
+def language_named(name: str) -> Language:
+    found = languages.LANGUAGES.get(name)
+    if found is None:
+        raise UsageError(f"there is no language `{name}`", hint=f"one of {', '.join(languages.LANGUAGES)}")
+    return found
+
+
+def _read(program: str | Path | Program, language: str | None, directory: Path) -> tuple[str, str, Language]:
+    """The text of a program, its name, and its language. Raises `CompileError` (E109) and `UsageError`."""
+    if isinstance(program, Program):
+        return "", program.name, language_named(program.language)
+    if isinstance(program, str):
+        if program.endswith(languages.suffixes()) and "\n" not in program:
+            raise UsageError("a program given as a string is its text", hint=f"for a file: Path({program!r})")
+        return program, _TEXT, language_named(language or languages.default().name)
+    path, name = directory / program, str(program)
+    with usage_errors(f"cannot read {name}", lower=False):
+        data = plain_files.read_named(path)
+    meant = languages.of_file(name)
+    return meant.decode(data, name).text, name, language_named(language) if language else meant
+
+
+def _loaded(directory: Path, changes: Mapping[str, Any]) -> Settings:
+    known = every()
+    if (unknown := next((name for name in changes if name not in known), None)) is not None:
+        near = difflib.get_close_matches(unknown, known, n=1)
+        raise UsageError(f"there is no setting `{unknown}`", hint=f"did you mean {near[0]}?" if near else None)
+    return load(directory, **changes)

@@ -1,0 +1,213 @@
+"""Facts about an answer: whether it is a failure, the files that it depends on, and those that it has written
+(docs/how-to/edit-and-continue.md).
+
+The digests of the files that a command declares with `reads:` and `writes:` are a note on its answer in the journal;
+those of the files that a session's tools have read are part of its answer. An answer of an earlier run is used again
+only if the same files have the same digests now.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final, TypeVar, cast
+
+from msgspec import MsgspecError, Struct, convert, json, structs
+
+from prose_kernel.runtime import asides
+from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime.journal_codec import Request
+from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked
+from prose_kernel.runtime.keys import Keys
+from prose_kernel.runtime.ports import (
+    CommandRequest,
+    CommandResult,
+    Files,
+    Finding,
+    KeptFrom,
+    Pick,
+    SessionResult,
+    Verdict,
+)
+
+T = TypeVar("T")
+
+NOTE: Final = "files"
+"""The name of the note."""
+
+KEPT_NOTES: Final = (NOTE, "record")
+"""The notes that a kept answer has, too: the others are about what it cost."""
+
+_READ_ONLY: Final = frozenset({"read", "list", "search", "fetch"})
+"""Tools of sessions that write nothing."""
+
+_FREE: Final = ("rules", "authored")
+"""Judgements that cost nothing: they are not marked as kept."""
+
+Digests = Mapping[str, str]
+"""SHA-256 digests of files by their paths."""
+
+
+Globs = tuple[tuple[str, ...], tuple[str, ...]]
+"""What a command declares with `reads:` and `writes:`."""
+
+
+class CommandFiles(Struct, frozen=True):
+    """The files of a command: those of `reads:` before it ran, those of `writes:` after it. None: not known, because
+    there were too many, or one of them changed while it was read. `globs` are those of both."""
+
+    reads: dict[str, str] | None = None
+    writes: dict[str, str] | None = None
+    globs: Globs = ((), ())
+
+
+def _globs_of(request: CommandRequest) -> Globs:
+    return request.reads or (), request.writes or ()
+
+
+async def with_files(files: Files, request: CommandRequest, directory: str, ask: Callable[[], Awaitable[T]]) -> T:
+    """Run a command, and note the digests of its files. Paths are relative to `directory`, that of the run."""
+    reads = await asyncio.to_thread(files.matching, directory, request.reads or ())
+    answer = await ask()
+    writes = await asyncio.to_thread(files.matching, directory, request.writes or ())
+    aside = asides.current()
+    if aside is not None:
+        aside.notes[NOTE] = CommandFiles(reads, writes, _globs_of(request))
+    return answer
+
+
+@dataclass(frozen=True, slots=True)
+class FilesThen:
+    """The files of an earlier answer, and how to look at them now: those that match `reads` and `writes`, or those with
+    these paths. `directory` is what the paths are relative to."""
+
+    then: tuple[Digests, ...]
+    directory: str
+    globs: tuple[tuple[str, ...], ...] = ()
+
+    @classmethod
+    def of_command(cls, found: CommandFiles, directory: str) -> FilesThen | None:
+        """Raises `LookupError` if the files are not known."""
+        if found.reads is None or found.writes is None:
+            raise LookupError
+        if not (any(found.globs) or found.reads or found.writes):
+            return None
+        return cls((found.reads, found.writes), directory, found.globs)
+
+    @classmethod
+    def of_session(cls, result: SessionResult, directory: str) -> FilesThen | None:
+        return cls(({read.path: read.sha256 for read in result.reads},), directory) if result.reads else None
+
+    def now(self, files: Files | None) -> tuple[Digests, ...]:
+        """The digests of these files now. Call it in a thread. Raises `LookupError` if there are too many files, or if
+        they cannot be looked at (None)."""
+        if files is None:
+            raise LookupError
+        if not self.globs:
+            return tuple(files.digests(self.directory, [*then]) for then in self.then)
+        found = [files.matching(self.directory, globs) for globs in self.globs]
+        if None in found:
+            raise LookupError
+        return tuple(one for one in found if one is not None)
+
+
+@dataclass(slots=True, eq=False)
+class EarlierAnswer:
+    """A request of the earlier run with its answer. `order` is its place among the answers."""
+
+    asked: Asked
+    answered: Answered
+    order: int
+    failed: bool
+    used: bool = False
+
+    @property
+    def is_free(self) -> bool:
+        return not (self.used or self.failed)
+
+    @property
+    def notes(self) -> dict[str, object]:
+        found = json.decode(self.answered.aside)
+        return found if isinstance(found, dict) else {}
+
+    @property
+    def _declared(self) -> CommandFiles | None:
+        """The files that a command had declared; None if it had declared none."""
+        try:
+            return convert(self.notes[NOTE], CommandFiles)
+        except (KeyError, MsgspecError):
+            return None
+
+    def _session(self) -> SessionResult | None:
+        """The answer of a session; None if it cannot be read."""
+        try:
+            return codec.decode(self.answered.value, SessionResult) if self.asked.kind == "session" else None
+        except MsgspecError:
+            return None
+
+    def files_then(self, request: Request | None, keys: Keys) -> FilesThen | None:
+        """The files that the answer to this request depends on (None: those that its own request had declared); None if
+        there are none. Raises `LookupError` if they are not known."""
+        if (session := self._session()) is not None:
+            return FilesThen.of_session(session, keys.project)
+        files = self._declared
+        if isinstance(request, CommandRequest):
+            if not request.declares_files:
+                return None
+            files = structs.replace(files or CommandFiles(), globs=_globs_of(request))
+        return FilesThen.of_command(files, keys.directory) if files is not None else None
+
+    def written(self) -> Iterator[tuple[str, str]]:
+        """The files that it has written, as far as that is recorded: path and digest, "" for one that is gone."""
+        if self.asked.kind == "command" and (files := self._declared) is not None:
+            yield from (files.writes or {}).items()
+        session = self._session()
+        for write in session.writes if session is not None else ():
+            after = write.after.encode("utf-8", "replace") if write.after is not None else None
+            yield write.path, hashlib.sha256(after).hexdigest() if after is not None else ""
+
+    def value_for(self, key: str, kind: type[T], run: str, text_of: Callable[[tuple[str, str]], str | None]) -> T:
+        """The answer as the request with this `key` gets it: with its source, the run `run`, and with the text that its
+        file holds (`text_of`). It consumes nothing. Raises `FileNotFoundError` if that file is gone or another, and
+        `MsgspecError` if the answer cannot be read."""
+        value: object = codec.decode(self.answered.value, kind)
+        t = self.answered.t
+        at = {"answered": f"{datetime.fromtimestamp(t / 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"} if t else {}
+        match value:
+            case SessionResult():
+                text = value.text if value.answer_file is None else text_of(value.answer_file)
+                if text is None and value.answer_file is not None:
+                    raise FileNotFoundError
+                details = {**at, **value.details, "kept": run}
+                value = structs.replace(value, text=text, answer_file=None, usage=None, replayed=True, details=details)
+            case CommandResult():
+                then = value.kept_from.answered if value.kept_from is not None else at.get("answered", "")
+                value = structs.replace(value, kept_from=KeptFrom(run, key, then))
+            case Verdict() | Pick() | Finding() if value.by not in _FREE:
+                value = structs.replace(value, details={**at, **value.details, "kept": run, "at": key})
+        return cast("T", value)
+
+
+def has_failed(asked: Asked, answered: Answered) -> bool:
+    """Whether an answer is a failure. A command's exit code is an answer; that it could not run isn't."""
+    if answered.error != NOTHING:
+        return True
+    if asked.kind != "command":
+        return False
+    try:
+        return codec.loads(answered.value, CommandResult).kind not in (None, "exit")
+    except MsgspecError:
+        return True
+
+
+def has_written(answered: Answered) -> bool:
+    """Whether a session may have written files: with a tool, or as a CLI agent."""
+    try:
+        result = codec.decode(answered.value, SessionResult)
+    except MsgspecError:
+        return answered.value != NOTHING
+    tools = {use.tool for use in result.trace if use.outcome != "refused"}
+    return bool(result.writes) or result.origin == "agent" or not tools <= _READ_ONLY

@@ -1,0 +1,280 @@
+"""Replaying the records of a journal, one by one.
+
+Each request must be the next recorded one. When all branches are waiting, the next recorded answer goes to the branch
+that received it before. A program that does something else stops with E222, which shows both.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
+
+from prose_kernel.errors import ResumeMismatch
+from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime.journal_codec import Described, Moved, Request
+from prose_kernel.runtime.journal_records import (
+    Answered,
+    Asked,
+    Completed,
+    Ended,
+    Interrupted,
+    Record,
+    Repeated,
+    Step,
+    StepEnded,
+)
+from prose_kernel.runtime.journal_writer import Recorder
+from prose_kernel.runtime.scheduler import Scheduler, Turn
+
+OnReplayed = Callable[[Request, Mapping[str, Any], bool], None]
+"""Called for each replayed answer with notes: the request, the notes, whether the program received it."""
+
+UnderWay = Literal["rerun", "fail"]
+"""The treatment of a command or session that had no answer when the run was killed."""
+
+_PASSED_OVER: Final = (Repeated, Completed, Step, StepEnded)
+
+
+@dataclass(frozen=True, slots=True)
+class KnownRecords:
+    """The records of an earlier process, and how a journal replays them.
+
+    With `texts_stay`, a text that differs from its record is an error; otherwise the new text is recorded instead.
+    `under_way` decides about requests without an answer; the request with the key `again` is asked again in any case. A
+    `complete` run has ended: if one of its approvals isn't confirmed, nothing more is asked. `moved` is set for a run
+    that continues in another directory.
+
+    `on_live` is called when all records are replayed, with the requests without an answer; `on_replayed` is called for
+    each replayed answer that has notes (`runtime/asides.py`).
+    """
+
+    records: Iterator[tuple[int, Record]]
+    texts_stay: bool = False
+    under_way: UnderWay = "rerun"
+    again: str = ""
+    on_live: Callable[[Sequence[Asked]], None] | None = None
+    on_replayed: OnReplayed | None = None
+    complete: bool = False
+    moved: Moved | None = None
+
+
+@dataclass(slots=True, eq=False)
+class Parked:
+    """A request of a replayed program that waits for its answer: the recorded one, or None for a live request.
+    `known`: the request itself was recorded."""
+
+    asked: Asked
+    known: bool
+    turn: Turn = field(default_factory=Turn)
+    answer: Answered | None = None
+
+
+class Replay:
+    """The position in the known records, and the requests that wait for their turn.
+
+    `coming` is the next record (None: there is none), `number` its number. The replay is `active` until something
+    happens after the last record. `interrupted` is called with a recorded interrupt when it is its turn.
+    """
+
+    def __init__(
+        self,
+        known: KnownRecords | None,
+        recorder: Recorder,
+        turns: Scheduler,
+        run_ids: Sequence[bytes],
+        interrupted: Callable[[Interrupted], None],
+    ) -> None:
+        self.active = known is not None
+        self.coming: Record | None = None
+        self.number = 0
+        # Without the records: their file is closed when the replay ends, which may be before their end.
+        self.how = replace(known or KnownRecords(iter(())), records=iter(()))
+        self.parked: dict[str, Parked] = {}
+        self.repeated: Counter[str] = Counter()
+        """How often each request was made again."""
+        self._known = known.records if known is not None else iter(())
+        self._recorder = recorder
+        self._turns = turns
+        self._run_ids = run_ids
+        self._interrupted = interrupted
+        self._cancelled: dict[str, None] = {}
+        self._completed: dict[str, Completed] = {}
+        self._steps: dict[str, list[Step | StepEnded]] = {}
+        if known is not None:
+            self._listen()
+            self.advance()
+
+    def _listen(self) -> None:
+        self._turns.idle, self._turns.cancelling = self._idle, self._is_cancelled
+
+    # ------------------------------------------------------------ records
+
+    def advance(self) -> None:
+        """Go to the next record."""
+        self.number, self.coming = next(self._known, (0, None))
+        while isinstance(self.coming, _PASSED_OVER):
+            self._collect(self.coming)
+            self.number, self.coming = next(self._known, (0, None))
+        coming = self.coming
+        if (self._completed or self._steps) and isinstance(coming, (Asked, Answered)):
+            self._completed.pop(coming.key, None)
+            self._steps.pop(coming.key, None)
+        mark = self._recorder.mark()
+        looks = coming.looks if isinstance(coming, (Asked, Interrupted)) else 0
+        self._turns.stop_at = mark + looks if looks else 0
+
+    def _collect(self, record: Repeated | Completed | Step | StepEnded) -> None:
+        if isinstance(record, Repeated):
+            self.repeated[record.key] += 1
+        elif isinstance(record, (Step, StepEnded)):
+            self._steps.setdefault(record.key, []).append(record)
+        elif record.key != self.how.again:
+            self._completed[record.key] = record
+
+    def completed(self, key: str) -> Completed | None:
+        """Take the result of a request whose work had ended when the run was killed."""
+        return self._completed.pop(key, None)
+
+    def steps(self, key: str) -> Sequence[Step | StepEnded]:
+        """Take the recorded steps of a request without an answer."""
+        return self._steps.pop(key, ())
+
+    def leave(self, now: str) -> None:
+        """End the replay, because there are no more records. Raises `ResumeMismatch` if there is one, which the program
+        doesn't follow."""
+        if self.coming is not None:
+            raise mismatch(_next_words(self.coming), now)
+        self.go_live()
+
+    def go_live(self) -> None:
+        """Leave the replay after the last record. Requests that were under way are repeated first, then new ones: one
+        whenever all branches are waiting, so that the next resumed run finds the same order."""
+        self.active, self._turns.stop_at = False, 0
+        self._recorder.require_flush()
+        waiting = [one.asked for one in self.parked.values() if one.asked.kind != "wait"]
+        under_way = [asked for asked in waiting if asked.key not in self._completed]
+        self._is_drained()
+        if self.how.on_live is not None:
+            self.how.on_live(under_way)
+
+    def abandon(self) -> None:
+        """Give up the running text."""
+        self._recorder.abandoned = True
+        self.active, self.coming, self.parked = False, None, {}
+        self._turns.idle, self._turns.cancelling, self._turns.stop_at = None, None, 0
+
+    # ------------------------------------------------------------ requests
+
+    def asked(self, described: Described) -> tuple[Asked, Parked] | tuple[None, None]:
+        """Replay a request; None if it is a new one. Raises `ResumeMismatch`."""
+        if not self.active:
+            return None, None
+        coming = self.coming
+        known = (described.key, described.kind, described.digest(self._run_ids))
+        if isinstance(coming, Asked) and (coming.key, coming.kind, coming.digest) == known:
+            self.advance()
+            return coming, self.park(coming, known=True)
+        self.leave(_words(described.kind, described.shown))
+        return None, None
+
+    def park(self, asked: Asked, *, known: bool) -> Parked:
+        """Let a request wait until it is its turn."""
+        parked = self.parked[asked.key] = Parked(asked, known)
+        self._listen()
+        return parked
+
+    async def answer(self, described: Described, parked: Parked) -> Answered | None:
+        """The recorded answer, when it is its turn; None when there is none, and the outside is to be asked.
+
+        A cancelled branch goes on when it did then, because the order of what follows depends on that.
+        """
+        coming = self.coming
+        if isinstance(coming, Answered) and coming.at_once and coming.key == described.key:
+            del self.parked[described.key]
+            self.advance()
+            return coming
+        self._turns.ends()
+        try:
+            await parked.turn.wait()
+        except asyncio.CancelledError:
+            if parked.answer is None:
+                self._recorder.write(Answered(described.key, cancelled=True, t=self._recorder.now()))
+                raise
+        return parked.answer
+
+    def _idle(self) -> None:
+        """All branches wait: give the next one its answer."""
+        if not self._turns.active:
+            return
+        if not self.active:
+            self._ask_next()
+            return
+        while isinstance(self.coming, Interrupted):  # twice, if the person repeated it or the kernel was restarted
+            self._interrupted(self.coming)
+            if self._turns.is_running:
+                return
+        coming = self.coming
+        if not self.parked:
+            return
+        if isinstance(coming, Answered) and coming.key in self.parked:
+            self.advance()
+            self._cancelled.pop(coming.key, None)
+            self.wake(self.parked.pop(coming.key), coming)
+        else:
+            try:
+                self.leave("nothing of the kind")
+            except ResumeMismatch as error:  # no branch makes the recorded request: the first waiting one fails
+                parked = self.parked.pop(next(iter(self.parked)))
+                self.wake(parked, Answered(parked.asked.key, error=codec.encode_error(error)))
+            else:
+                self._ask_next()
+
+    def wake(self, parked: Parked, answered: Answered | None) -> None:
+        """Let a waiting branch continue with this answer."""
+        parked.answer = answered
+        self._turns.goes_on(parked.turn)
+
+    def _ask_next(self) -> None:
+        """Wake the next waiting request. Cancelled ones come first: a live request would no longer wait."""
+        key = next(iter(self._cancelled or self.parked), None)
+        if key is not None:
+            self._cancelled.pop(key, None)
+            self.wake(self.parked.pop(key), None)
+        self._is_drained()
+
+    def _is_drained(self) -> None:
+        if not self.parked:
+            self._turns.idle = self._turns.cancelling = None
+
+    def _is_cancelled(self, task: asyncio.Task[object]) -> None:
+        for key, parked in self.parked.items():
+            if parked.turn.task is task:
+                self._cancelled[key] = None
+
+
+def _words(kind: str, said: str) -> str:
+    return f"{kind} {said}" if said else kind
+
+
+def _next_words(record: Record) -> str:
+    match record:
+        case Asked():
+            return _words(record.kind, record.said)
+        case Answered():
+            return f"the answer to {record.key}"
+        case Ended():
+            return f"text {record.number} ends: {record.status}"
+        case _:
+            return f"a record of kind {type(record).__name__.lower()}"
+
+
+def mismatch(then: str, now: str) -> ResumeMismatch:
+    """Return the error of a program that does something else than it did."""
+    return ResumeMismatch(
+        "the program does not do what it did when it was recorded",
+        details={"then": then, "now": now},
+        hint=f"then: {then} / now: {now}",
+    )

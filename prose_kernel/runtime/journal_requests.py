@@ -1,0 +1,188 @@
+"""Live requests of a run with a journal: what is recorded before, while and after the outside works."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Final, Generic, TypeVar
+
+from msgspec import Raw, structs
+
+from prose_kernel.errors import ProviderError, Undecided
+from prose_kernel.runtime import asides
+from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime.asides import Aside
+from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Completed, Repeated
+from prose_kernel.runtime.journal_replay import Replay
+from prose_kernel.runtime.journal_writer import Recorder
+from prose_kernel.runtime.ports import CommandResult, Finding, SessionResult
+from prose_kernel.runtime.scheduler import Scheduler, Suspension
+from prose_kernel.runtime.steps import MODEL, Recorded, Steps, folded
+
+T = TypeVar("T")
+
+_WORK: Final = ("command", "session", "judge")
+"""Requests that have effects or a cost: their answers are recorded as soon as the work has ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveRequest(Generic[T]):
+    """A request that is made now. `ask` makes it, `kept` reduces its answer to the part that is recorded. `at_once`:
+    the branch has not waited for it. `repeated`: it was made before, and had no answer."""
+
+    asked: Asked
+    kind: type[T]
+    ask: Callable[[], Awaitable[T]]
+    kept: Callable[[T], T] | None
+    at_once: bool
+    repeated: bool
+
+
+class LiveRequests:
+    """Makes the live requests of a run, and records their answers. `run_ids` has the id of the run first."""
+
+    def __init__(self, recorder: Recorder, replay: Replay, turns: Scheduler, run_ids: Sequence[bytes]) -> None:
+        self._recorder = recorder
+        self._replay = replay
+        self._turns = turns
+        self._run = run_ids[0].decode() if run_ids else ""
+        self._run_ids = run_ids
+        self._repeated = replay.repeated
+        self._open = 0  # requests whose work has not ended
+
+    async def make(self, request: LiveRequest[T]) -> tuple[T, Answered]:
+        """Return the answer, and its record. Raises what `ask` raises."""
+        turns, key = self._turns, request.asked.key
+        wait = Suspension(request.ask(), turns.ends)
+        if request.repeated:
+            self._repeated[key] += 1
+            self._recorder.write_passed_over(Repeated(key, self._recorder.now()))
+        aside = self._aside(request.asked, self._steps_before(key) if request.repeated else ())
+        self._open += 1
+        try:
+            try:
+                with asides.asking(aside):
+                    value: T = await wait
+                if request.kept is None:
+                    self._complete(request.asked, aside, wait, value)
+            except Exception as error:
+                self._complete(request.asked, aside, wait, error)
+                raise
+            finally:
+                self._open -= 1
+                if wait.happened:
+                    await turns.regain()
+            whole = value if request.kept is None else request.kept(value)
+        except asyncio.CancelledError:
+            self._write_answer(Answered(key, cancelled=True), aside)
+            raise
+        except Exception as error:
+            self._write_answer(self._record_of(key, error), aside, at_once=request.at_once and not wait.happened)
+            raise
+        return self._given(request, value, whole, aside, request.at_once and not wait.happened)
+
+    def _given(self, request: LiveRequest[T], value: T, whole: T, aside: Aside, at_once: bool) -> tuple[T, Answered]:
+        """Record an answer. Raises the error of one that is nested too deeply."""
+        key = request.asked.key
+        try:
+            raw = codec.encode(self.as_recorded(whole))
+            if request.kind is Finding and request.kept is None:  # as a resumed program will get it: JSON holds less
+                value = codec.decode(raw, request.kind)
+        except RecursionError:
+            too_deep = "the answer is nested too deeply"
+            unusable = Undecided(too_deep) if request.kind is Finding else ProviderError(too_deep, retryable=False)
+            self._write_answer(self._record_of(key, unusable), aside, at_once=at_once)
+            raise unusable from None
+        answered = Answered(key, raw)
+        self._write_answer(answered, aside, at_once=at_once)
+        return value, answered
+
+    def _aside(self, asked: Asked, known: Sequence[Recorded]) -> Aside:
+        """Return the notes of a request. All attempts of a command have one place, and are counted together."""
+        recorder, key = self._recorder, asked.key
+        if asked.kind != "command":
+            steps = Steps(key, recorder.write_passed_over, known, without=self._run_ids, now=recorder.now)
+            return Aside(key, recorder.log.place, self._run, 1 + self._repeated[key], steps)
+        place, _, retries = key.partition("#")
+        attempt = 1 + self._repeated[key]
+        for retry in range(int(retries) if retries else 0):
+            attempt += 1 + self._repeated[f"{place}#{retry}" if retry else place]
+        return Aside(place, recorder.log.place, self._run, attempt, completes=partial(self._completes, key))
+
+    def _completes(self, key: str, result: object) -> bool:
+        """Record the result of a command in the thread that sees it end, because the program may be computing in a
+        single step. Returns whether it is recorded: not if it was cancelled, nor if no other branch can delay it."""
+        ended = isinstance(result, CommandResult) and result.outcome not in ("interrupted", "cancelled")
+        if not ended or self._recorder.abandoned or not (self._turns.is_running or self._open > 1):
+            return False
+        self._recorder.write_passed_over(Completed(key, codec.encode(result), t=self._recorder.now()))
+        return True
+
+    def _complete(self, asked: Asked, aside: Aside, wait: Suspension, outcome: object) -> None:
+        """Record that the work for a request has ended, if its branch has to wait for its turn."""
+        if not wait.happened or not self._turns.is_running or asked.kind not in _WORK or aside.is_completed:
+            return
+        with suppress(RecursionError):
+            if (found := self._record_of(asked.key, outcome)) is not None:
+                now, notes = self._recorder.now(), _notes(aside)
+                self._recorder.write_passed_over(Completed(asked.key, found.value, found.error, notes, now))
+
+    def _record_of(self, key: str, outcome: object) -> Answered | None:
+        """The record of an answer or an error; None for an error that is a fault of ours."""
+        if not isinstance(outcome, Exception):
+            return Answered(key, codec.encode(self.as_recorded(outcome)))
+        return Answered(key, error=codec.encode_error(outcome)) if codec.may_be_kept(outcome) else None
+
+    def _write_answer(self, answered: Answered | None, aside: Aside, *, at_once: bool = False) -> None:
+        """Write the end of a request; None: it has no record."""
+        if answered is not None:
+            notes, now = _notes(aside), self._recorder.now()
+            self._recorder.write(structs.replace(answered, at_once=at_once, aside=notes, t=now))
+        aside.settle(answered is not None and answered.error == NOTHING and not answered.cancelled)
+
+    def as_recorded(self, value: T) -> T:
+        """Return an answer as a record has it."""
+        moved = self._replay.how.moved
+        return moved.recorded(value) if moved is not None else value
+
+    # ------------------------------------------------------------ requests under way
+
+    def completed(self, key: str) -> Answered | None:
+        """Return the answer to a request whose work had ended when the run was killed, and record it."""
+        found = self._replay.completed(key)
+        if found is None:
+            return None
+        answered = Answered(key, found.value, found.error, aside=found.aside, t=found.t)
+        self._recorder.write(answered)
+        return answered
+
+    def give_up(self, key: str, kind: type[T]) -> Answered | None:
+        """Record the outcome of an unanswered request that must not be repeated; None for a question, which is
+        repeated."""
+        if kind is CommandResult:
+            answered = Answered(key, codec.encode(CommandResult("lost", 255, kind="lost")), t=self._recorder.now())
+        elif kind is SessionResult:
+            failure = ProviderError("the run was killed while this session was under way", retryable=False)
+            spent = [note for one in folded(self._replay.steps(key)) for note in one.notes()]
+            notes = codec.encode({"usage": spent}) if spent else NOTHING
+            answered = Answered(key, error=codec.encode_error(failure), aside=notes, t=self._recorder.now())
+        else:
+            return None
+        self._recorder.write(answered)
+        return answered
+
+    def _steps_before(self, key: str) -> list[Recorded]:
+        """Return the recorded steps of a request that is made again. If a request to a model made it fail, only that
+        one is repeated; after any other failure all steps are made again, with new numbers."""
+        found = folded(self._replay.steps(key))
+        if key == self._replay.how.again and found and (found[-1].step.kind != MODEL or found[-1].value != NOTHING):
+            for one in found:
+                one.step = structs.replace(one.step, digest="")
+        return found
+
+
+def _notes(aside: Aside) -> Raw:
+    return codec.encode(aside.notes) if aside.notes else NOTHING

@@ -1,0 +1,108 @@
+"""Writing the records of a journal: where they go, and the position of a computing program that they keep."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from prose_kernel.errors import StoreFailed
+from prose_kernel.runtime.journal_codec import encode_error
+from prose_kernel.runtime.journal_records import Answered, Record
+from prose_kernel.runtime.ports import Clock, Store
+from prose_kernel.runtime.scheduler import Scheduler
+
+
+class Log(Protocol):
+    """The destination of records."""
+
+    @property
+    def place(self) -> str:
+        """The path of the file."""
+        ...
+
+    def append(self, record: Record) -> None:
+        """Write a record, so that it survives the end of the process. May be called from any thread. Never raises: the
+        owner reports to the person what can't be written."""
+        ...
+
+    def rewind(self, to: int) -> None:
+        """Invalidate the record with this number and all later ones."""
+        ...
+
+    @property
+    def behind(self) -> bool:
+        """Whether the store has to be flushed before the next request is made."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """Why no request may be made, because records cannot be written; "" if requests may be made."""
+        ...
+
+
+class Recorder:
+    """Writes the records of one run. `clock` gives them their time."""
+
+    def __init__(self, log: Log, turns: Scheduler, clock: Clock | None) -> None:
+        self.log = log
+        self.last: Record | None = None
+        """The record that was written last."""
+        self.abandoned = False
+        """Whether the person has interrupted the replay: no more requests are made, and the journal stays as it is."""
+        self._flush_first = False
+        self._turns = turns
+        self._clock = clock
+        self._mark = turns.looks
+
+    def now(self) -> int:
+        """The current time for a record, in milliseconds since 1970; 0 without a clock."""
+        return int(self._clock.now().timestamp() * 1000) if self._clock is not None else 0
+
+    def write(self, record: Record) -> None:
+        self.mark()
+        if not self.abandoned:
+            self.log.append(record)
+            self.last = record
+
+    def write_passed_over(self, record: Record) -> None:
+        """Write a record that a replay passes over: it leaves the position of computing programs as it is."""
+        if not self.abandoned:
+            self.log.append(record)
+
+    def require_flush(self) -> None:
+        """The store has to be flushed before the next live request: the outside may look at it."""
+        self._flush_first = True
+
+    async def flush(self, store: Store, key: str) -> None:
+        """Flush the store where that is required, before the request `key`. Raises `StoreFailed`, which is then the
+        answer to the request."""
+        if not self._flush_first:
+            return
+        self._flush_first = False
+        try:
+            await store.flush()
+        except StoreFailed as error:
+            self._flush_first, error.answer = True, key
+            self.write(Answered(key, error=encode_error(error), t=self.now()))
+            raise
+
+    def require_room(self, key: str) -> None:
+        """Raise `StoreFailed` before a request if records cannot be written. If there is room again, the journal has it
+        too: a resumed run continues before it."""
+        if problem := self.log.problem:
+            hint = 'make room, then resume the run; journal = "on" lets a run continue without its journal'
+            failed = StoreFailed(
+                f"the journal cannot be written ({problem}), and the setting journal is durable", hint=hint
+            )
+            failed.answer = key
+            self.write(Answered(key, error=encode_error(failed), t=self.now()))
+            raise failed
+
+    def mark(self) -> int:
+        """Count the position of a computing program from here, the place of a record; returns it in the whole run."""
+        self._mark = self._turns.looks
+        return self._mark
+
+    @property
+    def looks(self) -> int:
+        """The position of a computing program since the last record."""
+        return self._turns.looks - self._mark

@@ -1,0 +1,66 @@
+"""Requests of a run that keeps answers of an earlier one, for people (docs/how-to/edit-and-continue.md)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from prose_kernel.runs.foreseeing import Foreseeing
+    from prose_kernel.runtime.earlier_answers import AskedAgain
+    from prose_kernel.runtime.journal_records import Asked
+    from prose_kernel.runtime.ports import CommandRequest
+
+
+def told(asked: Asked) -> str:
+    """A request for people: `command c1/2/x0: make all`."""
+    from prose_kernel.views.safety import clip
+
+    return f"{asked.kind} {asked.key}: {clip(asked.said)}" if asked.said else f"{asked.kind} {asked.key}"
+
+
+def reason(one: AskedAgain) -> str:
+    """Why a request is asked although there is an earlier run."""
+    from prose_kernel.cassettes.differences import text_difference
+
+    said, near = one.reason, one.near
+    if near is not None and one.differs:
+        name, *others = one.differs
+        same = near.said == one.asked.said or name not in ("text", "prompt", "question")
+        said = f"{name} {'differs' if same else text_difference(near.said, one.asked.said)}"
+        said += f"; {', '.join(others)} too" if others else ""
+    if near is not None and near.key != one.asked.key:
+        said += f" (nearest: {told(near)})"
+    return said
+
+
+def declared(command: CommandRequest) -> list[str]:
+    """The files that a command declares with `reads:` and `writes:`."""
+    from prose_kernel.views.safety import clip
+
+    found = []
+    if command.reads is not None:
+        found.append(f"reads {clip(', '.join(command.reads)) or 'nothing'}")
+    if command.writes:
+        found.append(f"writes {clip(', '.join(command.writes))}")
+    return found
+
+
+class Planned(NamedTuple):
+    """A request that a run would make: whether it keeps its answer, what it is, why it is asked, and its files."""
+
+    kept: bool
+    what: str
+    why: str
+    files: list[str]
+
+
+def planned(foreseen: Foreseeing) -> Iterator[Planned]:
+    """The requests of a run that was foreseen, in their order."""
+    from prose_kernel.runtime.earlier_answers import AskedAgain
+
+    for one in foreseen.requests():
+        asked, why = (one.asked, reason(one)) if isinstance(one, AskedAgain) else (one, "")
+        command = foreseen.commands.get(asked.key)
+        files = declared(command) if command is not None else []
+        yield Planned(not isinstance(one, AskedAgain), told(asked), why, files)
