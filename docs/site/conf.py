@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 
 EXAMPLES = sorted(
     str(path.relative_to(ROOT / "examples").with_suffix(""))
-    for pattern in ("README.md", "*/README.md", "*/*.ipynb")
+    for pattern in ("README.md", "*/README.md", "*/*.ipynb", "*/*.prose.md")
     for path in (ROOT / "examples").glob(pattern)
 )
 
@@ -31,36 +31,52 @@ NAVIGATION = {
         "docs/tutorials/from-a-chat",
         "notebooks/tour",
         "notebooks/vvm_tour",
+        "notebooks/contracts/tour.prose",
         "docs/tutorials/course",
     ],
-    "How-to guides": [
+    "How to: start from something that works": [
         "docs/how-to/cookbook",
         "docs/how-to/gallery",
+    ],
+    "How to: models and answers": [
         "docs/how-to/providers",
+        "docs/how-to/budgets",
+        "docs/how-to/prompts",
         "docs/how-to/typed-answers",
-        "docs/how-to/people",
         "docs/how-to/judge",
-        "docs/how-to/data-and-images",
-        "docs/how-to/programs",
-        "docs/how-to/tools",
-        "docs/how-to/exec-tool",
-        "docs/how-to/tasks",
+        "docs/how-to/recordings",
+    ],
+    "How to: people": [
+        "docs/how-to/people",
+        "docs/how-to/teams",
+    ],
+    "How to: agents, tools and commands": [
         "docs/how-to/permissions",
+        "docs/how-to/exec-tool",
+        "docs/how-to/tools",
+        "docs/how-to/programs",
+        "docs/how-to/tasks",
+        "docs/how-to/many-machines",
+    ],
+    "How to: notebooks and runs": [
+        "docs/how-to/durability",
+        "docs/how-to/edit-and-continue",
         "docs/how-to/freshness",
         "docs/how-to/debugging",
         "docs/how-to/reports",
-        "docs/how-to/recordings",
-        "docs/how-to/testing-your-workflow",
-        "docs/how-to/evaluation",
-        "docs/how-to/teaching",
-        "docs/how-to/budgets",
-        "docs/how-to/watching",
-        "docs/how-to/durability",
-        "docs/how-to/edit-and-continue",
+        "docs/how-to/data-and-images",
+        "docs/how-to/sharing",
+        "docs/how-to/notebook-to-program",
         "docs/how-to/state",
-        "docs/how-to/teams",
-        "docs/how-to/many-machines",
+    ],
+    "How to: test and operate": [
+        "docs/how-to/contract-files",
+        "docs/how-to/testing-your-workflow",
+        "docs/how-to/ci",
+        "docs/how-to/evaluation",
+        "docs/how-to/watching",
         "docs/how-to/editors",
+        "docs/how-to/teaching",
         "docs/how-to/troubleshooting",
     ],
     "Explanation": [
@@ -81,6 +97,8 @@ NAVIGATION = {
         "docs/reference/exec-and-tasks",
         "docs/reference/sessions",
         "docs/reference/jupyter",
+        "docs/reference/evaluation",
+        "docs/reference/telemetry",
         "docs/reference/cli",
         "docs/reference/python",
         "docs/reference/settings",
@@ -111,6 +129,11 @@ NESTED = {
         for path in ROOT.glob(f"notebooks/{part}/*.ipynb")
     ),
     "docs/how-to/gallery": [f"examples/{name}" for name in EXAMPLES],
+    "notebooks/contracts/tour.prose": sorted(
+        f"notebooks/contracts/{path.stem}"
+        for path in ROOT.glob("notebooks/contracts/*.prose.md")
+        if path.name != "tour.prose.md"
+    ),
 } | {
     f"docs/reference/{page.stem}": [f"docs/reference/{part}" for part in dict.fromkeys(_parts(page))]
     for page in sorted(ROOT.glob("docs/reference/*.md"))
@@ -126,6 +149,7 @@ include_patterns = [f"{page}.*" for pages in [*NAVIGATION.values(), *NESTED.valu
     "README.md",
     "docs/**/*.md",
 ]
+exclude_patterns = ["**/*.expected.md"]  # the results of programs, next to them
 suppress_warnings = [
     "myst.header",  # cells may skip a level of headings
     "mystnb.unknown_mime_type",
@@ -149,7 +173,7 @@ html_show_sphinx = False
 html_theme_options = {"navigation_with_keys": True}
 pygments_style, pygments_dark_style = "tango", "github-dark"
 
-_NO_LEXER = re.compile(r"^```(prose|vvm)[^\n]+$", re.MULTILINE)
+_NO_LEXER = re.compile(r"^```(prose|vvm|diff)[^\n]+$", re.MULTILINE)
 """Fences of the reference say behind the language what an example is for."""
 
 
