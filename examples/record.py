@@ -2,10 +2,11 @@
 
 `python examples/record.py [DIRECTORY...]`, from the repository; without DIRECTORY all of them.
 
-The answers of `NAME/x.prose` stand in `NAME/answers/x.yaml` (the form: notebooks/record.py). The inputs and decisions
-of each case are read from `x.prose.expected.md`. The recording becomes `NAME/cassettes/x.jsonl`, `origin: authored`
-in every record; what its evaluation alone asks becomes `NAME/cassettes/x.eval.jsonl`. Edit the program or the
-answers, run this, look at the difference, and commit all of it.
+The answers of `NAME/x.prose`, or of the contract file `NAME/x.prose.md`, are in `NAME/answers/x.yaml` (the form:
+notebooks/record.py). The inputs and decisions of each case are read from `x.prose.expected.md`. The recording becomes
+`NAME/cassettes/x.jsonl`, `origin: authored` in every record. Only what the evaluation asks in addition becomes
+`x.eval.jsonl`, and what `x.test.prose.md` asks in addition `x.test.jsonl`. Edit the program or the answers, run this,
+look at the difference, and commit all of it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,8 @@ import record as by_hand  # noqa: E402
 
 from prose_kernel.cli.main import main as prose  # noqa: E402
 
+ENDINGS = (".prose", ".prose.md", ".vvm", ".ipynb")
+
 
 def record(program: Path, answers: by_hand.Answers) -> None:
     """Run every case of a program, or the notebook, with the answers written by hand; then its evaluation, which adds
@@ -33,6 +36,7 @@ def record(program: Path, answers: by_hand.Answers) -> None:
         asyncio.run(by_hand.record(program, answers))
     else:
         run_cases(program)
+    by_hand.record_tests(program.parent)
     for spec in program.parent.glob("*.eval.toml"):
         prose(["eval", "--fresh", "--provider=anthropic", "--judge=anthropic", "--cassette-mode=auto", spec.name])
 
@@ -42,7 +46,8 @@ def run_cases(program: Path) -> None:
         given = [f"--input={name}={value}" for name, value in options.get("input", {}).items()]
         given += [f"--yes={gate}" for gate in options.get("yes", ())]
         given += [f"--no={gate}" for gate in options.get("no", ())]
-        told = ["--provider=anthropic", "--cassette-mode=auto", f"--cassette={options.get('cassette', program.stem)}"]
+        cassette = options.get("cassette", program.name.partition(".")[0])
+        told = ["--provider=anthropic", "--cassette-mode=auto", f"--cassette={cassette}"]
         prose(["run", *told, *given, program.name])
 
 
@@ -54,9 +59,7 @@ def cases(program: Path) -> list[dict]:
 
 def remake(directory: Path) -> None:
     for written in sorted(directory.glob("answers/*.yaml")):
-        (target,) = (
-            path for path in directory.glob(f"{written.stem}.*") if path.suffix in (".prose", ".vvm", ".ipynb")
-        )
+        (target,) = (path for ending in ENDINGS if (path := directory / (written.stem + ending)).exists())
         answers = by_hand.Answers(written)
         cassettes = directory / "cassettes"
         with by_hand._without_a_trace(directory):

@@ -11,6 +11,9 @@ only gets its outputs.
 Learners ask the sessions of an exercise by hand. The exercises of `checks/01_ask.yaml` that have `answers` are
 recorded as well: their solutions run after the notebook, into `course/cassettes/01_ask.exercises.jsonl`.
 
+A contract file, `contracts/tour.prose.md`, is run as a program, and the tests next to it are run. Of a test,
+`course/desk/desk.test.prose.md`, only these. None gets outputs.
+
     sessions:
       - task: Write a tagline            # the first entry whose text the task contains
         tools:                           # made before the reply; <NAME>: the place of a context; <task>: the last task
@@ -36,6 +39,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
+import os
 import re
 import shutil
 import sys
@@ -44,6 +48,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import chdir, contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
+from unittest.mock import patch
 
 import nbformat
 import yaml
@@ -51,8 +56,10 @@ from msgspec import structs
 from nbclient import NotebookClient
 
 from prose_kernel.cassettes.tidying import tidied
+from prose_kernel.cli.main import main as prose
 from prose_kernel.cli.notebook_file import read_cells
 from prose_kernel.errors import NoProvider, ProviderOverloaded, Undecided
+from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.models.provider_pool import LiveProviders, ProviderContext
 from prose_kernel.models.providers.choice import Choice
 from prose_kernel.models.request import answered
@@ -71,6 +78,7 @@ from prose_kernel.runtime.ports import (
 from prose_kernel.views.display import Display, Problem
 
 AUTHORED = "authored"
+_TEST = f".test{SUFFIX}"
 CELL_SECONDS = 120
 MEASURED = {"seconds", "duration", "cpu_s", "max_rss"}
 WORDS = {True: True, False: False, "yes": True, "no": False, "uncertain": None}
@@ -133,6 +141,7 @@ class AuthoredSessions:
         if "error" in entry:
             raise ProviderOverloaded(entry["error"])
         bench = self._context.workbench(request, on_progress)
+        bench.add(await self._context.found(request))
         places = _places(request)
         for call in entry.get("tools", ()):
             for name, arguments in call.items():
@@ -237,6 +246,26 @@ async def record(notebook: Path, answers: Answers) -> None:
         await cells.close()
 
 
+def record_contract(file: Path, answers: Answers) -> None:
+    """Run a contract file and the tests next to it with the answers written by hand."""
+    answer_with(answers)
+    if not file.name.endswith(_TEST):
+        prose(["run", "--provider=anthropic", "--cassette-mode=auto", f"--cassette={stem(file)}", file.name])
+    record_tests(file.parent)
+
+
+def record_tests(directory: Path) -> None:
+    """Record what the tests of contract files ask in addition."""
+    for test in sorted(directory.glob(f"*{_TEST}")):
+        with patch.dict(os.environ, PROSE_PROVIDER="anthropic", PROSE_JUDGE="anthropic"):
+            prose(["test", "--live", test.name])
+
+
+def stem(path: Path) -> str:
+    """The name of a notebook or contract file, after which its answers and recordings are named."""
+    return path.name.removesuffix(SUFFIX).removesuffix(".ipynb")
+
+
 async def record_exercises(notebook: Path) -> list[Path]:
     """Run the solutions of the exercises that ask something; return the recordings made, none or one."""
     name = f"{notebook.stem}.exercises"
@@ -309,21 +338,27 @@ def main() -> int:
     given = parser.parse_args()
     notebooks = [path.resolve() for path in given.notebooks]
     for notebook in notebooks:
-        written = notebook.parent / "answers" / f"{notebook.stem}.yaml"
+        written = notebook.parent / "answers" / f"{stem(notebook)}.yaml"
         if not written.exists():
             continue
         answers = Answers(written)
-        cassette = notebook.parent / "cassettes" / f"{notebook.stem}.jsonl"
+        cassette = notebook.parent / "cassettes" / f"{stem(notebook)}.jsonl"
+        more: list[Path] = []
         with _without_a_trace(notebook.parent):
             cassette.unlink(missing_ok=True)
-            asyncio.run(record(notebook, answers))
-            more = asyncio.run(record_exercises(notebook))
+            if notebook.suffix == ".ipynb":
+                asyncio.run(record(notebook, answers))
+                more = asyncio.run(record_exercises(notebook))
+            else:
+                record_contract(notebook, answers)
         for made in (cassette, *more):
             print(f"{made.name}: records: {settle(made, answers)}")
         if unused := answers.unused():
             print(f"answers that nothing asked for: {', '.join(unused)}", file=sys.stderr)
             return 1
-    for notebook in () if given.no_outputs else notebooks:  # each may show something of all recordings
+    for notebook in (
+        book for book in notebooks if book.suffix == ".ipynb" and not given.no_outputs
+    ):  # each may show something of all recordings
         with _without_a_trace(notebook.parent):
             save_outputs(notebook)
     return 0
