@@ -17,7 +17,7 @@ IMAGES = Path(__file__).parents[2] / "docs" / "images"
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
-        if Path(__file__).parent in item.path.parents:
+        if item.nodeid.startswith("tests/browser/"):  # of all tests; their paths would take seconds
             item.add_marker(pytest.mark.browser)
             # Three workers start JupyterLab and Chromium on two cores: a test that failed is tried once more, and counted.
             item.add_marker(pytest.mark.flaky(reruns=1))

@@ -298,15 +298,30 @@ class Lab:
         nbformat.write(book, path)
         return path
 
+    def _empty(self) -> None:
+        """Close what is open. An open menu, which would take the clicks of the next test, ends with Escape."""
+        self.page.keyboard.press("Escape")
+        self.page.evaluate(CLEAR)
+
     def show(self, path: Path) -> None:
         """Open a file alone in the window."""
         name = path.relative_to(self.server.root).as_posix()
         if self._loaded:
-            self.page.evaluate(CLEAR)
+            self._empty()
             self.page.evaluate(OPEN, name)
         else:
             self.page.goto(self.server.url(f"lab/tree/{name}?reset"))
             self._loaded = True
+
+    def launcher(self) -> None:
+        """Close all documents: JupyterLab shows its launcher, and the file browser what is there now."""
+        if self._loaded:
+            self._empty()
+            self.page.evaluate("window.jupyterapp.commands.execute('filebrowser:refresh').then(() => null)")
+        else:
+            self.page.goto(self.server.url("lab?reset"))
+            self._loaded = True
+        self.page.locator(".jp-Launcher").wait_for()
 
     def spoil(self) -> None:
         """The next notebook is opened in a page that is loaded anew."""
@@ -323,7 +338,7 @@ class Lab:
     def clear(self) -> None:
         """Close what is open, then end its kernels (JupyterLab is not to be surprised by their end), then its settings."""
         if self._loaded:
-            self.page.evaluate(CLEAR)
+            self._empty()
         if self._server is not None:
             self._server.end_kernels()
             (self._server.root / "prose.toml").unlink(missing_ok=True)

@@ -73,9 +73,21 @@ def button(notebook: Notebook, command: str) -> Any:
 
 
 def chosen(notebook: Notebook, label: str, line: int = 1) -> None:
-    """A command of the context menu of a line."""
-    notebook.cell(0).locator(".cm-line").nth(line - 1).click(button="right")
-    notebook.page.locator(f".lm-Menu-itemLabel:text-is('{label}')").click()
+    """A command of the context menu of a line, as soon as the menu offers it: a click on one that is disabled leaves the
+    menu open."""
+    item = notebook.page.locator(f".lm-Menu-item:has(.lm-Menu-itemLabel:text-is('{label}'))")
+
+    def offered() -> bool:
+        notebook.cell(0).locator(".cm-line").nth(line - 1).click(button="right")
+        item.wait_for()
+        if "lm-mod-disabled" not in item.get_attribute("class"):
+            return True
+        notebook.page.keyboard.press("Escape")
+        return False
+
+    until(offered, 60, f"{label} stays disabled")
+    item.click()
+    item.wait_for(state="detached")
 
 
 def test_breakpoint_variables_and_steps(lab: Lab, pictures: Pictures) -> None:

@@ -11,13 +11,14 @@ from typing import Any
 import psutil
 import pytest
 from browser.conftest import Pictures
-from browser.lab import Lab, expect
+from browser.lab import STEP_MILLISECONDS, Lab, expect
 
 from prose_kernel.cli.main import main
 from prose_kernel.runtime.journal_codec import describe, encode
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Record, Text
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
-from prose_kernel.storage.journal_file import JournalFile, read
+from prose_kernel.storage.journal_file import JournalFile
+from prose_kernel.storage.journal_reading import read
 
 CONTRAST = (
     (Path(__file__).parent / "contrast.js")
@@ -157,10 +158,9 @@ def test_hostile_output_is_text_in_light_dark_and_print(lab: Lab, hostile: Path,
 
 
 def opening(page: Any, path: Path) -> float:
-    """Seconds of processor time, of all processes of the browser, until a page is loaded and can be looked at: what it
-    takes on a machine that does nothing else, at most."""
+    """Seconds of processor time, of all processes of the browser, until a page is loaded and can be looked at."""
     before = _consumed()
-    page.goto(path.as_uri())
+    page.goto(path.as_uri(), timeout=4 * STEP_MILLISECONDS)
     expect(page.locator("h1")).to_be_visible()
     return _consumed() - before
 
@@ -174,11 +174,29 @@ def _consumed() -> float:
     return total
 
 
-@pytest.mark.timing
-def test_a_report_of_10_000_statements_opens_within_two_seconds(lab: Lab, large: Path) -> None:
+PLAIN = """() => {
+  const texts = [...document.body.querySelectorAll('*')].map(element =>
+    [...element.childNodes].filter(node => node.nodeType === 3).map(node => node.data).join(''));
+  const escaped = text => text.replace(/[&<]/g, sign => `&#${sign.charCodeAt(0)};`);
+  return `<meta charset="utf-8"><h1>Plain</h1>${texts.map(text => `<p>${escaped(text)}</p>`).join('')}`;
+}"""
+"""The texts of a page in as many paragraphs as it has elements, with nothing else."""
+
+
+def test_a_report_of_10_000_statements_opens_like_a_plain_page(lab: Lab, large: Path) -> None:
+    """It takes half as long, because most of it is laid out when it is opened."""
     assert large.stat().st_size < 10_000_000
+    plain = large.with_name("plain.html")
+    cost = floor = float("inf")
     with window(lab) as page:
-        assert 0 < min(opening(page, large) for _ in range(3)) < 2
-        assert page.locator(".note").count() == 0
-        assert page.locator(".e").count() == 10_000
-        assert page.locator(".src li").count() == 10_000
+        for _ in range(3):
+            cost = min(cost, opening(page, large))
+            if not plain.exists():
+                assert page.locator(".note").count() == 0
+                assert page.locator(".e").count() == 10_000
+                assert page.locator(".src li").count() == 10_000
+                plain.write_text(page.evaluate(PLAIN), encoding="utf-8")
+            floor = min(floor, opening(page, plain))
+            if cost < 1.5 * floor:
+                break
+        assert 0 < cost < 1.5 * floor

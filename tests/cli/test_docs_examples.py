@@ -7,6 +7,7 @@ import re
 import shlex
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import forked
@@ -32,6 +33,7 @@ PAGES = (
     "people",
     "providers",
     "recordings",
+    "sharing",
     "testing-your-workflow",
     "typed-answers",
     "what-leaves-your-machine",
@@ -46,12 +48,16 @@ def blocks(page: str, language: str) -> list[str]:
 
 
 SETTINGS = [(page, number) for page in PAGES for number in range(len(blocks(page, "toml")))]
-PROGRAMS = [(page, number) for page in PAGES for number in range(len(blocks(page, "prose")))]
+GUIDES = sorted(path for part in ("how-to", "explanation") for path in (DOCS / part).glob("*.md"))
+PROGRAMS = [(page.stem, text) for page in GUIDES for text in blocks(f"{page.parent.name}/{page.stem}", "prose")]
+EXPECTED = {"E131", "E132", "E140", "W108", "W114", "W198"}
+"""Names that a cell above would have bound; an output that a loop fills, a principal of a team."""
+MORE_SETTINGS = ("budgets", "how-to/durability", "exec-tool", "many-machines", "tools", "watching")
 
 
 def test_the_pages_have_their_blocks() -> None:
     assert len(SETTINGS) >= 10
-    assert len(PROGRAMS) >= 2
+    assert len(PROGRAMS) >= 60
 
 
 @pytest.fixture(scope="module")
@@ -102,10 +108,18 @@ def test_the_program_of_the_front_page_has_no_errors() -> None:
     assert compile_source(Source.of(text, "README.md")).diagnostics == ()
 
 
-@pytest.mark.parametrize(("page", "number"), PROGRAMS)
-def test_a_program_has_no_errors(page: str, number: int) -> None:
-    compiled = compile_source(Source.of(blocks(page, "prose")[number], page))
-    assert [found.render() for found in compiled.diagnostics] == []
+@pytest.mark.parametrize(("page", "text"), PROGRAMS)
+def test_a_program_has_no_errors(page: str, text: str) -> None:
+    """The program of a file, or of one cell, without its magics."""
+    cell = "".join(line for line in textwrap.dedent(text).splitlines(keepends=True) if not line.startswith("%"))
+    found = compile_source(Source.of(cell, page)).diagnostics
+    assert [one.render() for one in found if one.code not in EXPECTED] == []
+
+
+@pytest.mark.parametrize(("page", "text"), [(page, text) for page in MORE_SETTINGS for text in blocks(page, "toml")])
+def test_settings_of_a_guide_are_read(page: str, text: str, tmp_path: Path) -> None:
+    (tmp_path / "prose.toml").write_text(text)
+    assert settings.load(tmp_path) != settings.load(tmp_path.parent)
 
 
 VVM = [
@@ -126,11 +140,14 @@ def test_a_program_in_vvm_has_no_errors(page: str, codes: str, text: str) -> Non
     assert [found.code for found in compiled.diagnostics] == codes.split()
 
 
-def test_the_commands_print_what_the_page_says(tmp_path: Path, stub: StubServer) -> None:
-    page = "testing-your-workflow"
+@pytest.mark.parametrize(
+    ("page", "least"), [("contract-files", 4), ("testing-your-workflow", 5), ("notebook-to-program", 1)]
+)
+def test_the_commands_print_what_the_page_says(page: str, least: int, tmp_path: Path, stub: StubServer) -> None:
     for name, content in named_files(page):
         (tmp_path / name).write_text(content)
-    (tmp_path / "replies.yaml").write_text(next(text for text in blocks(page, "yaml") if text.startswith("sessions:")))
+    replies = [text for text in blocks(page, "yaml") if text.startswith("sessions:")]
+    (tmp_path / "replies.yaml").write_text("".join(replies[:1]))
     (tmp_path / "prose.toml").write_text(
         f'provider = "gateway"\n[providers.gateway]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nkey = ""\n'
         'model = "ok-0"\n[models.gateway]\nhaiku = "ok-0"\n'
@@ -138,7 +155,7 @@ def test_the_commands_print_what_the_page_says(tmp_path: Path, stub: StubServer)
     consoles = blocks(page, "console")
     for console in consoles:
         assert "".join(printed(command, tmp_path) for command in commands(console)) == console
-    assert len(consoles) >= 5
+    assert len(consoles) >= least
 
 
 def commands(console: str) -> list[str]:
@@ -175,7 +192,7 @@ def test_the_same_tasks_in_both_languages_print_what_the_page_says(tmp_path: Pat
     consoles = blocks(page, "console")
     for console in consoles:
         assert "".join(printed(command, tmp_path, remarks=False) for command in commands(console)) == console
-    assert len(consoles) == 3
+    assert len(consoles) == 2
 
 
 def test_cells_of_both_languages_run_in_one_notebook(tmp_path: Path) -> None:
@@ -210,7 +227,7 @@ EXAMPLES = [(page, *fence) for page in REFERENCE for fence in fences(page, "pros
 
 
 def test_the_reference_has_its_examples() -> None:
-    assert len(EXAMPLES) >= 6
+    assert len(EXAMPLES) >= 3
 
 
 @pytest.mark.parametrize(("page", "codes", "text"), EXAMPLES)
@@ -221,10 +238,19 @@ def test_a_program_of_the_reference_is_reported_as_its_fence_says(page: str, cod
     assert found == set(codes.split())
 
 
-@pytest.mark.parametrize(("page", "text"), [(page, text) for page in REFERENCE for _, text in fences(page, "toml")])
+OF_THE_REFERENCE = [
+    (path.stem, text) for path in sorted(DOCS.glob("reference/*.md")) for _, text in fences(path.stem, "toml")
+]
+
+
+@pytest.mark.parametrize(("page", "text"), OF_THE_REFERENCE)
 def test_settings_of_the_reference_are_read(page: str, text: str, tmp_path: Path) -> None:
     (tmp_path / "prose.toml").write_text(text)
     assert settings.load(tmp_path) != settings.load(tmp_path.parent)
+
+
+def test_the_reference_shows_settings() -> None:
+    assert "settings" in dict(OF_THE_REFERENCE)
 
 
 @pytest.mark.parametrize("page", ["exec-and-tasks", "sessions"])
