@@ -11,13 +11,12 @@ WORKERS ?= -n $$(( $$(nproc) < 4 ? $$(nproc) + 1 : 5 )) --dist loadscope
 # `prose test` runs all notebooks; nbval, which users may prefer, runs these three through real kernels.
 NBVAL := --nbval notebooks/tour.ipynb notebooks/vvm_tour.ipynb notebooks/topics/both_languages.ipynb
 PYTEST_ARGS ?=
-TIMING = $(shell grep -rl --include 'test_*.py' 'mark\.timing' tests) # to read all tests takes longer than these
 # Tests start hundreds of kernels and commands. Without byte code each of them would compile the package anew.
 unexport PYTHONDONTWRITEBYTECODE
 # What a notebook shows does not depend on where it is tested: with CI set, prose asks nobody and updates nothing.
 unexport CI
 
-.PHONY: wild older-lab demo durability posix test test-fast fast coverage lab lint bench docs generated tools agents local-model clean help
+.PHONY: wild older-lab demo durability posix test test-fast fast bytecode coverage lab lint bench docs generated tools agents local-model clean help
 .DELETE_ON_ERROR:
 
 help:
@@ -57,27 +56,29 @@ lint: .make/lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Linters compute while tools and agents are fetched. Tests that measure time run first, alone, and may try twice more, because
-# the machine may disturb them; then all others, side by side, those of the browser as one of the first modules.
+# Linters compute while tools and agents are fetched. Then all tests run side by side, those of the browser as one of the first modules.
 test: .make/test
-	@$(MAKE) --no-print-directory -j 4 -O lint tools agents older-lab
-	$(BIN)/prose test -n 2 examples # the gallery: docs/how-to/gallery.md
+	@$(MAKE) --no-print-directory -j 4 -O lint tools agents older-lab bytecode
+	$(BIN)/prose test -n 2 --recursive examples # the gallery: docs/how-to/gallery.md
 	ls examples/*/*.eval.toml | CI=1 xargs -P 2 -n 1 $(BIN)/prose eval --fresh
 	$(BIN)/prose test -n 2 $(NOTEBOOKS)
-	$(BIN)/python -m pytest -q -m timing --reruns 2 $(TIMING) $(PYTEST_ARGS) || test $$? = 5 # 5: there is no such test
-	$(BIN)/python -m pytest -m "not timing" $(WORKERS) tests $(NBVAL) $(PYTEST_ARGS)
+	$(BIN)/python -m pytest $(WORKERS) tests $(NBVAL) $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory posix
+
+# Each process of pytest collects all tests, all at the same time; to compile them takes three quarters of that. This does it once.
+bytecode: .make/test
+	@$(BIN)/python -m pytest -qq --collect-only tests >.make/collected.log || { cat .make/collected.log; exit 1; }
 
 # For every change, within 90 seconds on two cores: no kernel, browser or database, and fewer generated programs.
 test-fast: .make/test
 	@$(MAKE) --no-print-directory -j 2 -O lint fast
 fast: .make/test
-	HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -q -m "not timing and not slow" -n $$(nproc) tests/language tests/machine tests/runtime $(PYTEST_ARGS)
+	HYPOTHESIS_PROFILE=fast $(BIN)/python -m pytest -q -m "not slow" -n $$(nproc) tests/language tests/machine tests/runtime $(PYTEST_ARGS)
 
 # Commands, tasks and the kernel with Linux's facilities switched off, as on other systems (docs/contributing/reliability.md): how they
 # start, end, are interrupted and swept, without what is slow (races that are provoked hundreds of times, gigabytes).
 # Everything that can run so: make posix POSIX="tests/processes --ignore tests/processes/exec_tool" POSIX_MARKS="not linux"
-POSIX_MARKS ?= not timing and not linux and not slow
+POSIX_MARKS ?= not linux and not slow
 POSIX ?= $(addprefix tests/processes/,test_starting.py test_ending.py test_watchdog.py tasks/test_acceptance.py) tests/notebook/test_interrupt.py
 posix: .make/test
 	PROSE_PLATFORM=posix $(BIN)/python -m pytest -q -m "$(POSIX_MARKS)" $(WORKERS) $(POSIX) $(PYTEST_ARGS)
@@ -95,7 +96,7 @@ durability: .make/test
 
 # Not part of `make test`: to observe every line of all kernels and commands, too, takes half as long again.
 coverage: .make/test
-	$(BIN)/python -m pytest -m "not timing" $(WORKERS) tests $(PYTEST_ARGS) --cov --cov-branch --cov-report=term
+	$(BIN)/python -m pytest $(WORKERS) tests $(PYTEST_ARGS) --cov --cov-branch --cov-report=term
 
 bench: .make/test
 	$(BIN)/python -m benchmarks

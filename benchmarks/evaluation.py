@@ -22,8 +22,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from prose_kernel.cassettes.library import SharedCassettes
-from prose_kernel.evaluation.notebooks import read_notebook
+from prose_kernel.cassettes.recordings import SharedCassettes
 from prose_kernel.evaluation.runner import Evaluation, Options
 from prose_kernel.evaluation.spec import read
 from prose_kernel.language.source import Source
@@ -75,7 +74,7 @@ def prepare(directory: Path, count: int) -> Path:
 def evaluated(spec: Path, **options: Any) -> float:
     """Processor seconds of one evaluation."""
     began = time.process_time()
-    summary = asyncio.run(Evaluation(read(spec), Options(**options), read_notebook).run())
+    summary = asyncio.run(Evaluation(read(spec), Options(**options)).run())
     assert all(one.passed for one in summary.results), summary.results[0]
     return time.process_time() - began
 

@@ -1,6 +1,7 @@
 """The journal: what it costs a cell, how large it is, and how long a run with many recorded answers takes to come back.
 
-A cell with one trivial command, with the journal and without it, in turn; figures are processor time of this process.
+A cell with one trivial command, with the journal and without it, in turn: as processor time of this process without a
+kernel, and as wall time from the request to the reply in one.
 The floor of a resumed run is decoding the same lines with `json.loads`.
 
 `python benchmarks/journal.py [--json] [--quick]`.
@@ -20,18 +21,21 @@ import time
 from pathlib import Path
 from typing import Any
 
+from kernels import PROSE, Bench
+
 from prose_kernel.runs.files_back import FilesBack
 from prose_kernel.runs.journal import point_of, resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.asker import Unattended
-from prose_kernel.runtime.continuing import EarlierAnswers
+from prose_kernel.runtime.earlier_answers import EarlierAnswers
 from prose_kernel.runtime.journal_records import Answered, Asked, Head, Record, Text
 from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, ContextItem, SessionRequest, SessionResult
 from prose_kernel.storage.file_history import FileHistory
-from prose_kernel.storage.journal_file import NAME, JournalFile, read
+from prose_kernel.storage.journal_file import JournalFile
+from prose_kernel.storage.journal_reading import NAME, read
 from prose_kernel.storage.runs import Directories, all_runs
 
 CELL = 'exec "true"'
@@ -73,6 +77,22 @@ async def cells(rounds: int, each: int) -> dict[str, float]:
         "on_over_off": statistics.median(on),
         "durable_wall_over_off": statistics.median(durable),
     }
+
+
+def in_kernels(rounds: int) -> dict[str, float]:
+    """Wall time of the same cell in a kernel, from the request to the reply: the median of rounds in turn."""
+    with tempfile.TemporaryDirectory() as place:
+        kernels = {kind: Bench(PROSE, Path(place), CELL, PROSE_JOURNAL=kind) for kind in ("off", "on")}
+        spent: dict[str, list[float]] = {kind: [] for kind in kernels}
+        try:
+            for turn in range(rounds):
+                for kind in ("off", "on") if turn % 2 else ("on", "off"):
+                    spent[kind].append(kernels[kind].run(CELL).seconds)
+        finally:
+            for kernel in kernels.values():
+                kernel.close()
+    off, on = statistics.median(spent["off"]), statistics.median(spent["on"])
+    return {"kernel_off_seconds": off, "kernel_on_seconds": on, "kernel_on_over_off": on / off}
 
 
 def recorded(place: Path, count: int) -> Path:
@@ -150,8 +170,8 @@ def kept(count: int) -> dict[str, float]:
         one = earlier.find(Asked(request.at, "session", "", id=found.digest, parts=found.parts), request)
         assert one is not None
         assert one.files_then(request, keys) is None
-        assert earlier.whole(codec.decode(one.answered.value, SessionResult), 0) is not None
-        earlier.use(one, request)
+        assert one.value_for("c1/1/s0", SessionResult, "run", lambda file: None).replayed
+        earlier.use(request.at, one, request)
     spent = (time.process_time() - began) / count
     return {"answers": count, "key_seconds": key, "kept_seconds": spent, "kept_over_json": spent / floor}
 
@@ -231,6 +251,7 @@ def main() -> None:
     chosen = options.parse_args()
     counts = (1_000, 10_000) if chosen.quick else (1_000, 10_000, 100_000)
     cell = asyncio.run(cells(6 if chosen.quick else 30, 30))
+    cell |= in_kernels(100 if chosen.quick else 1_000)
     rows = [asyncio.run(resumed(count)) for count in counts]
     lists = [listed(500 if chosen.quick else 5_000, answers) for answers in (10, 1_000)]
     keeping = kept(1_000 if chosen.quick else 10_000)
@@ -241,6 +262,10 @@ def main() -> None:
     off, on = cell["cell_off_seconds"] * 1e3, cell["cell_on_seconds"] * 1e3
     print(f"one trivial command a cell, CPU: without {off:.2f} ms, with a journal {on:.2f} ms")
     print(f"ratio {cell['on_over_off']:.3f}; durable, wall: {cell['durable_wall_over_off']:.2f}")
+    print(
+        f"in a kernel, wall: without {cell['kernel_off_seconds'] * 1e3:.2f} ms, with a journal"
+        f" {cell['kernel_on_seconds'] * 1e3:.2f} ms, ratio {cell['kernel_on_over_off']:.3f}"
+    )
     print(f"{'answers':>8} {'bytes each':>11} {'resume':>9} {'CPU':>9} {'CPU:json':>9} {'memory':>9}")
     for row in rows:
         print(

@@ -37,13 +37,13 @@ class Cell:
 class Bench:
     """One running kernel with its client. `started` is the seconds from process start to the end of the first cell."""
 
-    def __init__(self, command: list[str], cwd: Path, first: str) -> None:
+    def __init__(self, command: list[str], cwd: Path, first: str, **variables: str) -> None:
         self.manager = KernelManager()
         self.manager.kernel_spec.argv = command
         self.manager.kernel_spec.interrupt_mode = "message"
         begin = time.perf_counter()
         whole = {"PROSE_DISPLAY_CAP": "0", "PROSE_DISPLAY_LINES": "0"}  # the floor displays everything
-        self.manager.start_kernel(cwd=str(cwd), env={**os.environ, **whole})
+        self.manager.start_kernel(cwd=str(cwd), env={**os.environ, **whole, **variables})
         self.client = self.manager.client()
         self.client.start_channels()
         self.client.wait_for_ready(timeout=60)

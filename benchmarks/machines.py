@@ -23,6 +23,7 @@ from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.execution_context import Host
 from prose_kernel.runtime.ports import Ports
 from prose_kernel.storage.memory import MemoryStore
 
@@ -72,7 +73,7 @@ def machine(name: str, listening: bool) -> Any:
     nobody: Any = None  # nothing here asks the outside
     ports = Ports(nobody, nobody, JudgeChain(), nobody, nobody, MemoryStore(cwd="."), SystemClock())
     listeners = [lambda event: None] if listening else []
-    return languages.LANGUAGES[name].machine()(ports, listeners=listeners, cwd=".", program_file="bench")
+    return languages.LANGUAGES[name].machine()(Host(ports, listeners), cwd=".", program_file="bench")
 
 
 def seconds(name: str, text: str, listening: bool = False, **settings: int) -> float:

@@ -11,6 +11,7 @@ import ast
 import gc
 import json
 import os
+import resource
 import subprocess
 import sys
 import time
@@ -182,14 +183,31 @@ def start_cost(language: str, mode: str) -> float:
     return min(times)
 
 
+def command_cost() -> tuple[float, float]:
+    """Seconds of processor time of `prose compile` for one line, and of an empty Python program; the least of each."""
+    program = "from prose_kernel.cli.main import main; main(['compile', '-'])"
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    least = {program: 9e9, "": 9e9}
+    for _ in range(7):
+        for code in least:
+            began = resource.getrusage(resource.RUSAGE_CHILDREN)
+            command = [sys.executable, "-c", code]
+            subprocess.run(command, input=b'output x = "y"\n', capture_output=True, check=True, env=environment)
+            ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+            spent = ended.ru_utime + ended.ru_stime - began.ru_utime - began.ru_stime
+            least[code] = min(least[code], spent)
+    return least[program], least[""]
+
+
 def main() -> None:
     options = argparse.ArgumentParser(description=__doc__)
     options.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     as_json = options.parse_args().json
     rows = [measure(lines) for lines in (100, 1_000, 10_000, 100_000)]
     start = {f"{name} {mode}": start_cost(name, mode) for name in ("openprose", "vvm") for mode in ("parse", "check")}
+    command, python = command_cost()
     if as_json:
-        print(json.dumps({"sizes": rows, "start_seconds": start}))
+        print(json.dumps({"sizes": rows, "start_seconds": start, "command_seconds": command, "python_seconds": python}))
         return
     columns = ("lines", "parse", "compile", "vvm_parse", "vvm_compile", "ast")
     print(" ".join(f"{column:>12}" for column in (*columns, "compile:ast", "vvm:ast")))
@@ -197,6 +215,7 @@ def main() -> None:
         print(*(f"{row[column]:>12.0f}" for column in columns), f"{row['ratio']:>12.2f} {row['vvm_ratio']:>12.2f}")
     for what, seconds in start.items():
         print(f"start, {what}: first program after {seconds * 1000:.1f} ms")
+    print(f"prose compile of one line: {command * 1000:.0f} ms, {command / python:.1f} times an empty Python program")
 
 
 if __name__ == "__main__":

@@ -15,8 +15,8 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from prose_kernel.cassettes.library import Cassettes
 from prose_kernel.cassettes.recorded_sessions import RecordedSessions
+from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import CassetteMiss
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import ContextItem, SessionProgress, SessionRequest, SessionResult

@@ -110,10 +110,10 @@ def postgres_url(postgres_server: PostgresServer) -> str:
 
 
 @pytest.fixture
-def own_postgres_server() -> Iterator[PostgresServer]:
+def own_postgres_server(postgres_server: PostgresServer) -> Iterator[PostgresServer]:
     """A server for one test alone."""
     from postgres import start_server
 
-    server = start_server()
+    server = start_server(like=postgres_server)
     yield server
     server.remove()

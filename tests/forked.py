@@ -7,16 +7,22 @@ run a real one.
 
 from __future__ import annotations
 
+import ast
 import contextlib
+import functools
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
+import sys
 import tempfile
 import termios
+import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from multiprocessing import forkserver
+from multiprocessing.connection import Connection, wait
 from pathlib import Path
 
 import forked_child
@@ -39,9 +45,30 @@ def prose(
 ) -> subprocess.CompletedProcess[str]:
     """`prose ARGUMENTS` without a terminal and with nothing to read, until it ends. `broken`: streams by their numbers
     (`forked_child.to_files`)."""
+    return _ended(arguments, cwd, env, timeout, broken)
+
+
+def python(
+    code: str, *arguments: str, cwd: Path, env: Mapping[str, str], package: Path
+) -> subprocess.CompletedProcess[str]:
+    """`python -c CODE ARGUMENTS` with the prose_kernel in the directory `package`, of which nothing is loaded; all that it
+    needs of others is."""
+    return _ended((code, *arguments), cwd, env, 120, None, str(package))
+
+
+def _ended(
+    arguments: tuple[str, ...],
+    cwd: Path | None,
+    env: Mapping[str, str] | None,
+    timeout: float,
+    broken: Mapping[int, str] | None,
+    package: str = "",
+) -> subprocess.CompletedProcess[str]:
     with tempfile.TemporaryDirectory() as place:
         out, err, told = Path(place, "out"), Path(place, "err"), Path(place, "status")
-        process = _started(forked_child.to_files, (str(out), str(err), broken), arguments, cwd, env, told)
+        process = _started(
+            forked_child.to_files, (str(out), str(err), broken), arguments, cwd, env, (str(told), package)
+        )
         process.join(timeout)
         if process.exitcode is None:
             process.kill()
@@ -104,6 +131,66 @@ class Terminal(fdspawn):
         return status
 
 
+_ASKS = """#!{python} -IS
+import os, socket, sys
+with socket.socket(socket.AF_UNIX) as asked:
+    asked.connect({address!r})
+    socket.send_fds(asked, [repr((sys.argv[1:], os.getcwd(), dict(os.environ))).encode() + b"\\n"], [0, 1, 2])
+    sys.exit(int(asked.recv(16)))
+"""
+"""A command that has this process run `prose` with its arguments, directory, environment and streams."""
+
+
+@contextlib.contextmanager
+def in_shells(place: Path) -> Iterator[None]:
+    """`prose` in the commands of a program is a fork too, not a new interpreter: that of `place` is first in PATH."""
+    with pytest.MonkeyPatch.context() as patch, socket.socket(socket.AF_UNIX) as asked:
+        _ready()
+        address, command = place / "asked", place / "prose"
+        asked.bind(str(address))
+        asked.listen()
+        command.write_text(_ASKS.format(python=sys.executable, address=str(address)))
+        command.chmod(0o755)
+        patch.setenv("PATH", os.pathsep.join([str(place), str(Path(sys.executable).parent), os.environ["PATH"]]))
+        threading.Thread(target=_answer_all, args=(asked,), daemon=True).start()
+        try:
+            yield
+        finally:
+            with contextlib.suppress(OSError):
+                asked.shutdown(socket.SHUT_RDWR)  # so that the thread ends
+
+
+def _answer_all(asked: socket.socket) -> None:
+    while True:
+        try:
+            one, _ = asked.accept()
+        except OSError:
+            return
+        threading.Thread(target=_answer, args=(one,), daemon=True).start()
+
+
+def _answer(asked: socket.socket) -> None:
+    """Run one command of a shell; it is killed when the shell's own process is."""
+    with asked, contextlib.ExitStack() as streams:
+        text, numbers, *_ = socket.recv_fds(asked, 1 << 20, 3)
+        passed = [streams.enter_context(Connection(number)) for number in numbers]
+        while not text.endswith(b"\n"):
+            if not (more := asked.recv(1 << 20)):
+                return
+            text += more
+        arguments, cwd, environment = ast.literal_eval(text.decode())
+        process = _started(forked_child.to_given, tuple(passed), tuple(arguments), Path(cwd), environment)
+        streams.close()
+        wait([process.sentinel, asked])
+        process.join(0)
+        if process.exitcode is None:
+            process.kill()
+            process.join()
+        else:
+            with contextlib.suppress(BrokenPipeError):
+                asked.sendall(str(process.exitcode).encode())
+
+
 class Kernel:
     """A kernel, as `jupyter_client` wants it: like a `subprocess.Popen`."""
 
@@ -133,11 +220,15 @@ class Kernel:
         self.send_signal(signal.SIGTERM)
 
 
+@functools.cache
 def _ready() -> None:
-    """Start the process that forks, once."""
+    """Start the process that forks, once, and wait until it does: no time limit of a test includes its loading."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # so that it finds what it loads
         forkserver.ensure_running()
+    first = _CONTEXT.Process(target=os.getpid)
+    first.start()
+    first.join()
 
 
 def _started(
@@ -146,12 +237,12 @@ def _started(
     arguments: tuple[str, ...],
     cwd: Path | None,
     env: Mapping[str, str] | None,
-    told: Path | str = "",
+    more: tuple[str, ...] = ("",),
 ) -> multiprocessing.context.ForkServerProcess:
     environment = dict(os.environ if env is None else env)
     _ready()
     process = _CONTEXT.Process(
-        target=forked_child.run, args=(streams, settings, arguments, str(cwd or Path.cwd()), environment, str(told))
+        target=forked_child.run, args=(streams, settings, arguments, str(cwd or Path.cwd()), environment, *more)
     )
     process.start()
     return process

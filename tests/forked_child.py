@@ -43,6 +43,13 @@ def to_terminal(name: str, ready: Connection) -> None:
     ready.close()
 
 
+def to_given(*streams: Connection) -> None:
+    """The standard streams of another process."""
+    for number, stream in enumerate(streams):
+        os.dup2(stream.fileno(), number)
+        stream.close()
+
+
 def run(
     streams: Callable[..., None],
     settings: tuple[object, ...],
@@ -50,20 +57,20 @@ def run(
     cwd: str,
     environment: dict[str, str],
     told: str,
+    package: str = "",
 ) -> None:
-    """Run the command, and write its exit status into the file `told`."""
+    """Run the command, and write its exit status into the file `told`; with `package` as `forked.python` says."""
+    import loaded  # noqa: F401  # an error here, and not a slow start everywhere, if it could not be loaded before the fork
+
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment)
     streams(*settings)
     lines = 1 if os.isatty(1) else -1
     sys.stdin, sys.stdout, sys.stderr = _opened(0, "r"), _opened(1, "w", lines), _opened(2, "w", 1)  # type: ignore[assignment]
-    sys.argv = ["-c", *arguments]
-    from prose_kernel.cli.main import main
-
     status: object = 1
     try:
-        status = main()
+        status = _code(package, *arguments) if package else _command(*arguments)
     except SystemExit as ended:
         status = ended.code
     finally:
@@ -76,8 +83,26 @@ def run(
     sys.exit(code)
 
 
+def _command(*arguments: str) -> int:
+    sys.argv = ["-c", *arguments]
+    from prose_kernel.cli.main import main
+
+    return main()
+
+
+def _code(package: str, text: str, *arguments: str) -> int:
+    for name in [name for name in sys.modules if name.partition(".")[0] == "prose_kernel"]:
+        del sys.modules[name]
+    sys.path.insert(0, package)
+    sys.argv = ["-c", *arguments]
+    exec(compile(text, "<string>", "exec"), {"__name__": "__main__"})
+    return 0
+
+
 def kernel(arguments: tuple[str, ...], cwd: str, environment: dict[str, str]) -> None:
     """Run the kernel as `python -m prose_kernel ARGUMENTS` does, in a session of its own."""
+    import loaded  # noqa: F401  # as in `run`
+
     os.setsid()
     os.chdir(cwd)
     os.environ.clear()

@@ -18,7 +18,7 @@ from typing import Any
 
 from prose_kernel.runs.journal import resumption
 from prose_kernel.runtime.journal_records import Answered, Record
-from prose_kernel.storage import journal_file
+from prose_kernel.storage import journal_reading
 from prose_kernel.storage.journal_file import JournalFile
 
 SEEN = ("open", "os.rename", "os.remove", "os.truncate")
@@ -91,7 +91,7 @@ def _count(directory: str, at: int | None, before: Callable[[Record], bool] | No
 
 def journal_in(directory: Path) -> Path | None:
     """The journal of the one run below a directory; None when it was killed before it wrote anything down."""
-    found = sorted(path for path in directory.glob(f"**/{journal_file.NAME}") if path.stat().st_size)
+    found = sorted(path for path in directory.glob(f"**/{journal_reading.NAME}") if path.stat().st_size)
     assert len(found) <= 1
     return found[0] if found else None
 

@@ -3,6 +3,7 @@
 import gc
 import importlib
 import pkgutil
+from collections.abc import Iterator
 
 import nbformat  # noqa: F401
 
@@ -10,33 +11,28 @@ import prose_kernel
 from prose_kernel.__main__ import _import_ipykernel_alone
 
 _import_ipykernel_alone()
-ROOMS = (
-    "cli",
-    "language",
-    "machine",
-    "access",
-    "cassettes",
-    "judging",
-    "models",
-    "notebook",
-    "processes",
-    "programs",
-    "run",
-    "runtime",
-    "storage",
-    "views",
+
+_LEFT_OUT = ("__main__", "_process", ".papermill", ".ipython", ".pytest_plugin")
+"""Scripts, and what other programs than commands and the kernel load; so is the language server, `lsp`."""
+
+_OF_SESSIONS = (
+    *("anyio._backends._asyncio", "genai_prices.data", "openai.resources.chat"),
+    *("pydantic_ai.models.openai", "pydantic_ai.providers.openai", "pydantic_ai.providers.openai_compatible"),
 )
+"""What the first session with the stub's model loads: over a second of processor time."""
 
-_LEFT_OUT = ("__main__", "_process", ".papermill", ".ipython")
-"""Scripts, and what other programs than the kernel load."""
 
-if missing := set(ROOMS) - {room.name for room in pkgutil.iter_modules(prose_kernel.__path__)}:
-    raise ImportError(f"no such rooms: {sorted(missing)}")
-for module in pkgutil.walk_packages(prose_kernel.__path__, "prose_kernel."):
-    if module.name.split(".")[1] in ROOMS and not module.name.endswith(_LEFT_OUT):
-        try:
-            importlib.import_module(module.name)
-        except ImportError:  # of an extra that is not installed
-            continue
+def _names() -> Iterator[str]:
+    for module in pkgutil.walk_packages(prose_kernel.__path__, "prose_kernel."):
+        if not module.name.startswith("prose_kernel.lsp") and not module.name.endswith(_LEFT_OUT):
+            yield module.name
+    yield from _OF_SESSIONS
+
+
+for name in _names():
+    try:
+        importlib.import_module(name)
+    except ImportError:  # of an extra that is not installed
+        continue
 gc.collect()
 gc.freeze()  # a forked process that looks through all of it would have to copy it

@@ -51,9 +51,10 @@ def programs() -> Path | None:
 
 
 class PostgresServer:
-    """A server with its own data directory. `prose` is its superuser; everybody on its socket is believed."""
+    """A server with its own data directory, a copy of what another server began with or made by `initdb`, which takes as
+    long as a test. `prose` is its superuser; everybody on its socket is believed."""
 
-    def __init__(self, bin_directory: Path) -> None:
+    def __init__(self, bin_directory: Path, like: PostgresServer | None = None) -> None:
         self._account = _account()
         self.directory = Path(tempfile.mkdtemp(prefix="prose-pg-", dir="/tmp"))
         self._count = 0
@@ -62,20 +63,11 @@ class PostgresServer:
         if self._account is not None:
             os.chown(self.directory, self._account.pw_uid, self._account.pw_gid)
         self._bin = self._readable(bin_directory)
-        initdb = (
-            self._bin / "initdb",
-            "-D",
-            self._data,
-            "-U",
-            ADMIN,
-            "-A",
-            "trust",
-            "-E",
-            "UTF8",
-            "--locale=C",
-            "--no-sync",
-        )
-        subprocess.run(initdb, check=True, stdout=subprocess.DEVNULL, **self._identity())  # type: ignore[call-overload]
+        new = self.directory / "new"
+        if like is None:
+            options = ("-U", ADMIN, "-A", "trust", "-E", "UTF8", "--locale=C", "--no-sync")
+            self._run(self._bin / "initdb", "-D", new, *options)
+        self._run("cp", "-a", like.directory / "new" if like is not None else new, self._data)
         self.start()
 
     @property
@@ -124,6 +116,9 @@ class PostgresServer:
         self.stop(signal.SIGQUIT)
         shutil.rmtree(self.directory, ignore_errors=True)
 
+    def _run(self, *command: str | Path) -> None:
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, **self._identity())  # type: ignore[call-overload]
+
     def _answers(self) -> bool:
         try:
             psycopg.connect(self.url(), connect_timeout=5).close()
@@ -168,11 +163,11 @@ def _die_with_parent() -> None:
         _libc().prctl(_PR_SET_PDEATHSIG, signal.SIGQUIT, 0, 0, 0)
 
 
-def start_server() -> PostgresServer:
+def start_server(like: PostgresServer | None = None) -> PostgresServer:
     """A running server; the test is skipped where there is none to be had."""
     needs_module("psycopg")
     found = programs()
     if found is None:
         lacking("PostgreSQL is not installed (`make tools` installs it where it can)")
     _libc()  # not for the first time between fork and exec
-    return PostgresServer(found)
+    return PostgresServer(found, like)

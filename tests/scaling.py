@@ -7,34 +7,32 @@ import time
 from collections.abc import Callable
 
 
-def seconds(action: Callable[[], object], rounds: int = 3, enough: float = 0.0) -> float:
-    """The least processor time of several rounds, in seconds; without the collector, whose work all live tests share.
-
-    One round that is quicker than `enough` is enough.
-    """
+def seconds(action: Callable[[], object], rounds: int = 1) -> float:
+    """The least processor time of this thread in several rounds; without the collector, whose work all live tests share."""
     times: list[float] = []
     gc.collect()
     gc.disable()
     try:
-        while len(times) < rounds and not (times and times[-1] < enough):
-            began = time.process_time()
+        for _ in range(rounds):
+            began = time.thread_time()
             action()
-            times.append(time.process_time() - began)
+            times.append(time.thread_time() - began)
     finally:
         gc.enable()
     return min(times)
 
 
 def assert_linear(work: Callable[[int], Callable[[], object]], size: int) -> None:
-    """Four times the size costs less than eight times the time. `work` prepares what is measured for a size.
+    """Eight times as much costs less than 24 times the time; what grows with the square costs 64 times.
 
-    Processor time is counted, so other work on the machine hardly shows; a machine that is very busy elsewhere gets a
-    second and a third chance. What grows with the square never passes.
+    `work` prepares what is measured for a size: half of `size`, and four times `size`. Only processor time of this
+    thread counts. Other work on the machine makes that longer by its caches, hardly by half; the bound leaves room for
+    three times, and the two are measured in turn until the least of each fits.
     """
-    for _ in range(3):
-        small = seconds(work(size))
-        bound = 8 * small + 0.02
-        large = seconds(work(4 * size), enough=bound)
-        if large < bound:
+    small, large = work(size // 2), work(4 * size)
+    least = [float("inf"), float("inf")]
+    for _ in range(5):
+        least = [min(least[0], seconds(small, 3)), min(least[1], seconds(large))]
+        if least[1] < 24 * least[0] + 0.02:
             return
-    raise AssertionError(f"{small:.4f} s for {size}, {large:.4f} s for {4 * size}: more than linear")
+    raise AssertionError(f"{least[0]:.4f} s for {size // 2}, {least[1]:.4f} s for {4 * size}: more than linear")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
-import sys
+from functools import partial
 from pathlib import Path
 
+import forked
 import pytest
 
 import prose_kernel
@@ -44,7 +44,7 @@ from prose_kernel.runtime.asker import Unattended
 
 class Output:
     def __getattr__(self, name): return lambda *given, **named: None
-    def error(self, problem): raise SystemExit(str(problem))
+    def error(self, problem): raise RuntimeError(str(problem))
 
 async def main():
     cells = Cells(Path.cwd(), Unattended())
@@ -70,21 +70,18 @@ def test_the_rest_imports_and_runs_without_a_room(tmp_path: Path, room: str) -> 
     (work / "prose.toml").write_text('provider = "scripted"\nscript = "s.yaml"\n')
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
 
-    def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        command = [sys.executable, *arguments]
-        return subprocess.run(command, cwd=work, env=environment, capture_output=True, text=True, timeout=120)
-
-    imported = run("-c", IMPORT_ALL, str(tmp_path))
+    run = partial(forked.python, cwd=work, env=environment, package=tmp_path)
+    imported = run(IMPORT_ALL, str(tmp_path))
     assert imported.returncode == 0, imported.stderr
-    ran = run("-c", PROSE, "run", "p.prose", "--format", "json")
+    ran = run(PROSE, "run", "p.prose", "--format", "json")
     assert ran.returncode == 0, ran.stdout + ran.stderr
     assert '"fine"' in ran.stdout
-    cells = run("-c", CELLS)
+    cells = run(CELLS)
     assert (cells.returncode, cells.stdout.strip()) == (0, "['a', 'b']"), cells.stderr
-    commands = run("-c", PROSE, "--help")
+    commands = run(PROSE, "--help")
     assert commands.returncode == 0, commands.stderr
     verbs = {"evaluation": "eval", "lsp": "lsp", "testing": "test"}
     for name, verb in verbs.items():
         assert (f"  {verb} " in commands.stdout) == (name != room)
     if room in verbs:
-        assert run("-c", PROSE, verbs[room]).returncode == 2
+        assert run(PROSE, verbs[room]).returncode == 2

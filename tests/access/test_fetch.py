@@ -16,6 +16,7 @@ from machine.fakes import FakeClock
 from models.people import ScriptedPerson
 from needs import needs_module
 from stubs.http_server import Behaviour, Server, Write, cut, drip, garbage, hang, nothing, redirect, response
+from waiting import PATIENCE
 
 from prose_kernel.access import hosts
 from prose_kernel.access.policy import PermissionDesk, Policy
@@ -165,7 +166,7 @@ async def test_a_cancelled_fetch_closes_the_connection(server: Server) -> None:
     fetching.cancel()
     with pytest.raises(asyncio.CancelledError):
         await fetching
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await server.left.wait()
 
 
@@ -338,7 +339,7 @@ async def test_a37_a_page_that_takes_long_is_shown_as_it_is(server: Server, monk
     needs_module("markdownify")
     monkeypatch.setattr(fetch, "CONVERTING", 1)
     server.pages["/"] = response(HOSTILE, "text/html")
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         assert "<p>   " in await get(server)
 
 
@@ -347,7 +348,7 @@ async def test_a37_converting_a_page_can_be_ended(server: Server) -> None:
     server.pages["/"] = response(HOSTILE, "text/html")
     asked = asyncio.create_task(get(server))
     workers: list[psutil.Process] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         while not workers:
             children = psutil.Process().children()
             workers = [one for one in children if any("page_worker" in part for part in _arguments(one))]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import re
 import string
@@ -16,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from machine.fakes import FakeClock
 from models.people import ScriptedPerson, SilentPerson
+from waiting import PATIENCE
 
 from prose_kernel.access.globs import Glob
 from prose_kernel.access.policy import Ask, Kind, PermissionDesk, Policy, who
@@ -149,7 +149,6 @@ def test_an_unknown_word_grants_nothing(tmp_path: Path, kind: Kind, rule: str) -
 def test_unknown_kinds_patterns_for_bash_and_empty_lists_grant_nothing(tmp_path: Path) -> None:
     rules = policy(tmp_path, {"sudo": "allow", "bash": ("ls",), "read": (), "write": ("",)})
     assert [kind for kind in ("read", "write", "bash") if rules.could(kind)] == []
-    assert "sudo" not in rules.digest
 
 
 def test_ask_is_prompt(tmp_path: Path) -> None:
@@ -325,19 +324,6 @@ def test_no_target_makes_a_rule_raise(target: str, kind: Kind) -> None:
     assert rules.rule(kind, target).answer in ("allow", "deny", "prompt")
 
 
-# ---------------------------------------------------------------- the digest
-
-
-def test_the_digest_is_canonical(tmp_path: Path) -> None:
-    one = policy(tmp_path, {"read": ("src/**", "docs/"), "bash": "ask"})
-    two = Policy.of({"bash": "prompt", "read": ("docs/", "src/**", "docs/")}, {"write": ()}, "/elsewhere")
-    assert one.digest == two.digest
-    assert json.loads(one.digest) == {
-        "bash": "prompt", "execute": "deny", "network": "prompt", "read": ["docs/", "src/**"], "write": "deny",
-    }  # fmt: skip
-    assert policy(tmp_path, {"read": ("src/*",)}).digest != policy(tmp_path, {"read": ("src/**",)}).digest
-
-
 # ---------------------------------------------------------------- the desk
 
 
@@ -422,7 +408,7 @@ async def test_a_cancelled_question_leaves_the_person_free() -> None:
     asking.cancel()
     with pytest.raises(asyncio.CancelledError):
         await asking
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE):
         async with asker.turn():
             pass
     assert [task for task in asyncio.all_tasks() if task is not asyncio.current_task()] == []
@@ -474,8 +460,9 @@ def test_a39_nothing_in_a_gate_is_invisible() -> None:
 
 # ---------------------------------------------------------------- the page
 
-PAGE = Path(__file__).parents[2] / "docs" / "how-to" / "permissions.md"
-BLOCKS = re.findall(r"```permissions\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+DOCS = Path(__file__).parents[2] / "docs"
+TEXT = (DOCS / "reference" / "exec-and-tasks.md").read_text("utf-8")
+BLOCKS = re.findall(r"```permissions\n(.*?)```", TEXT, re.DOTALL)
 
 
 @pytest.mark.parametrize("block", BLOCKS)
@@ -492,4 +479,4 @@ def test_the_page_on_permissions_says_what_is_done(tmp_path: Path, block: str) -
 
 
 def test_the_page_has_its_blocks() -> None:
-    assert len(BLOCKS) == 6
+    assert len(BLOCKS) == 4

@@ -13,8 +13,8 @@ from machine.fakes import FakeClock, lines
 from models.people import ScriptedPerson
 
 from prose_kernel.access.policy import PermissionDesk
-from prose_kernel.cassettes.library import Cassettes
 from prose_kernel.cassettes.recorded_sessions import RecordedSessions
+from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.runtime.ports import FileWrite, SessionRequest, SessionResult, ToolUse
 from prose_kernel.runtime.session_options import CassetteOptions
 
@@ -71,7 +71,7 @@ async def test_what_somebody_else_has_written_is_not_overwritten(there: Recordin
 async def test_a_long_file_is_known_by_its_digest(there: Recording) -> None:
     long = "x" * (256 * 1024 + 1)
     live = await recorded(there, FileWrite("a.md", None, long))
-    assert there.records(kind="session")[0]["out"]["writes"][0].keys() == {"path", "sha256"}
+    assert there.records(kind="session")[0]["facts"]["writes"][0].keys() == {"path", "sha256"}
     assert await there.run(PROGRAM, "replay") == live
     (there.cwd / "a.md").unlink()
     assert "too long to be recorded" in await there.run(PROGRAM, "replay")
@@ -103,7 +103,7 @@ async def test_the_rules_of_this_program_hold(there: Recording) -> None:
 def hostile(there: Recording, change: Callable[[dict[str, Any]], Any]) -> None:
     """What somebody might have made of the cassette."""
     records = there.records()
-    change(records[1]["out"]["writes"][0])
+    change(records[1]["facts"]["writes"][0])
     there.path().write_text("".join(json.dumps(record) + "\n" for record in records))
 
 
@@ -184,7 +184,7 @@ async def test_files_outside_are_told_and_not_replayed(
     outside = tmp_path_factory.mktemp("elsewhere") / "x.md"
     outside.write_text("x")
     live = await recorded(there, FileWrite(str(outside), None, "x"), FileWrite(str(there.cwd / "a.md"), None, "y"))
-    assert [w["path"] for w in there.records(kind="session")[0]["out"]["writes"]] == ["a.md"]
+    assert [w["path"] for w in there.records(kind="session")[0]["facts"]["writes"]] == ["a.md"]
     assert "outside of the working directory: a replay will not write it" in there.person.transcript[0]
     outside.unlink()
     assert await there.run(PROGRAM, "replay") == live

@@ -19,6 +19,8 @@ from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes import records
 from prose_kernel.cassettes.cassette_files import Writer
 from prose_kernel.cassettes.tidying import tidied
+from prose_kernel.runtime.ports import SessionResult
+from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 
 ONE = 'let a = session "One"\n'
 TWO = 'let a = session "One"\nlet b = session "Two"\n'
@@ -38,8 +40,8 @@ def test_records_come_back_as_they_were(made: list[tuple[str, int, dict[str, Any
     lines = [
         {
             "t": "session",
-            "v": 1,
-            "key": f"k1:{n}",
+            "v": 2,
+            "key": f"k{n}",
             "at": at,
             "try": tried,
             "req": {"prompt": at},
@@ -54,7 +56,7 @@ def test_records_come_back_as_they_were(made: list[tuple[str, int, dict[str, Any
     assert found.bad == []
     for entry, line in zip(found.entries, lines, strict=True):
         assert (entry.record.at, entry.record.tried) == (line["at"], line["try"])
-        assert records.part(entry.record.out, records.Answer).text == line["out"]["text"]  # type: ignore[index]
+        assert records.part(entry.record.out, SessionResult).text == line["out"]["text"]  # type: ignore[index]
     orderly = tidied(data).data
     assert tidied(orderly).data == orderly
 
@@ -75,10 +77,10 @@ async def test_a_record_reads_as_documented(there: Recording) -> None:
     assert head.startswith(b'{"format":"prose-cassette","prose":"')
     record = json.loads(line)
     assert line == json.dumps(record, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode()
-    assert (record["t"], record["v"], record["at"], record["try"]) == ("session", 1, "c1/2/s0", 1)
+    assert (record["t"], record["v"], record["at"], record["try"]) == ("session", 2, "c1/2/s0", 1)
     assert record["req"].keys() == {"kind", "model", "prompt", "context"}
     assert record["req"]["context"]["plan"].keys() == {"sha256", "chars", "head"}
-    assert record["out"] == {"memory_after": None, "summary": "done", "text": "done", "writes": []}
+    assert record["out"] == {"summary": "done", "text": "done"}
     assert record["meta"] == {
         "origin": "model", "provider": "vendor", "resolved": "big-1", "done": 1, "recorded": "2026-01-01",
         "prose": record["meta"]["prose"],
@@ -115,7 +117,7 @@ async def test_a_broken_line_in_the_middle_costs_that_line_alone(there: Recordin
 async def test_what_is_newer_is_kept_and_told_once(there: Recording) -> None:
     live = await there.run(ONE, provider=Provider(FakeClock()))
     lines = there.path().read_bytes().splitlines(keepends=True)
-    newer = [b'{"t":"dream","v":1,"at":"c1"}\n', b'{"t":"session","v":2,"key":"k2:0","at":"c1/1/s0","soul":1}\n']
+    newer = [b'{"t":"dream","v":1,"at":"c1"}\n', b'{"t":"session","v":3,"key":"0","at":"c1/1/s0","soul":1}\n']
     known = lines[1].replace(b'"t":"session"', b'"t":"session","extra":{"a":1}')
     there.path().write_bytes(b"".join([lines[0], *newer, known]))
     assert await there.run(ONE, "replay") == live
@@ -136,7 +138,7 @@ async def test_a19_a_record_that_is_damaged_inside_is_named_and_costs_itself(the
     said = await there.run(ONE, "replay")
     assert said.startswith("E201 nothing is recorded for session c1/1/s0")
     assert there.person.transcript[0].startswith(
-        "Warning: cassettes/session.jsonl, line 1 is left out: it is not a record"
+        "Warning: cassettes/session.jsonl, line 1 is left out: its answer cannot be read"
     )
 
 
@@ -144,7 +146,7 @@ async def test_a32_a_record_that_nests_too_deeply_is_named_and_costs_itself(ther
     program = 'let a = session "one"\nlet b = a.name\n'
     await there.run(program, provider=Provider(FakeClock()), judge=JudgeDouble({"name": [[[1]]]}))
     line = there.path().read_text()
-    assert '"answer":[[1]]' in line
+    assert '"value":[[1]]' in line
     there.path().write_text(line.replace("[[1]]", "[" * 501 + "]" * 501))
     assert (await there.run(program, "replay")).startswith("E")
     assert there.person.transcript == [
@@ -263,3 +265,12 @@ async def test_what_another_kernel_records_meanwhile_is_found(there: Recording) 
     key = other.records("other", "session")[0]["key"]
     assert cassettes.shelf.lookup(key, "c1/2/s0") is not None
     assert live["b"]
+
+
+@pytest.mark.parametrize(
+    ("notebook", "name"),
+    [("a/tour.ipynb", "tour"), ("tour.prose.md", "tour"), ("a.prose.md.ipynb", "a.prose.md"), ("notes.md", "session")],
+)
+def test_a_recording_is_named_after_the_file_of_the_notebook(notebook: str, name: str, tmp_path: Path) -> None:
+    own = files.own_path(CassetteOptions(), Surroundings(str(tmp_path), notebook=notebook))
+    assert own == tmp_path / "cassettes" / f"{name}.jsonl"

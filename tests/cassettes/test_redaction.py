@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from published_secrets import PUBLISHED, secret_part
 
 from prose_kernel.cassettes.cassette_store import CassetteStore
+from prose_kernel.cassettes.records import NewRecord
 from prose_kernel.cassettes.redaction import Redaction
 from prose_kernel.errors import UsageError
 from prose_kernel.processes.tasks import secrets
@@ -178,7 +179,8 @@ def test_half_a_character_in_an_answer_is_recorded_as_a_replacement_and_is_no_se
     warnings: list[str] = []
     where = Surroundings(str(tmp_path))
     store = CassetteStore(CassetteOptions(), where, SystemClock(), lambda request: (), {}, warnings.append)
-    store.add_at_once("ask", "c1/1/s0", None, {"question": "may it?", "answer": "yes \ud83d"}, store.meta())
+    answer = {"question": "may it?", "answer": "yes \ud83d"}
+    store.add_at_once(NewRecord("ask", "c1/1/s0", answer, store.meta()))
     recorded = (tmp_path / "cassettes" / "session.jsonl").read_text().splitlines()[-1]
     assert json.loads(recorded)["out"]["answer"] == "yes \ufffd"
     assert warnings == []

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import random
 from collections.abc import Callable
@@ -14,9 +13,8 @@ from machine.fakes import FakeClock, lines
 from models.people import ScriptedPerson
 from msgspec import structs
 
-from prose_kernel.cassettes.keys import digest, key_of
-from prose_kernel.cassettes.library import Cassettes, Hit, Miss
-from prose_kernel.cassettes.recorded_sessions import looked_up
+from prose_kernel.cassettes.matching import Found, Miss
+from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import (
     ContextTooLong,
     ProviderAuth,
@@ -33,24 +31,6 @@ from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 @pytest.fixture
 def there(tmp_path: Path) -> Recording:
     return Recording(tmp_path)
-
-
-async def test_a47_records_of_before_replay_unchanged(there: Recording) -> None:
-    """Their keys hold all rules, and the tools for a session's own files."""
-    program = 'let a = session "One"\nlet b = session "Two"\n  context: a\n'
-    await there.run(program, provider=Provider(FakeClock(), says={"One": "1", "Two": "2"}))
-    rules = '{"bash":"deny","execute":"deny","network":"prompt","read":"workspace","write":"deny"}'
-    head, *lines = there.path().read_bytes().splitlines()
-    for number, line in enumerate(lines):
-        data = json.loads(line)
-        former = {"tools": ["edit", "read", "write"], "perm": f"sha256:{digest(rules)}"}
-        data["req"] = data["req"] | former
-        lines[number] = json.dumps(data | {"key": key_of(data["req"])}).encode()
-    there.path().write_bytes(b"\n".join((head, *lines)) + b"\n")
-    before = there.path().read_bytes()
-    assert await there.run(program, "replay") == {"a": "1", "b": "2"}
-    assert there.path().read_bytes() == before
-    assert "nothing is recorded" in await there.run('let a = session "One"\n  tools: none\n', "replay")
 
 
 def at_random(seed: int) -> Callable[[SessionRequest], float]:
@@ -405,7 +385,7 @@ async def test_judgements_are_replayed(there: Recording) -> None:
     assert live["n"] == 202
     assert await there.run(text, "replay") == live
     records = there.records(kind="judge")
-    assert [r["out"]["answer"] for r in records] == [False, None, True, "badly"]
+    assert [r["out"].get("label", r["out"].get("answer")) for r in records] == [False, None, True, "badly"]
     assert records[0]["req"]["bindings"].keys() == {"draft"}
     assert records[-1]["req"]["options"] == ["well", "badly"]
 
@@ -472,7 +452,7 @@ async def test_unused_records_are_known(there: Recording) -> None:
     await there.run('let a = session "One"\nlet b = session "Two"\n', provider=Provider(FakeClock()))
     await there.run('let b = session "Two"\n', "replay")
     assert there.cassettes is not None
-    assert [(u.file, u.line, u.type, u.at) for u in there.cassettes.unused()] == [
+    assert [(u.file, u.line, u.record.t, u.record.at) for u in there.cassettes.unused()] == [
         ("cassettes/session.jsonl", 2, "session", "c1/1/s0")
     ]
 
@@ -482,11 +462,12 @@ async def test_looking_up_uses_nothing(there: Recording) -> None:
     cassettes = Cassettes(CassetteOptions(mode="replay"), there.where(), there.clock)
     asked = SessionRequest("session", "One", "c9/1/s0", program="demo.ipynb")
     for _ in range(2):
-        hit = looked_up(cassettes.shelf, asked)
-        assert isinstance(hit, Hit)
-        assert (hit.at, hit.file, hit.line, hit.how) == ("c1/1/s0", "cassettes/session.jsonl", 2, "key")
-        assert (hit.origin, hit.provider, hit.resolved, hit.recorded) == ("model", "vendor", "big-1", "2026-01-01")
-    miss = looked_up(cassettes.shelf, SessionRequest("session", "Two", "c1/1/s0", program="demo.ipynb"))
+        hit = cassettes.shelf.session(asked).looked_up()
+        assert isinstance(hit, Found)
+        assert (hit.entry.record.at, hit.entry.place, hit.how) == ("c1/1/s0", "cassettes/session.jsonl, line 2", "key")
+        meta = hit.meta
+        assert (meta.origin, meta.provider, meta.resolved, meta.recorded) == ("model", "vendor", "big-1", "2026-01-01")
+    miss = cassettes.shelf.session(SessionRequest("session", "Two", "c1/1/s0", program="demo.ipynb")).looked_up()
     assert isinstance(miss, Miss)
     assert "`prompt` differs at character 1" in miss.message
     assert "prose run --cassette-mode=auto demo.ipynb" in miss.hint

@@ -12,8 +12,8 @@ from machine.vvm_world import Vvm
 from models.people import ScriptedPerson
 from msgspec import structs
 
-from prose_kernel.cassettes.library import Cassettes
 from prose_kernel.cassettes.recorded_sessions import RecordedSessions
+from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.models.digest_memory import DigestMemories
 from prose_kernel.models.request import answered
 from prose_kernel.runtime.ports import ContextItem, Given, SessionProgress, SessionRequest, SessionResult

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import ast
+import copy
 import functools
 import itertools
 import re
 import sys
+import textwrap
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,7 +16,7 @@ import click
 from msgspec import NODEFAULT
 
 from prose_kernel.cli.main import cli
-from prose_kernel.language.openprose import keywords, properties
+from prose_kernel.language.openprose import properties
 from prose_kernel.language.openprose.tables import GRAMMAR
 from prose_kernel.runs.settings import Setting, Settings, every
 
@@ -31,59 +33,108 @@ def page_path(name: str) -> Path:
 
 
 def command_line() -> str:
-    """docs/reference/cli.md: the help of every command."""
-    parts = [f"# The command line\n\n{NOTE}\n\n{_help(cli, 'prose', None)}"]
+    """docs/reference/cli.md: the help of every command, except aliases; options that several have are at the top."""
+    options = [f"| `{words}` | {meaning} |".replace("|json", "\\|json") for words, meaning in _SHARED.items()]
+    parts = [f"# The command line\n\n{NOTE}\n\n{_EVERYWHERE}\n" + "\n".join(options)]
     context = click.Context(cli, info_name="prose", **cli.context_settings)
     for name in cli.list_commands(context):
         command = cli.get_command(context, name)
         assert command is not None
-        parts.append(f"## prose {name}\n\n{_help(command, name, context)}")
+        if command.get_short_help_str().startswith("Same as"):
+            continue
+        parts.append(f"## {_help(command, name, context)}")
         if isinstance(command, click.Group):
             inner = click.Context(command, info_name=name, parent=context)
-            parts += [
-                f"### prose {name} {sub}\n\n{_help(command.commands[sub], sub, inner)}" for sub in command.commands
-            ]
+            parts += [f"### {_help(command.commands[sub], sub, inner)}" for sub in command.commands]
     return "\n\n".join(parts) + "\n"
 
 
-def _help(command: click.Command, name: str, parent: click.Context | None) -> str:
+_EVERYWHERE = """`prose --help` lists the commands, `prose COMMAND --help` prints all options of one. `prose approve` and `prose reject` are short for
+`prose gate approve` and `prose gate reject`. Commands that read programs have `--profile default`, `strict` or `prosescript` (the later
+form of OpenProse), and `--strict`: only the [original grammar](openprose/grammar.md#23-the-strict-profile). Commands about runs, gates
+and tasks have `--state-dir DIR` (default: `.prose`).
+
+Exit status: 0 done; 2 wrong usage, or nothing could be done; 130 interrupted. Sections name others.
+
+More: [modes of gates](openprose/exec-and-gate.md#510-who-decides), [resuming](../how-to/durability.md), [kept
+answers](../how-to/edit-and-continue.md), [stores](../how-to/state.md).
+
+Options with the same meaning everywhere:
+
+| Option | Meaning |
+| --- | --- |"""
+_SHARED = {
+    "--run RUN": "the run, by its id",
+    "--format [text|json]": "the format of the output",
+    "--force": "replace an existing file; a report is replaced without it",
+    "--provider NAME": "the [provider](../how-to/providers.md) of sessions: `SERVER[:MODEL]`, `acp:AGENT`, `human`, `scripted`, `dry-run`, `replay`",
+    "--script FILE": "the answers of the scripted provider (YAML)",
+    "--judge NAME": "the [judge](../how-to/judge.md) of conditions: `SERVER[:MODEL]`, `acp:AGENT`, `off`",
+    "--cassette-mode MODE": "`auto`, `record`, `replay` or `off` ([recordings](sessions.md#42-recording-and-replay))",
+    "--budget LIMITS": "`2 usd, 200k tokens, 30 min, 100 sessions`, or some of them; `off` ([budgets](../how-to/budgets.md))",
+    "--input NAME=VALUE": "the value of an input; repeatable",
+    "--yes GATE, --no GATE": "approve or reject a [gate](openprose/exec-and-gate.md#510-who-decides) (`MODULE:GATE` of an import) in advance; repeatable",
+    "--trust PROGRAM": "agree to [programs](../how-to/programs.md): a URL or `handle/name` with its imports, a SHA-256, or `all`; repeatable",
+}
+_UNNAMED = {"--profile", "--state-dir", "--strict"}
+"""Options that sections of commands do not name."""
+
+
+def _help(command: click.Command, name: str, parent: click.Context) -> str:
+    """A heading with the usage, and the help with the command's own options."""
     settings = command.context_settings | {"terminal_width": 100}
     with click.Context(command, info_name=name, parent=parent, **settings) as context:
-        return f"```text\n{command.get_help(context)}\n```"
+        known = ", ".join(_SHARED).split(", ")
+        shared = [one for one in command.params if isinstance(one, click.Option) and _words(one, context) in known]
+        own = copy.copy(command)
+        own.add_help_option = False
+        own.params = [one for one in command.params if one not in shared and not _UNNAMED.intersection(one.opts)]
+        formatter = context.make_formatter()
+        own.format_help_text(context, formatter)
+        click.Command.format_options(own, context, formatter)  # without the commands of a group
+        usage = [] if isinstance(command, click.Group) else command.collect_usage_pieces(context)
+        heading = " ".join([context.command_path, *usage]).replace("[OPTIONS]", "")
+        text = textwrap.dedent(formatter.getvalue().replace("\nOptions:\n", "\n")).strip()
+        also = f"\n\nAlso: {', '.join(one.opts[-1] for one in shared)}" if shared else ""
+        return f"`{' '.join(heading.split())}`\n\n```text\n{text}{also}\n```"
+
+
+def _words(option: click.Option, context: click.Context) -> str:
+    """An option as its help names it: `--run RUN`."""
+    return option.opts[-1] if option.is_flag else f"{option.opts[-1]} {option.make_metavar(context)}"
 
 
 def settings() -> str:
-    """docs/reference/settings.md: every setting with the text below its declaration, and a whole `prose.toml`."""
+    """docs/reference/settings.md: every setting with the text below its declaration, and tables of `prose.toml`."""
     meanings = {**_meanings("runs/settings.py"), **_meanings("runtime/session_options.py")}
-    rows = []
+    rows = ["| In `prose.toml` | Variable | Default | Meaning |", "| --- | --- | --- | --- |"]
     for name, one in every().items():
         kind = type(getattr(Settings(), one.table, None) or Settings()).__name__
         text = " ".join(meanings[kind, one.key].split()).replace("|", "\\|")
-        default = "none" if one.default in (None, (), NODEFAULT) else f"`{one.default}`"
+        default = "" if one.default in (None, (), NODEFAULT) else f"`{_toml(one.default)}`"
         variable = "" if one.in_file_only else f"`PROSE_{name.upper()}`"
-        rows.append(f"| `{name}` | {_key(one)} | {variable} | {default} | {text} |")
-    heads = ["| Setting | In `prose.toml` | Variable | Default | Meaning |", "| --- | --- | --- | --- | --- |"]
-    table = "\n".join([*heads, *rows])
+        rows.append(" ".join(f"| {_key(one)} | {variable} | {default} | {text} |".split()))
+    table = "\n".join(rows)
     example = (DOCS / "reference" / "prose.toml").read_text(encoding="utf-8").rstrip()
+    tables = example[example.index("[providers.gateway]") : example.index("\n\n[mcp.weather]")]
     return f"""# Settings
 
 {NOTE}
 
-Strongest first: an option of `prose run` or a magic, the environment variable, the same name in `.prose/.env`,
-`prose.toml` in the working directory (for a notebook: beside it), the default. A value that makes no sense is an error
-that names its place and what would.
+Strongest first: an option of `prose run` or a magic, the environment variable, `.prose/.env`, `prose.toml` in the working directory (of
+a notebook: its directory). In [Python](python.md), a setting has the name of its variable in lower case, without `PROSE_`.
 
 {table}
 
-Keys of model servers are no settings: they stay in the environment (or in `.prose/.env`, which git should ignore), and a
-server's table names the variable.
+Keys of model servers stay in the environment, or in `.prose/.env`; a server's table names the variable.
 
 ## prose.toml
 
-The whole of it, [as a file](prose.toml):
+[prose.toml](prose.toml) has every key, with comments. [Permissions](../how-to/permissions.md) and [tool
+servers](../how-to/tools.md#mcp-servers) (`[mcp.NAME]`) have guides. Model servers and CLI agents:
 
 ```toml
-{example}
+{tables}
 ```
 """
 
@@ -99,10 +150,16 @@ def _meanings(module: str) -> dict[tuple[str, str], str]:
     return found
 
 
+def _toml(value: object) -> str:
+    """A default as `prose.toml` has it."""
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
 def _key(one: Setting) -> str:
     """The place of a setting in `prose.toml`."""
-    named = {"providers": "`[providers.NAME]`, `[models.NAME]`", "agents": "`[agents.NAME]`"}
-    return f"`[{one.table}]` `{one.key}`" if one.table else named.get(one.key, f"`{one.key}`")
+    named = {"providers": "`[providers.NAME]`, `[models.NAME]`"}
+    named |= {key: f"`[{key}.NAME]`" for key in ("agents", "mcp")} | {"permissions": "`[permissions]`"}
+    return f"`[{one.table}] {one.key}`" if one.table else named.get(one.key, f"`{one.key}`")
 
 
 # ---------------------------------------------------------------- parts of pages that are otherwise written by hand
@@ -123,55 +180,36 @@ def _part(name: str, page: str) -> str:
     return PARTS[word](rest or page)
 
 
-_TOKENS = {
-    "STRING": "a string", "NAME": "a name", "NUMBER": "a number", "COLON": "`:`", "LPAR": "`(`", "_NL": "the end of the line",
-    "DOT": "`.`", "PIPE": "`\\|`", "EQUALS": "`=`", "COMMA": "`,`", "MINUS": "`-`", "PLUS": "`+`",
-}  # fmt: skip
-
-
-def keyword_table(_rest: str) -> str:
-    """When a word is a keyword, from the tables that the lexer reads."""
-    rows = ["| Word | Is a keyword |", "| --- | --- |"]
-    conditions: dict[str, list[str]] = {}
-    for kind, following in keywords.ONLY_BEFORE.items():
-        conditions.setdefault(f"before {_either(following)}", []).append(kind.lower())
-    for kind, following in keywords.NEVER_BEFORE.items():
-        when = f"except before {_either(following)}" if following else "everywhere"
-        conditions.setdefault(when, []).append(kind.lower())
-    rows += [f"| {', '.join(f'`{word}`' for word in words)} | {when} |" for when, words in conditions.items()]
-    return "\n".join(rows)
-
-
-def _either(tokens: frozenset[str]) -> str:
-    shown = [_TOKENS.get(token, f"`{token}`") for token in sorted(tokens, key=lambda t: (t not in _TOKENS, t))]
-    return " or ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-
-
 def property_table(_rest: str) -> str:
-    """Which property may stand where, from the table that the checker reads."""
-    owners = list(properties.ALLOWED)
-    heads = {"agent": "`agent`", "session": "`session`, `resume`", "exec": "`exec`", "gate": "`gate`"}
-    names = dict.fromkeys(name for allowed in properties.ALLOWED.values() for name in allowed)
-    rows = [["Property", *(heads.get(owner, f"`{owner}`") for owner in owners)], ["---"] * (len(owners) + 1)]
-    rows += [[f"`{name}`", *("yes" if name in properties.ALLOWED[o] else "" for o in owners)] for name in names]
-    return "\n".join(f"| {' | '.join(row)} |".replace("  ", " ") for row in rows)
+    """The properties of each statement, from the table that the checker reads."""
+    heads = {"session": "`session`, `resume`"}
+    rows = [(heads.get(owner, f"`{owner}`"), names) for owner, names in properties.ALLOWED.items()]
+    lines = [f"| {head} | {', '.join(f'`{name}`' for name in names)} |" for head, names in rows]
+    return "\n".join(["| In | Properties |", "| --- | --- |", *lines])
 
 
-def grammar(part: str) -> str:
-    """A part of the grammar file: the productions below its heading comment, without what only the tree needs."""
-    parts = re.split(r"^// -{4} ", GRAMMAR.read_text(encoding="utf-8"), flags=re.MULTILINE)[1:]
-    found = next(text for text in parts if text.startswith(part))
-    found = found.replace("\n        | HOLE", "")  # what error recovery puts in
-    lines = [re.sub(r"^\?", "", re.sub(r" +-> \w+", "", line)) for line in found.split("\n", 1)[1].strip().split("\n")]
-    return "```text\n" + "\n".join(lines) + "\n```"
+_OTHER_FORMS = "|".join(["append", "inline_property", "titled_(?:colon|parenthesis|line)"])
+_OTHER_ALTERNATIVES = "|".join(
+    [_OTHER_FORMS, "agent_head text_block", "call_target", "stage", "_LOOP_EACH", "_PARALLEL_REPEAT", "_RAISE"]
+)
+
+
+def grammar(_rest: str) -> str:
+    """The productions of the grammar file, without old forms, those of ProseScript, and what only the tree needs."""
+    _, *parts, _terminals = re.split(r"^// -{4} ", GRAMMAR.read_text(encoding="utf-8"), flags=re.MULTILINE)
+    text = "\n\n".join(part.split("\n", 1)[1].strip() for part in parts if not part.startswith("ProseScript"))
+    text = text.replace("\n        | HOLE", "")  # what error recovery puts in
+    text = re.sub(rf"^(?:{_OTHER_FORMS}): .*\n+", "", text, flags=re.MULTILINE)
+    text = re.sub(rf"\s+\| (?:{_OTHER_ALTERNATIVES})\b[^|\n]*?(?=\s*(?:\||$))", "", text, flags=re.MULTILINE)
+    text = re.sub(r" +-> \w+|^\?", "", text, flags=re.MULTILINE)
+    return f"```text\n{text}\n```"
 
 
 PARTS: dict[str, Callable[[str], str]] = {
     "grammar": grammar,
-    "keywords": keyword_table,
     "properties": property_table,
 }
-PARTLY = (*(f"reference/openprose/{part}.md" for part in ("lexical-structure", "grammar", "sessions-and-agents")),)
+PARTLY = (*(f"reference/openprose/{part}.md" for part in ("grammar", "sessions-and-agents")),)
 PAGES: dict[str, Callable[[], str]] = {
     "reference/cli.md": command_line,
     "reference/settings.md": settings,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from prose_kernel.cassettes.keys import key_of
+from prose_kernel.cassettes.records import key_of
 from prose_kernel.cli.main import main
 
 PROGRAM = 'let a = session "Write about frogs"\nlet b = session "Write about toads"\noutput both = a + b\n'
@@ -21,8 +21,8 @@ def record(at: str, prompt: str, answer: str, **more: object) -> dict[str, objec
     """A record as somebody would write it by hand, for an example."""
     req = {"kind": "session", "prompt": prompt, "perm": perm()}
     return {
-        "t": "session", "v": 1, "key": key_of(req), "at": at, "try": 1, "req": req,
-        "out": {"text": answer, "memory_after": None, "writes": []},
+        "t": "session", "v": 2, "key": key_of(req), "at": at, "try": 1, "req": req,
+        "out": {"text": answer},
         "meta": {"origin": "authored", "recorded": "2026-11-21"}, **more,
     }  # fmt: skip
 
@@ -57,7 +57,7 @@ def hits(at: str, prompt: str, answer: str) -> dict[str, object]:
 
 def write(*records: dict[str, object], path: Path = HERE) -> None:
     path.parent.mkdir(exist_ok=True)
-    head = {"t": "head", "v": 1, "format": "prose-cassette"}
+    head = {"t": "head", "v": 2, "format": "prose-cassette"}
     path.write_text("".join(json.dumps(line, sort_keys=True) + "\n" for line in (head, *records)))
 
 
@@ -116,7 +116,7 @@ def test_show_filters(program: Path, capsys: pytest.CaptureFixture[str], options
 
 def test_show_full_is_markdown_without_control_characters(capsys: pytest.CaptureFixture[str]) -> None:
     judge = {
-        "t": "judge", "v": 1, "key": "k1:0", "at": "c1/j0",
+        "t": "judge", "v": 2, "key": "0", "at": "c1/j0",
         "req": {"kind": "decide", "condition": "it is \u202egood", "bindings": {"a": {"chars": 3, "sha256": "0"}}},
         "out": {"answer": None, "no_progress": True, "reason": "\x1b]0;title\x07same as before"},
         "meta": {"origin": "model", "resolved": "big-1"},
@@ -140,12 +140,12 @@ def test_show_tells_what_makes_no_sense(program: Path, capsys: pytest.CaptureFix
     )
 
 
-@pytest.mark.parametrize("part", ["writes", "trace"])
+@pytest.mark.parametrize("part", ["out", "facts"])
 def test_a49_a_record_that_cannot_be_decoded_is_one_line(part: str, capsys: pytest.CaptureFixture[str]) -> None:
     HERE.parent.mkdir(exist_ok=True)
     good, bad = record("c1/1/s0", "Good?", "Yes."), record("c2/1/s0", "Bad?", "No.")
-    bad["out"][part] = 5  # type: ignore[index]
-    HERE.write_text("".join(json.dumps(one) + "\n" for one in ({"t": "head", "v": 1}, bad, good)))
+    bad[part] = {"out": {"text": "No.", "trace": 5}, "facts": {"writes": 5}}[part]
+    HERE.write_text("".join(json.dumps(one) + "\n" for one in ({"t": "head", "v": 2}, bad, good)))
     assert main(["cassette", "show", "--full"]) == 0
     shown = capsys.readouterr().out
     assert "## session c2/1/s0 (line 2)" in shown and "No." not in shown and "> Yes." in shown
@@ -285,7 +285,7 @@ def test_redact_takes_secrets_out_and_makes_keys_again(
     writes = [{"path": "a.md", "sha256": "0" * 64, "text": f"for {custom}"}]
     write(
         record("c1/1/s0", f"Use {secret}", "ok"),
-        record("c1/2/s0", "plain", f"about {custom}", out={"text": custom, "memory_after": None, "writes": writes}),
+        record("c1/2/s0", "plain", f"about {custom}", out={"text": custom}, facts={"writes": writes}),
         record("c1/3/s0", "nothing", "here"),
     )
     HERE.write_bytes(HERE.read_bytes() + f'{{"torn {secret}'.encode())
@@ -299,8 +299,8 @@ def test_redact_takes_secrets_out_and_makes_keys_again(
     first, second = (json.loads(line) for line in text.splitlines()[1:3])
     assert first["req"]["prompt"] == "Use «env:SERVICE_TOKEN»"
     assert first["key"] == key_of(first["req"])
-    assert second["out"]["writes"][0]["text"] == "for «secret:custom»"
-    assert second["out"]["writes"][0]["sha256"] != "0" * 64
+    assert second["facts"]["writes"][0]["text"] == "for «secret:custom»"
+    assert second["facts"]["writes"][0]["sha256"] != "0" * 64
     assert main(["cassette", "redact", "--check", "--pattern", "project \\w+"]) == 0
 
 

@@ -58,6 +58,21 @@ def test_the_task_of_a_session_is_the_nodes_own_text(world: ContractWorld) -> No
     assert (world.status, found["outputs"]) == (0, {"x": "done"})
 
 
+def test_the_memory_of_a_node_stays_in_its_directory(world: ContractWorld) -> None:
+    text = function("../../../out", returns("`x`"), "### Runtime\n\n- `persist`: true\n")
+    world.write(f=text)
+    assert world.run("f.prose.md", answers={"*": "done"})["outputs"] == {"x": "done"}
+    made = [path.relative_to(run_directory()).as_posix() for path in Path(".prose").rglob("*out*")]
+    assert sorted(made) == ["agents/__.._.._out", "agents/__.._.._out/__.._.._out-001.md"]
+
+
+def test_cells_with_magics_are_not_sent(world: ContractWorld) -> None:
+    cell = "```prose-notebook\n%call f a=1\n```\n\n"
+    world.write(f=function("f", cell + "Say hello.\n", cell + "Say it twice.\n", cell))
+    task = "/^Render the function f.\n\nSay hello.\n\nSay it twice.$/"
+    assert world.run("f.prose.md", answers={task: "done"})["outputs"] == {"result": "done"}
+
+
 @pytest.mark.parametrize(
     ("items", "answer", "outputs"),
     [
@@ -381,3 +396,50 @@ def test_an_inline_node_runs_and_is_resumed_from_another_directory(world: Contra
     assert world.prose("run", "--resume", "--provider", "scripted", "--script", "answers.yaml") == 0
     assert "y: a draft" in world.out
     assert world.run("lib/f.prose.md#inner", "--input", "t=tea", answers={"*": "d"})["outputs"] == {"y": "d"}
+
+
+def test_a_budget_of_money_counts_the_models_of_what_is_called(world: ContractWorld) -> None:
+    world.put(
+        "prose.toml",
+        'provider = "gateway"\n[providers.gateway]\nkind = "openai"\nbase_url = "http://127.0.0.1:9/v1"\nkey = ""\n'
+        'model = "base"\n[models.gateway.base]\nmodel = "base"\nprice = { input = 1.0, output = 2.0 }\n',
+    )
+    body = 'exec "touch ran"\nreturn call inner\n{more}'
+    own = function("outer", returns("`t`"), script(*body.format(more="").splitlines()))
+    given = function("giving", returns("`t`"), script(*body.format(more="  model: costly\n").splitlines()))
+    asks = function("asking", returns("`t`"), script('return session "x"', "  model: costly"))
+    through = function("through", returns("`t`"), script('exec "touch ran"', "return call asking"))
+    world.write(outer=own, giving=given, asking=asks, through=through)
+    world.write(inner=function("inner", returns("`t`"), "### Runtime\n\n- `model`: costly\n"))
+    for name in ("outer", "giving", "through"):
+        assert world.prose("run", f"{name}.prose.md", "--budget", "1 usd") == 2
+        assert "costly" in world.err
+    world.write(inner=function("inner", returns("`t`"), "### Runtime\n\n- `model`: base\n"))
+    assert not Path("ran").exists()
+    world.prose("run", "outer.prose.md", "--budget", "1 usd")
+    assert Path("ran").exists()
+
+
+LIB = 'let a = call notes\n  topic: "tea"\noutput r = a\n'
+
+
+def test_contracts_that_an_imported_script_calls_are_journaled(world: ContractWorld) -> None:
+    world.write(notes=function("notes", parameters("`topic`"), returns("`text`")))
+    world.put("lib.prose", LIB)
+    world.put("main.prose", 'use "./lib.prose" as lib\nlet x = call lib\nexec "test -e go"\noutput y = x.r\n')
+    world.run("main.prose", "--profile", "prosescript", answers={"Render": "about tea"})
+    assert world.status == 1
+    (run,) = Path(".prose/runs").iterdir()
+    world.put("go", "")
+    world.write(notes=function("notes", parameters("`other`"), returns("`text`")))
+    world.put("answers.yaml", "{}")  # nothing is asked again
+    assert world.prose("run", "--resume", run.name, "--provider", "scripted", "--script", "answers.yaml") == 0
+    assert "about tea" in world.out
+
+
+def test_an_imported_script_that_calls_its_caller_is_a_cycle(world: ContractWorld) -> None:
+    world.put("lib.prose", LIB)
+    world.write(notes=function("notes", parameters("`topic`"), returns("`text`"), script('return call "./lib.prose"')))
+    world.put("main.prose", 'use "./lib.prose" as lib\nlet x = call lib\noutput y = x.r\n')
+    assert world.prose("run", "main.prose", "--profile", "prosescript") == 2
+    assert "Import cycle: lib.prose -> lib.prose" in world.err

@@ -30,7 +30,8 @@ from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Answered, Asked, Record
 from prose_kernel.runtime.ports import GateDecision
 from prose_kernel.storage.gates.decisions import Decidable, Decider, pending_gates, resolve_gate
-from prose_kernel.storage.journal_file import JournalFile, read
+from prose_kernel.storage.journal_file import JournalFile
+from prose_kernel.storage.journal_reading import read
 from prose_kernel.storage.layout import runs_directory
 
 PROGRAM = """let first = exec "echo one >>count; echo one"

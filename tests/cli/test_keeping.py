@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import re
+import shutil
 import signal
+import threading
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from waiting import until
 
+from prose_kernel.storage.journal_file import JournalFile
+from prose_kernel.storage.journal_reading import read
 from tests.cli.test_resume import DIES, Place, Ran
 from tests.cli.test_resume import _notebook as notebook
 
@@ -178,7 +184,7 @@ def test_more_files_than_are_compared_are_asked_again(place: Place, monkeypatch:
     place.prose("run", "p.prose")
     seen = keep(place, YES, "--why")
     assert (kept(seen), place.ran) == ((0, {"changed": 1}), ["a", "a"])
-    assert "its files are not known" in seen.err
+    assert "its files are not compared" in seen.err
 
 
 def test_a_changed_session_that_writes_no_file_leaves_commands_alone(place: Place) -> None:
@@ -280,13 +286,11 @@ def test_a_run_of_vvm_keeps_answers_that_are_files(place: Place) -> None:
     seen = place.prose("run", "p.vvm", "--keep", run, *options, *filesystem)
     assert (seen.status, kept(seen)) == (0, (2, {"new": 1})), "the numbers of files are no part of a key"
     refused = place.prose("run", "p.vvm", "--keep", run, *options)
-    assert refused.status == 2 and "--state=filesystem" in refused.err
+    assert refused.status == 2 and "--state=filesystem" in refused.err and "leaves nothing on disk" in refused.err
 
 
 def test_a_plan_shows_what_is_kept_and_why_the_rest_is_asked(place: Place) -> None:
-    text = (
-        'let a = exec "echo a >> ran; echo a"\n  reads: []\nlet b = session "{} {{a}}"\nlet c = session "Use {{b}}"\n'
-    )
+    text = 'let a = exec "echo a >> ran; echo a"\n  reads: ["in/**"]\n  writes: ["out"]\nlet b = session "{} {{a}}"\nlet c = session "Use {{b}}"\n'
     options = script(place, Say="hi", Use="used", Tell="told")
     place.write("p.prose", text.format("Say"))
     place.prose("run", "p.prose", *options)
@@ -300,6 +304,8 @@ def test_a_plan_shows_what_is_kept_and_why_the_rest_is_asked(place: Place) -> No
         ["asked", "session", "c1/2/s0:"],
         ["asked", "session", "c1/3/s0:"],
     ]
+    assert "  reads in/**" in seen.out and "  writes out" in seen.out
+    assert "reads in/**" in whole.out and "writes out" in whole.out
     assert place.ran == ["a"] and len(place.runs()) == 1, "nothing is asked or run"
     place.write("p.prose", "let = 1\n")
     assert place.prose("plan", "p.prose", "--keep", run).status == 1
@@ -340,7 +346,7 @@ def test_a_journal_without_keys_is_refused(place: Place) -> None:
     [
         (("p.prose", "--keep", "nothing"), "there is no run"),
         (("p.vvm", "--keep", "{run}", "--state", "filesystem"), "written in vvm"),
-        (("p.prose", "--keep", "{run}", "--in-context"), "keeps no journal"),
+        (("p.prose", "--keep", "{run}", "--in-context"), 'no journal (state = "in-context")'),
         (("p.prose", "--keep", "{run}", "--provider", "dry-run"), "dry run"),
         (("p.prose", "--keep", "{run}", "--resume"), "exclude each other"),
         (("p.prose", "--why"), "--why is about"),
@@ -359,6 +365,17 @@ def test_what_cannot_be_kept_is_said(place: Place, arguments: tuple[str, ...], s
     assert place.ran == ["a"]
 
 
+def test_a_journal_of_another_version_is_refused(place: Place) -> None:
+    place.write("p.prose", 'exec "echo a >> ran"\n')
+    place.prose("run", "p.prose")
+    (run,) = place.runs()
+    _rewritten(run / "journal.jsonl", lambda line: line.replace('"k":"head"', '"k":"head","version":0'))
+    for words in (("run", "--keep"), ("plan", "--keep"), ("run", "--resume")):
+        seen = place.prose(words[0], "p.prose", words[1], run.name)
+        assert seen.status == 2 and "has version 0" in seen.err, seen.err
+    assert place.ran == ["a"]
+
+
 def test_a_run_of_another_directory_is_refused(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     place.write("p.prose", 'exec "echo a >> ran"\n')
     place.prose("run", "p.prose")
@@ -368,3 +385,88 @@ def test_a_run_of_another_directory_is_refused(place: Place, monkeypatch: pytest
     place.write("sub/p.prose", 'exec "echo a >> ran"\n')
     seen = place.prose("run", "p.prose", "--keep", str(run))
     assert seen.status == 2 and "another directory" in seen.err
+
+
+def test_a_run_that_is_still_going_is_refused(place: Place) -> None:
+    place.write("p.prose", 'exec "echo a >> ran"\n')
+    place.prose("run", "p.prose")
+    (run,) = place.runs()
+    file = JournalFile(run / "journal.jsonl")
+    file.own(read(file.path))
+    seen = [place.prose(*words, "p.prose", "--keep", run.name) for words in (("run",), ("plan",))]
+    file.close()
+    assert [(one.status, "is running" in one.err) for one in seen] == [(2, True)] * 2
+    assert keep(place).status == 0 and place.ran == ["a"]
+
+
+def test_a_program_whose_language_has_changed_is_refused(place: Place) -> None:
+    place.write("p.vvm", "x = 1\nexport x\n")
+    place.prose("run", "p.vvm", "--state", "filesystem")
+    (run,) = place.runs(".vvm")
+    place.write("p.prose", "let x = 1\noutput y = x\n")
+    for words in (("run",), ("plan",)):
+        seen = place.prose(*words, "p.prose", "--keep", run.name)
+        assert seen.status == 2 and "is one of vvm" in seen.err
+
+
+# ---------------------------------------------------------------- files
+
+
+def test_globs_that_match_100_000_files_are_bounded_and_say_so(place: Place) -> None:
+    for number in range(100):
+        (place.path / "many" / f"d{number}").mkdir(parents=True)
+        for name in range(1_000):
+            os.close(os.open(place.path / "many" / f"d{number}" / f"{name}", os.O_CREAT | os.O_WRONLY))
+    place.write("p.prose", 'exec "echo a >> ran"\n  reads: ["many/**"]\nexec "echo b >> ran"\n  reads: []\n')
+    place.prose("run", "p.prose")
+    seen = keep(place, YES, "--why")
+    assert (kept(seen), place.ran) == ((1, {"changed": 1}), ["a", "b", "a"])
+    assert seen.err.count("its files are not compared: more than 10,000 files or 1 GiB, or one changed meanwhile") == 1
+
+
+def test_files_that_change_while_they_are_read_are_not_compared(place: Place) -> None:
+    place.write("p.prose", 'exec "echo a >> ran"\n  reads: ["log"]\n')
+    stop = threading.Event()
+
+    def write() -> None:
+        while not stop.is_set():
+            (place.path / "log").write_bytes(os.urandom(4 << 20))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    until((place.path / "log").exists)
+    try:
+        place.prose("run", "p.prose")
+        seen = keep(place, YES, "--why")
+    finally:
+        stop.set()
+        writer.join()
+    assert (kept(seen), place.ran) == ((0, {"changed": 1}), ["a", "a"])
+
+
+# ---------------------------------------------------------------- other stores
+
+
+def test_a_run_in_sqlite_is_kept_by_one_in_files_and_back(place: Place) -> None:
+    place.write("p.prose", 'let a = exec "echo a >> ran; echo one"\noutput b = a\n')
+    stores = ("sqlite", "filesystem", "sqlite")
+    assert place.prose("run", "p.prose", "--state", stores[0]).status == 0
+    for number, store in enumerate(stores[1:]):
+        place.write("p.prose", f'let a = exec "echo a >> ran; echo one"\noutput b{number} = a\n')
+        seen = keep(place, "--state", store)
+        assert (seen.status, kept(seen), seen.out) == (0, (1, {}), f"b{number}: one\n")
+    assert place.ran == ["a"]
+
+
+def test_a_run_in_postgresql_is_kept_also_without_its_directory(place: Place, postgres_url: str) -> None:
+    (place.path / ".prose").mkdir()
+    place.write(".prose/.env", f"OPENPROSE_POSTGRES_URL={postgres_url}\n")
+    place.write("p.prose", 'let a = exec "echo a >> ran; echo one"\noutput b = a\n')
+    assert place.prose("run", "p.prose", "--state", "postgres").status == 0
+    (run,) = place.runs()
+    place.write("p.prose", 'let a = exec "echo a >> ran; echo one"\noutput c = a\n')
+    seen = keep(place, "--state", "postgres")
+    assert (kept(seen), seen.out) == ((1, {}), "c: one\n")
+    shutil.rmtree(run)
+    seen = place.prose("run", "p.prose", "--keep", run.name, "--state", "postgres")
+    assert (seen.status, kept(seen), seen.out, place.ran) == (0, (1, {}), "c: one\n", ["a"]), seen.err

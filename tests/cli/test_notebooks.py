@@ -7,20 +7,25 @@ import json
 import os
 import runpy
 import shutil
+from collections.abc import Iterator
 from itertools import zip_longest
 from pathlib import Path
 
+import forked
 import nbformat
 import pytest
 import yaml
 from jupyter_client.manager import KernelManager
 
 from prose_kernel.cli.main import main
-from prose_kernel.cli.notebook_file import read_cells
+from prose_kernel.cli.notebook_file import in_profile_of, read_cells
 from prose_kernel.notebook import checking, exercises
 from prose_kernel.notebook.cells import Cells
-from prose_kernel.runs import session_chain
+from prose_kernel.notebook.contract_notebooks import as_notebook
+from prose_kernel.runs import languages, session_chain
 from prose_kernel.runtime.asker import Unattended
+from prose_kernel.runtime.values import full_text
+from prose_kernel.testing.notebook_run import TestedCells
 from prose_kernel.views.display import Output
 
 ROOT = Path(__file__).parents[2]
@@ -29,13 +34,19 @@ RECORDED = sorted(NOTEBOOKS.rglob("answers/*.yaml"))
 CASSETTES = sorted(NOTEBOOKS.rglob("cassettes/*.jsonl"))
 
 
+def book_of(answers: Path, directory: Path | None = None) -> Path:
+    """The notebook or contract file that answers are for."""
+    at = directory or answers.parents[1]
+    return next(path for ending in (".ipynb", ".prose.md") if (path := at / f"{answers.stem}{ending}").exists())
+
+
 def test_every_recording_has_its_answers_and_its_notebook() -> None:
     """A recording for the solutions of a notebook's exercises has them in the same file of answers."""
     made = {path.parents[1] / "cassettes" / f"{path.stem}.jsonl" for path in RECORDED}
     own = {path for path in CASSETTES if not path.stem.endswith(".exercises")}
     assert made == own != set()
     assert {path.with_name(path.name.replace(".exercises", "")) for path in set(CASSETTES) - own} <= own
-    assert [path for path in RECORDED if not (path.parents[1] / f"{path.stem}.ipynb").exists()] == []
+    assert all(map(book_of, RECORDED))
 
 
 @pytest.mark.parametrize("cassette", CASSETTES, ids=lambda path: path.stem)
@@ -49,7 +60,7 @@ def test_what_was_written_by_hand_says_so(cassette: Path) -> None:
 def test_recording_again_gives_the_same_file(answers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside = tmp_path / "book"
     shutil.copytree(answers.parents[1], beside, ignore=shutil.ignore_patterns(".*", "cassettes", "course", "topics"))
-    notebook = beside / f"{answers.stem}.ipynb"
+    notebook = book_of(answers, beside)
     monkeypatch.setattr(session_chain, "LiveProviders", session_chain.LiveProviders)  # which it replaces
     monkeypatch.setattr("sys.argv", ["record.py", "--no-outputs", str(notebook)])
     with pytest.raises(SystemExit) as ended:
@@ -69,9 +80,17 @@ def _belongs(cassette: Path, answers: Path) -> bool:
 EXERCISES = sorted(NOTEBOOKS.rglob("checks/*.yaml"))
 
 
-def test_every_exercise_of_the_course_is_proven(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["exercises", *map(str, EXERCISES)]) == 0
-    assert len(capsys.readouterr().out.splitlines()) > 8
+@pytest.fixture(scope="module")
+def shells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with forked.in_shells(tmp_path_factory.mktemp("shells")):
+        yield
+
+
+@pytest.mark.usefixtures("shells")
+@pytest.mark.parametrize("file", EXERCISES, ids=lambda path: path.stem)
+def test_every_exercise_of_the_course_is_proven(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["exercises", str(file)]) == 0
+    assert len(capsys.readouterr().out.splitlines()) == len(yaml.safe_load(file.read_text("utf-8"))["exercises"]) > 0
 
 
 def test_every_exercise_stands_in_its_notebook_under_a_name_of_its_own() -> None:
@@ -84,12 +103,20 @@ def test_every_exercise_stands_in_its_notebook_under_a_name_of_its_own() -> None
     assert len(names) == len(set(names))
 
 
-@pytest.mark.parametrize(
-    "recording", [path for path in CASSETTES if path.stem.endswith(".exercises")], ids=lambda p: p.stem
-)
-def test_a_learner_passes_a_lesson_offline(recording: Path, tmp_path: Path) -> None:
-    """The cells in order, with the solution in place of each answer: its questions are in the recordings."""
-    lesson = recording.parents[1] / recording.name.replace(".exercises.jsonl", ".ipynb")
+ASKING = [
+    *(
+        path.parents[1] / path.name.replace(".exercises.jsonl", ".ipynb")
+        for path in CASSETTES
+        if ".exercises" in path.name
+    ),
+    NOTEBOOKS / "course" / "21_capstone.ipynb",
+]
+
+
+@pytest.mark.usefixtures("shells")
+@pytest.mark.parametrize("lesson", ASKING, ids=lambda path: path.stem)
+def test_a_learner_passes_a_lesson_offline(lesson: Path, tmp_path: Path) -> None:
+    """The cells in order, with the solution in place of each answer: recordings or a list of rules answer."""
     course = tmp_path / "course"
     shutil.copytree(lesson.parent, course, ignore=shutil.ignore_patterns(".*", "answers"))
     assert asyncio.run(_requirements(course / lesson.name)) == dict.fromkeys(_exercises(lesson), True) != {}
@@ -144,3 +171,51 @@ def test_a27_no_notebook_stops_for_a_person(name: str, tmp_path: Path, monkeypat
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
+
+
+# ---------------------------------------------------------------- contract files
+
+TOUR = NOTEBOOKS / "contracts" / "tour.prose.md"
+CONTRACTS = sorted(NOTEBOOKS.rglob("*.prose.md"))
+
+
+@pytest.mark.parametrize("contract", CONTRACTS, ids=lambda path: path.name)
+def test_a_contract_file_is_correct_and_in_canonical_form(contract: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["compile", str(contract)]) == 0
+    assert main(["fmt", "--check", str(contract)]) == 0
+    assert capsys.readouterr().err == ""
+
+
+def test_the_tour_of_contract_files_runs_as_a_notebook(tmp_path: Path) -> None:
+    """Each of its fences, from top to bottom, from the recording."""
+    shutil.copytree(TOUR.parent, tmp_path / "it", ignore=shutil.ignore_patterns(".*"))
+    found = asyncio.run(_values(tmp_path / "it" / TOUR.name))
+    assert (found["tone"], found["open"]) == ("polite", "When does the next ferry sail?")
+    assert "Monday" in found["notice"] and len(json.loads(found["translations"])) == 2
+
+
+async def _values(file: Path) -> dict[str, str]:
+    """The values that the cells of a contract file bind, as texts."""
+    book = nbformat.from_dict(as_notebook(file.read_text(encoding="utf-8"), file.name))
+    language = in_profile_of(languages.default(), book.metadata)
+    cells, texts = (
+        TestedCells(file, language, {"offline": True}),
+        [one for one in book.cells if one.cell_type == "code"],
+    )
+    try:
+        for cell in texts:
+            assert await cells.run("".join(cell.source), Unseen(), live=False) is None
+        assert len(texts) > 5
+        return {name: full_text(value) for name, value in cells.values().items()}
+    finally:
+        await cells.close()
+
+
+def test_the_tour_of_contract_files_runs_in_a_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shutil.copytree(TOUR.parent, tmp_path / "it", ignore=shutil.ignore_patterns(".*"))
+    monkeypatch.chdir(tmp_path / "it")
+    assert main(["run", TOUR.name]) == 0
+    assert main(["test", "tour.test.prose.md"]) == 0
+    assert "---test PASS" in capsys.readouterr().out

@@ -58,6 +58,7 @@ def test_the_wheel_holds_kernelspec_grammar_examples_and_licence(wheel: Path) ->
         "prose_kernel/examples/notebooks/course/cassettes/01_ask.jsonl",
         "prose_kernel/examples/notebooks/course/desk/tickets/01.txt",
         "prose_kernel/examples/notebooks/course/checks/01_ask.yaml",
+        "prose_kernel/examples/notebooks/course/prose_tools.py",
         "prose_kernel/examples/notebooks/topics/programs/tidy.prose",
         "prose_kernel/examples/18-research.vvm",
         "prose_kernel/examples/lib/desk.vvm",
@@ -68,7 +69,7 @@ def test_the_wheel_holds_kernelspec_grammar_examples_and_licence(wheel: Path) ->
     assert [end for end in ends if not any(name.endswith(end) for name in names)] == []
     assert any(name.endswith(".lark") for name in names)
     assert not any(name.startswith(("tests/", "notebooks/")) or "/.prose/" in name for name in names)
-    shipped = [name for name in names if "/notebooks/" in name and not re.search("/(checks|desk)/", name)]
+    shipped = [name for name in names if re.search("/notebooks/(?!.*(/checks/|/desk/|/prose_tools.py))", name)]
     assert not any(name.endswith((".py", ".yaml")) for name in shipped)  # neither tools nor answers
 
 

@@ -2,7 +2,8 @@
 
 The words after ```` ```prose ```` or ```` ```vvm ```` say what an example shows: the codes that the compiler reports (none: nothing at all),
 `strict` for that profile, `run` and the code that the run fails with, `answered` and the codes that a run warns about
-or fails with whose sessions are answered, `file=NAME` for a program that the others import.
+or fails with whose sessions are answered, `file=NAME` for a program that the others import. A block ```` ```diff ```` in the entry of a
+code is an example of that code, and its correction, of which nothing is reported.
 """
 
 from __future__ import annotations
@@ -100,6 +101,22 @@ def test_sections_are_numbered_without_gaps(language: str) -> None:
         assert last == 1 or before in numbers
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_every_word_of_a_language_leads_to_a_section_that_has_it(language: str) -> None:
+    for word in {word for words in languages.LANGUAGES[language].words() for word in words}:
+        found = reference.about(word, language)
+        assert found is not None and found.path.is_file(), f"{word} is in no section of the reference"
+        assert re.search(rf"(?i)\b{word}\b", reference.section(f"{found.page} {found.key}")), (word, found)
+
+
+@pytest.mark.parametrize(
+    ("word", "key"), [("env", "exec-and-tasks 2.1"), ("loop", "openprose 3.8"), ("in", "openprose 3.")]
+)
+def test_a_word_leads_to_the_section_that_defines_it(word: str, key: str) -> None:
+    found = reference.about(word, "openprose")
+    assert found is not None and f"{found.page} {found.key}".startswith(key)
+
+
 # ---------------------------------------------------------------- examples
 
 
@@ -126,13 +143,12 @@ class Example:
         return f"program{self.language.suffixes[0]}"
 
 
-def example(language: Language, match: re.Match[str], page: str) -> Example:
-    words = match[1].split()
+def example(language: Language, words: list[str], text: str, line: int) -> Example:
     at = next((index for index, word in enumerate(words) if word in ("run", "answered")), len(words))
     return Example(
         language,
-        match[2],
-        page.count("\n", 0, match.start()) + 1,
+        text,
+        line,
         frozenset(word for word in words[:at] if CODE.fullmatch(word)),
         words[at] if at < len(words) else "",
         frozenset(word for word in words[at:] if CODE.fullmatch(word)),
@@ -142,12 +158,21 @@ def example(language: Language, match: re.Match[str], page: str) -> Example:
 
 
 def examples(language: Language) -> list[Example]:
-    """The programs of the page of a language, which are fenced with its magic."""
+    """The programs of the pages of a language, which are fenced with its magic, or as a diff."""
     found = []
     for name in PAGES[language.name]:
-        page = reference.text(name)
-        fences = re.finditer(rf"^```{language.magic}\b([^\n]*)\n(.*?)^```$", page, re.M | re.S)
-        found += [example(language, match, page) for match in fences]
+        page, entry = reference.text(name), ""
+        for match in re.finditer(rf"^#### (\w+):|^```({language.magic}|diff)\b([^\n]*)\n(.*?)^```$", page, re.M | re.S):
+            entry = match[1] or entry
+            line = page.count("\n", 0, match.start()) + 1
+            if match[2] == "diff":
+                before, after = reference.programs(match[4])
+                found += [
+                    example(language, [*match[3].split(), entry], before, line),
+                    example(language, [], after, line),
+                ]
+            elif match[2]:
+                found.append(example(language, match[3].split(), match[4], line))
     return found
 
 
@@ -232,8 +257,9 @@ def test_an_example_of_a_code_is_corrected() -> None:
         for page in LANGUAGES
         for heading in reference.headings(page)
         if heading.key[:1].isalpha()
-        and re.search(rf"^```\w+ .*\b{heading.key}\b", body := reference.text(page)[heading.start : heading.end], re.M)
-        and "\nCorrected:\n\n```" not in body
+        and re.search(
+            rf"^```(?:prose|vvm)\b.* {heading.key}\b", reference.text(page)[heading.start : heading.end], re.M
+        )
     ]
     assert without == ["W006", "W105", "W118", "E201", "E211", "E212", "V032", "V090", "V201"]
 

@@ -20,10 +20,11 @@ import pytest
 from waiting import until
 
 from prose_kernel.cli.main import main
-from prose_kernel.runs.replay import look_through
+from prose_kernel.runs.replay import times_of
 from prose_kernel.runtime import asides
 from prose_kernel.runtime.journal_records import Repeated
-from prose_kernel.storage.journal_file import JournalFile, read
+from prose_kernel.storage.journal_file import JournalFile
+from prose_kernel.storage.journal_reading import read
 from prose_kernel.storage.runs import Directories, all_runs
 
 PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
@@ -425,7 +426,32 @@ def test_a53_a_command_knows_its_request_and_how_often_it_was_made(place: Place)
     assert place.prose("run", "--resume", run).out == seen.out
     journal = read(place.runs()[0] / "journal.jsonl")
     begun = [record.t for _, record in journal.records() if isinstance(record, Repeated)]
-    assert len(begun) == 2 and look_through(journal).times["c1/2/b1/x0"].asked == begun[-1] > begun[0], "in a report"
+    assert len(begun) == 2 and times_of(journal)["c1/2/b1/x0"].asked == begun[-1] > begun[0], "in a report"
+
+
+SCRIPTED = ("--provider", "scripted", "--script", "replies.yaml")
+
+
+@pytest.mark.parametrize(("first", "then"), [(SCRIPTED, ()), ((), SCRIPTED)], ids=["unrecorded", "recorded"])
+def test_a_race_is_resumed_with_another_provider(place: Place, first: tuple[str, ...], then: tuple[str, ...]) -> None:
+    """Only some providers have their races recorded; the journal decides what a resumed run looks up."""
+    place.write("replies.yaml", '"*": said\n')
+    place.write(
+        "p.prose",
+        """
+        parallel ("first"):
+          a = exec "echo a >> ran; echo one"
+          b = exec "sleep 20; echo b >> ran"
+        let done = exec "echo tried >> ran; test -f there"
+        output all = "{a}"
+        """,
+    )
+    failed = place.prose("run", "p.prose", *first)
+    assert failed.status == 1, failed.err
+    (place.path / "there").touch()
+    seen = place.prose("run", "--resume", *then)
+    assert (seen.status, seen.out) == (0, "all: one\n"), seen.err
+    assert place.ran == ["a", "tried", "tried"]
 
 
 def test_a58_retries_of_a_command_are_in_the_journal_and_counted(place: Place) -> None:
@@ -443,7 +469,7 @@ def test_a58_retries_of_a_command_are_in_the_journal_and_counted(place: Place) -
     (run,) = [one.name for one in place.runs()]
     assert (seen.status, seen.out) == (0, "all:\n" + "".join(f"{run} c1/1/x0 {n}\n" for n in "1234")), seen.err
     assert place.prose("run", "--resume", run).out == seen.out, "nothing runs again"
-    times = look_through(read(place.runs()[0] / "journal.jsonl")).times
+    times = times_of(read(place.runs()[0] / "journal.jsonl"))
     assert [key for key in times if key.startswith("c1/1/x0")] == ["c1/1/x0", "c1/1/x0#1", "c1/1/x0#2"]
 
 
@@ -550,7 +576,7 @@ def test_a57_a_command_at_the_top_runs_nothing_again_without_agreement(
     assert refused.status == 2
     listed = [line.split(":")[0].split()[0] for line in refused.remarks[1:-1]]
     assert listed == ["command"] * 3 + ["session"], "commands first"
-    monkeypatch.setattr("prose_kernel.cli.keeping.somebody_here", lambda *streams: True)
+    monkeypatch.setattr("prose_kernel.cli.terminal.somebody_here", lambda *streams: True)
     monkeypatch.setattr("click.confirm", lambda *said, **how: False)
     assert place.prose(*asked).status == 2
     assert place.ran == [*"abc"] and place.runs() == [run], "nothing has begun"
@@ -934,7 +960,7 @@ def test_a56_a_person_declines_a_repair(place: Place, monkeypatch: pytest.Monkey
     place.prose("run", "p.prose")
     (run,) = place.runs()
     _edit(5, lambda line: line.replace(b"k", b"K"))(run / "journal.jsonl")
-    monkeypatch.setattr("prose_kernel.cli.runs_repair.somebody_here", lambda *streams: True)
+    monkeypatch.setattr("prose_kernel.cli.terminal.somebody_here", lambda *streams: True)
     monkeypatch.setattr("click.confirm", lambda *words, **options: False)
     before = (run / "journal.jsonl").read_bytes()
     assert place.prose("runs", "repair", run.name).remarks[-1] == "Error: nothing was changed"

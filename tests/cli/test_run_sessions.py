@@ -19,7 +19,6 @@ from stubs.model_server import ANSWER, StubServer
 from prose_kernel.cli import doctor
 from prose_kernel.cli.main import main
 
-CLI = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
 PROGRAM = 'let a = session "Say something"\nif **the text is nice**:\n  session "Praise"\n    context: a\n'
 
 Prose = Callable[..., subprocess.CompletedProcess[str]]
@@ -186,28 +185,24 @@ def test_a_notebook_has_the_file_and_the_recordings_beside_it(prose: Prose, here
 def test_a_key_is_not_used_in_ci_although_there_is_a_terminal(here: Path, stub: StubServer) -> None:
     (here / "prose.toml").write_text(f'[providers.anthropic]\nbase_url = "{stub.url}"\nmodel = "ok-1"\n')
     environment = {**os.environ, "CI": "1", "ANTHROPIC_API_KEY": "sk-not-a-real-one"}
-    child = pexpect.spawn(
-        CLI[0], [*CLI[1:], "run", "p.prose"], cwd=str(here), encoding="utf-8", timeout=30, env=environment
-    )
+    child = forked.Terminal("run", "p.prose", cwd=here, env=environment)
     child.expect(pexpect.EOF)
-    child.wait()
     assert "no model is configured, and nobody is here" in " ".join(child.before.split())
-    assert child.exitstatus == 3
+    assert child.end() == 3
     assert stub.stats.requests == 0
 
 
 def test_a49_a_terminal_shows_the_words_of_a_model_and_takes_any_text(here: Path, stub: StubServer) -> None:
     model = stub.script("words", json.dumps({"question": "Where shall it go?", "options": ["staging", "production"]}))
     (here / "p.prose").write_text("input where: **the environment to deploy to**\noutput said = where\n")
-    command = [*CLI[1:], "run", "p.prose", "--provider", f"stub:{model}"]
-    child = pexpect.spawn(CLI[0], command, cwd=str(here), encoding="utf-8", timeout=30)
+    command = ("run", "p.prose", "--provider", f"stub:{model}")
+    child = forked.Terminal(*command, cwd=here)
     child.expect_exact("Where shall it go? (staging / production) ")
     child.sendline("my laptop")
     child.expect_exact("said: my laptop")
     child.expect(pexpect.EOF)
-    child.wait()
-    assert (child.exitstatus, stub.stats.requests) == (0, 1)
-    assert forked.prose(*command[-4:], "--input", "where=x", cwd=here).returncode == 0
+    assert (child.end(), stub.stats.requests) == (0, 1)
+    assert forked.prose(*command, "--input", "where=x", cwd=here).returncode == 0
     assert stub.stats.requests == 1
 
 

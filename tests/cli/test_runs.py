@@ -13,7 +13,8 @@ import pytest
 from prose_kernel.access import plain_files
 from prose_kernel.cli.main import main
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished
-from prose_kernel.storage.journal_file import NAME, JournalFile, read
+from prose_kernel.storage.journal_file import JournalFile
+from prose_kernel.storage.journal_reading import NAME, read
 from prose_kernel.storage.runs import find, places
 
 RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")

@@ -10,7 +10,6 @@ import os
 import re
 import shlex
 import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -70,11 +69,12 @@ def worked_through(page: str, directory: Path, added: dict[str, str], *, remarks
 
 
 @pytest.fixture
-def outside(monkeypatch: pytest.MonkeyPatch) -> None:
+def outside(monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """As at a terminal, where answers are recorded."""
     monkeypatch.setenv("ANTHROPIC_API_KEY", "not-a-real-key")
     monkeypatch.setenv("PROSE_CASSETTE_MODE", "auto")
-    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+    with forked.in_shells(tmp_path_factory.mktemp("shells")):
+        yield
 
 
 @pytest.mark.usefixtures("outside")

@@ -9,7 +9,8 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Case:
-    """One program: a file, or the cells of a notebook, each with its language."""
+    """One program: a file, or the cells of a notebook, each with its language. `former` is the text of a run whose
+    answers it keeps."""
 
     name: str
     cells: tuple[tuple[str, str], ...]
@@ -20,6 +21,7 @@ class Case:
     supplied: dict[str, str] = field(default_factory=dict)
     decisions: dict[str, bool] = field(default_factory=dict)
     settings: dict[str, Any] = field(default_factory=dict)
+    former: str = ""
 
     @property
     def suffix(self) -> str:
@@ -451,6 +453,48 @@ vvm(
     """,
     script={"sessions": {"say one": "the first", "say two": "the second"}},
     settings={"vvm_state": "filesystem"},
+)
+
+# ---------------------------------------------------------------- answers of an earlier run
+
+KEEPS = """
+let a = exec "echo a >> $C/a; echo one"
+let s = session "say first"
+  context: a
+parallel:
+  left = exec "echo left >> $C/left; echo {s}"
+    reads: []
+  right = session "say WORD {s}"
+if **{right} is a word**:
+  let pure = exec "echo pure >> $C/pure; echo 3"
+    reads: ["seen.txt"]
+    writes: ["made.txt"]
+gate release:
+  prompt: "Publish?"
+exec "echo late >> $C/late"
+output said = [left, right]
+"""
+for name, word in (("gate-kept", "former"), ("gate-kept-all", "second")):
+    prose(
+        name,
+        KEEPS.replace("WORD", "second"),
+        former=KEEPS.replace("WORD", word),
+        script={"sessions": {"say first": "1", "say second": "2", "say former": "3"}, "judge": {"word": "yes"}},
+        decisions={"release": True},
+        files={"seen.txt": "x"},
+    )
+KEPT_VVM = """
+agent a(model="m")
+x = @a `say one`(())
+y = @a `say WORD`(x)
+z = @a `say last`([x, y][1])
+export pack(x, y, z)
+"""
+vvm(
+    "vvm-kept",
+    KEPT_VVM.replace("WORD", "two"),
+    former=KEPT_VVM.replace("WORD", "former"),
+    script={"sessions": {"say one": "1", "say two": "2", "say former": "3", "say last": "4"}},
 )
 
 # ---------------------------------------------------------------- notebooks

@@ -32,13 +32,16 @@ from prose_kernel.models.providers import scripted
 from prose_kernel.processes.shell import ShellCommands
 from prose_kernel.runs import languages
 from prose_kernel.runs.journal import resumption, texts_of
+from prose_kernel.runs.keeping import earlier_run
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace, load_what_cells_need
+from prose_kernel.runtime import asides
 from prose_kernel.runtime.journal_records import Answered, Asked, Record
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 from prose_kernel.runtime.values import verbatim
 from prose_kernel.storage.database.writes import DatabaseWrites
-from prose_kernel.storage.journal_file import JournalFile, read
+from prose_kernel.storage.journal_file import JournalFile
+from prose_kernel.storage.journal_reading import read
 
 RUN_ID = re.compile(r"\d{8}-\d{6}-[a-z0-9]{6}")
 VOLATILE = re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)?")
@@ -49,7 +52,7 @@ AFTER = re.compile(r"# after: (\w+)")
 class Job:
     """What a forked process does: `kill` says at which write of the journal, and `torn` that half of it is written; with
     `committing` and `committed` it is a transaction of the database. With `power` the journal is durable, and the process
-    follows what is on the disk."""
+    follows what is on the disk. With `former` it runs the text whose answers the case keeps."""
 
     case: str
     place: str
@@ -61,6 +64,7 @@ class Job:
     mark: str = ""
     power: bool = False
     under_way: str = "rerun"
+    former: bool = False
 
 
 # ---------------------------------------------------------------- the world outside
@@ -154,8 +158,11 @@ def arrange(told: Told, job: Job) -> None:
             die()
 
     async def running(self: ShellCommands, request: CommandRequest, *more: Any, **options: Any) -> CommandResult:
+        after, aside = AFTER.search(request.command), asides.current()
+        if after is not None and aside is not None:
+            aside._completes = None  # its process has ended, but the command counts as running until then
         result = await run(self, request, *more, **options)
-        if (after := AFTER.search(request.command)) is not None:
+        if after is not None:
             await told.until(after[1])
         return result
 
@@ -189,8 +196,16 @@ def settings_of(case: Case, job: Job) -> Settings:
 
 
 def journal_of(place: Path) -> Path | None:
+    """The journal of the run that is killed."""
     found = sorted([*place.glob(".prose/runs/*/journal.jsonl"), *place.glob(".vvm/runs/*/journal.jsonl")])
-    return found[0] if found else None
+    before = former_of(place)
+    return next((path for path in found if path.parent.name != before), None)
+
+
+def former_of(place: Path) -> str:
+    """The id of the run whose answers are kept; "" if there is none."""
+    file = place / ".former"
+    return file.read_text() if file.exists() else ""
 
 
 async def play(job: Job) -> dict[str, Any]:
@@ -203,13 +218,17 @@ async def play(job: Job) -> dict[str, Any]:
             told.see(record)
         how = resumption(path, job.under_way)  # type: ignore[arg-type]
     arrange(told, job)
+    former = former_of(place)
+    earlier = next(place.glob(f".*/runs/{former}/journal.jsonl"), None) if former and how is None else None
+    language = languages.LANGUAGES[case.cells[0][0]]
     start = Start(
         place,
         "notebook" if case.notebook else f"main.{case.suffix}",
         notebook=case.notebook,
         supplied=case.supplied,
         decisions=case.decisions,
-        language=languages.LANGUAGES[case.cells[0][0]],
+        language=language,
+        keep=earlier_run(earlier, language, place) if earlier is not None else None,
     )
     under_way: list[str] = []
     person = Person(case.answers, told)
@@ -227,10 +246,10 @@ async def play(job: Job) -> dict[str, Any]:
         if how is not None:
             finished = len(texts_of(how))
             await workspace.restore()
-        for language, text in case.cells[finished:]:
+        for one, text in ((case.cells[0][0], case.former),) if job.former else case.cells[finished:]:
             try:
                 name = "cell" if case.notebook else start.program_file
-                await workspace.execute(text, name, language=languages.LANGUAGES[language])
+                await workspace.execute(text, name, language=languages.LANGUAGES[one])
             except RunError as failed:
                 if failed.code == "E222":
                     raise
@@ -245,6 +264,8 @@ async def play(job: Job) -> dict[str, Any]:
             "problems": problems if how is None or not case.notebook else None,
         }
         directory = workspace.opened.directory
+        if job.former and directory is not None:
+            (place / ".former").write_text(directory.name)
     finally:
         await workspace.close(error if isinstance(error, RunError) and not case.notebook else None)
     outcome |= kept_in(directory, job, place)
@@ -439,8 +460,9 @@ def tags_of(path: Path) -> Iterator[tuple[str, str]]:
         if isinstance(record, Asked) and record.kind == "command":
             asked[record.key] = record.said
         elif isinstance(record, Answered) and record.key in asked:
+            how = "kept" if record.kept else "cancelled" if record.cancelled else "answered"
             for tag in re.findall(r">> \$C/(\w+)", asked.pop(record.key)):
-                yield tag, "cancelled" if record.cancelled else "answered"
+                yield tag, how
     for said in asked.values():
         for tag in re.findall(r">> \$C/(\w+)", said):
             yield tag, "under way"

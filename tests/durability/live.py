@@ -19,8 +19,8 @@ from prose_kernel.runs.journal import RunJournal
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.events import CommandOutput, Event, SessionProgressed
 from prose_kernel.runtime.execution_context import Host
-from prose_kernel.runtime.journal import Journal, KnownRecords
 from prose_kernel.runtime.journal_records import Answered, Asked, Interrupted, Record, Rewound, Text
+from prose_kernel.runtime.journal_replay import KnownRecords
 
 ASKED: ContextVar[str] = ContextVar("ASKED", default="")
 """The key of the request that is being answered."""
@@ -31,7 +31,7 @@ Delay = Callable[[str], float | None]
 """Seconds until the request with this key is answered; None: at once, without a wait."""
 
 
-class KeyedJournal(Journal):
+class KeyedJournal(RunJournal):
     """Tells the outside which request it answers."""
 
     async def answer(self, s: Any, request: Any, *more: Any, **options: Any) -> Any:
@@ -115,11 +115,10 @@ async def live(
     before = KnownRecords(
         iter(list(enumerate(known))), on_live=lambda parked: under_way.extend(one.key for one in parked)
     )
-    journal = host.journal = KeyedJournal(log, host.scheduler, known=before if known else None)
-    run = RunJournal(log, journal)  # type: ignore[arg-type]
+    journal = KeyedJournal(log, host, known=before if known else None)  # type: ignore[arg-type]
     result, loop = [], asyncio.get_running_loop()
     for text in texts:
-        task = asyncio.ensure_future(_text(world, run, text))
+        task = asyncio.ensure_future(_text(world, journal, text))
 
         def written(task: asyncio.Future[str] = task) -> None:
             if interrupt_after is not None and len(log.records) == interrupt_after:

@@ -25,9 +25,9 @@ from pathlib import Path
 from typing import Any
 
 from durability.cases import CASES, MATRIX
-from durability.killed import Job, counted, journal_of, lay, tags_of
+from durability.killed import Job, counted, former_of, journal_of, lay, tags_of
 
-from prose_kernel.storage.journal_file import read
+from prose_kernel.storage.journal_reading import read
 
 HERE = Path(__file__).parent
 
@@ -92,7 +92,14 @@ class Matrix:
         self._count += 1
         place = self.root / f"p{self._count:06}"
         lay(CASES[case], place)
-        return Job(case, str(place), self.backend, self.url(), **more)
+        job = Job(case, str(place), self.backend, self.url(), **more)
+        if CASES[case].former:
+            before = Job(case, job.place, self.backend, job.url, former=True)
+            ended = self.server.run(before)
+            assert ended["status"] == 0, (case, ended, errors_of(before))
+            for file in (place / "ran").iterdir():
+                file.unlink()
+        return job
 
     def unbroken(self, case: str) -> tuple[dict[str, Any], int, Counter[tuple[str, str]]]:
         """How the run ends, the writes of its journal, and what became of its commands."""
@@ -139,10 +146,11 @@ class Matrix:
         database = PostgresDatabase(job.url)
         with contextlib.closing(database.connect()) as connection:
             connection.execute("UPDATE openprose.run SET x_expires = clock_timestamp() - interval '1 s'")
-            found = connection.query("SELECT run_id FROM openprose.x_journal")
+            runs = [str(run) for (run,) in connection.query("SELECT DISTINCT run_id FROM openprose.x_journal")]
+        found = [run for run in runs if run != former_of(Path(job.place))]
         if not found:
             return None
-        PostgresRuns(database, Path(job.place, ".prose/runs")).bring(str(found[0][0]), print)
+        PostgresRuns(database, Path(job.place, ".prose/runs")).bring(found[0], print)
         return journal_of(Path(job.place))
 
     def row_without_directory(self, case: str, points: int | None = None) -> Row:
@@ -218,8 +226,10 @@ class Matrix:
         chosen = [(kill, when) for kill in range(writes) for when in ("before", "after")]
         chosen += [(kill, "torn") for kill in range(0, writes, 3)]
         if points is not None:
-            chosen = random.Random(case).sample(chosen, min(points, len(chosen)))
+            random.Random(case).shuffle(chosen)
         for kill, when in chosen:
+            if row.kills == points:
+                break
             problem = self.killed_at(case, kill, when, then)
             if problem == "over":
                 continue
@@ -257,7 +267,7 @@ def decided_once(then: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, A
         lines = {n: [one for one in text.split("\n") if '"resumed"' not in one] for n, text in files.items()}
         return {
             **outcome,
-            "files": {n: "\n".join(kept) for n, kept in lines.items()},
+            "files": {n: "\n".join(kept) for n, kept in lines.items() if any(kept)},
             "rows": {table: [row for row in kept if "resumed" not in row] for table, kept in rows.items()},
         }
 

@@ -25,7 +25,8 @@ from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Head, Record, Text
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Finding, SessionResult
-from prose_kernel.storage.journal_file import JournalFile, read
+from prose_kernel.storage.journal_file import JournalFile
+from prose_kernel.storage.journal_reading import read
 
 PROGRAM = 'let a = exec "echo one"\nlet b = exec "echo {a} two"\noutput said = b\n'
 RESULT = codec.encode(CommandResult("exited", 0, "ä\n", ""))
@@ -289,11 +290,16 @@ PLAIN = [
 
 
 @pytest.mark.parametrize("value", PLAIN, ids=repr)
-def test_an_answer_is_for_the_program_what_its_journal_holds(value: object) -> None:
-    raw, told = codec.written(Finding(value, "rule"), Finding)
-    assert codec.decode(raw, Finding) == told
+async def test_an_answer_is_for_the_program_what_its_journal_holds(value: object) -> None:
+    told = codec.decode(codec.encode(Finding(value, "rule")), Finding)
+    assert codec.decode(codec.encode(told), Finding) == told
     if not isinstance(value, bytes):
         assert told.value == value
+    texts = ['let t = session "say"\nlet x = t.a\n']
+    answer = [value]  # the scripted judge takes None for no answer, and answers from a list one by one
+    then = await live(World(judge_says={"extract a": [answer]}), texts, lambda key: 1.0)
+    again = await live(World(), texts, lambda key: 1.0, then.records)
+    assert then.values["x"] == again.values["x"]
 
 
 @pytest.mark.parametrize("text", ["\udc80", "\ud800x", "\x00", "\u2028", "é" * 100_000])

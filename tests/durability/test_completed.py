@@ -12,7 +12,7 @@ from models.people import ScriptedPerson
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.journal_records import Answered, Asked, Completed, Record
-from prose_kernel.storage.journal_file import read
+from prose_kernel.storage.journal_reading import read
 
 ONE_STEP = """
 let xs = [1, 2, 3, 4, 5, 6, 7, 8]

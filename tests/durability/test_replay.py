@@ -16,8 +16,9 @@ from hypothesis import strategies as st
 from machine.fakes import Reply, World
 
 from prose_kernel.runtime import scheduler
-from prose_kernel.runtime.journal import Journal, KnownRecords
+from prose_kernel.runtime.journal import Journal
 from prose_kernel.runtime.journal_records import Answered, Interrupted, Record, Repeated
+from prose_kernel.runtime.journal_replay import KnownRecords
 
 
 def world_of(program: Generated, concurrency: int | None = None) -> World:

@@ -27,7 +27,7 @@ from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.journal_records import Answered, Record, Step, StepEnded
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, Price
 from prose_kernel.runtime.values import verbatim
-from prose_kernel.storage.journal_file import read
+from prose_kernel.storage.journal_reading import read
 from prose_kernel.storage.run_history import cells_of, made_under_way
 from prose_kernel.views.report import run_report
 

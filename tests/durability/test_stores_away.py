@@ -252,13 +252,13 @@ STATEMENTS: dict[str, tuple[str, list[str]]] = {
 @pytest.fixture
 def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Set when a run says that it waits for its store."""
-    heard, tell = threading.Event(), Narrator._store_waits
+    heard, tell = threading.Event(), Narrator._handlers[StoreWaits]
 
     def waiting(self: Narrator, event: StoreWaits) -> None:
         tell(self, event)
         heard.set()
 
-    monkeypatch.setattr(Narrator, "_store_waits", waiting)
+    monkeypatch.setitem(Narrator._handlers, StoreWaits, waiting)
     monkeypatch.setattr(writes, "_SILENT", 0.0)
     monkeypatch.setenv("PROSE_STATE_WAIT", "20 s")
     return heard

@@ -8,7 +8,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from prose_kernel.evaluation.notebooks import read_notebook
 from prose_kernel.evaluation.runner import Evaluation, Options
 from prose_kernel.evaluation.spec import read
 from prose_kernel.evaluation.summary import Summary
@@ -77,4 +76,4 @@ def write(
 
 
 def evaluate(path: Path, **options: Any) -> Summary:
-    return asyncio.run(Evaluation(read(path), Options(**options), read_notebook).run())
+    return asyncio.run(Evaluation(read(path), Options(**options)).run())

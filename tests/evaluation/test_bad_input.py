@@ -11,7 +11,6 @@ from evaluation.evaluations import PROGRAM, Model, evaluate, write
 
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.evaluation import dataset
-from prose_kernel.evaluation.notebooks import read_notebook
 from prose_kernel.evaluation.report import document
 from prose_kernel.evaluation.runner import Evaluation, Options
 from prose_kernel.evaluation.spec import read
@@ -229,7 +228,7 @@ def test_an_interrupted_evaluation_goes_on(tmp_path: Path, model: Model) -> None
             if done == 2:
                 evaluation.interrupt()
 
-        evaluation = Evaluation(read(spec), Options(), read_notebook, stop)
+        evaluation = Evaluation(read(spec), Options(), stop)
         summary = await evaluation.run()
         assert (summary.status, len(summary.results)) == (130, 2)
         assert "interrupted: 2 of 6 results are there; the same command goes on with the rest" in plain_text(
@@ -261,7 +260,7 @@ def test_the_cell_of_an_evaluation_can_be_interrupted_while_it_waits(tmp_path: P
             return None
 
         model.run = forever  # type: ignore[method-assign]
-        task = asyncio.ensure_future(Evaluation(read(spec), Options(), read_notebook).run())
+        task = asyncio.ensure_future(Evaluation(read(spec), Options()).run())
         await waits.wait()
         task.cancel()
         summary = await task

@@ -182,3 +182,20 @@ def test_a35_a_compiled_file_with_assertions_is_not_read(tmp_path: Path) -> None
     py_compile.compile(str(tmp_path / "evil.py"), cfile=cache, doraise=True)
     PythonFunction(tmp_path, "checks.py:f")
     assert not ran.exists()
+
+
+@pytest.mark.parametrize(
+    ("kind", "inputs", "outputs"),
+    [
+        ("function", "Parameters\n\n- `question`\n- `tone` (default: 1)", "Returns"),
+        ("responsibility", "Requires\n\n- `question`", "Maintains"),  # which has a prior truth
+    ],
+)
+def test_a_contract_file_needs_no_value_for_what_is_optional(
+    kind: str, inputs: str, outputs: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contract = f"---\nname: a\nkind: {kind}\n---\n\n### {inputs}\n\n### {outputs}\n\n- `answer`: one word\n"
+    (tmp_path / "a.prose.md").write_text(contract)
+    Model(lambda request: "4").plug_in(monkeypatch)
+    summary = evaluate(write(tmp_path, f'program = "a.prose.md"\n{LIVE}{RIGHT}', CASES[1:2]))
+    assert [one.status for one in summary.results] == ["passed"]

@@ -10,7 +10,7 @@ from evaluation.evaluations import PROGRAM, Model, evaluate, write
 
 from prose_kernel.errors import UsageError
 from prose_kernel.evaluation.report import document
-from prose_kernel.evaluation.statistics import one_sided, sign_test
+from prose_kernel.evaluation.summary import one_sided, sign_test
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.intervals import wilson
 from prose_kernel.views.plain_text import plain_text
@@ -180,6 +180,22 @@ def test_a_notebook_of_both_languages(tmp_path: Path, monkeypatch: pytest.Monkey
     assertions = '[[assert]]\nrule = "answer is 1"\n[[assert]]\npython = "checks.py:same"\n'
     (tmp_path / "checks.py").write_text("def same(bindings, expected):\n    return bindings['loud'] == expected, 'x'\n")
     summary = evaluate(write(tmp_path, 'program = "clerk.ipynb"\n' + LIVE + assertions, TEN[1:2]))
+    assert summary.variants[0].passed == 1, plain_text(document(summary))
+
+
+@pytest.mark.parametrize("kernel", [{"kernelspec": {"name": "prose"}}, {"language_info": {"name": "prose"}}])
+def test_a_notebook_in_prosescript(kernel: dict[str, object], tmp_path: Path) -> None:
+    cell = {
+        "cell_type": "code",
+        "source": "let ready = 1\nlet both = {\n  a: 1\n  b: 2\n}\n",
+        "metadata": {},
+        "outputs": [],
+    }
+    metadata = {**kernel, "prose": {"profile": "prosescript"}}
+    book = {"cells": [cell], "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+    (tmp_path / "script.ipynb").write_text(json.dumps(book))
+    spec = write(tmp_path, 'program = "script.ipynb"\n' + LIVE + '[[assert]]\nrule = "ready is 1"\n', TEN[1:2])
+    summary = evaluate(spec)
     assert summary.variants[0].passed == 1, plain_text(document(summary))
 
 

@@ -82,8 +82,9 @@ async def test_nobody_can_decide_names_the_condition_why_and_the_fix() -> None:
         await chain.decide(asked("rating >= 85"))
     with pytest.raises(Undecided, match=r"^cannot decide the choice \*\*tone\*\*: no binding it names is one of "):
         await chain.choose(asked("tone"), ("a", "b"))
-    with pytest.raises(Undecided, match=r"^cannot decide what `a\.b` is in a text: the text is not JSON$"):
+    with pytest.raises(Undecided, match=r"^cannot decide what `a\.b` is in a text: the text is not JSON$") as missing:
         await JudgeChain().extract(asked(), "prose", "a.b")
+    assert missing.value.hint is not None and "rule" not in missing.value.hint  # no rule finds a field
 
 
 class Leaves(ScriptedPerson):

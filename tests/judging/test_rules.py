@@ -18,7 +18,8 @@ from prose_kernel.language.exit_codes import may_hide
 from prose_kernel.runtime.ports import CommandResult, Key
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value
 
-DOCS = Path(__file__).parents[2] / "docs" / "reference" / "judge-rules.md"
+PAGES = (Path(__file__).parents[2] / "docs" / "reference" / "judge-rules.md", Path(__file__).with_name("rules.md"))
+"""The page, and more examples that would make it long."""
 SAID = {"yes": True, "no": False, "open": None}
 
 
@@ -36,7 +37,8 @@ def binding(text: str) -> Value:
 
 
 def documented() -> Iterator[tuple[str, dict[str, Value], bool | None]]:
-    for block in re.findall(r"^```rules\n(.*?)^```$", DOCS.read_text(), re.DOTALL | re.MULTILINE):
+    text = "\n".join(page.read_text(encoding="utf-8") for page in PAGES)
+    for block in re.findall(r"^```rules\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
         above, _, below = block.partition("\n\n")
         bindings = {n: binding(v) for n, _, v in (line.partition(" = ") for line in above.splitlines())}
         for line in below.splitlines():

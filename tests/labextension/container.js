@@ -1,11 +1,12 @@
 /* Loads the container as JupyterLab would, with stubs of what JupyterLab shares, and answers questions about it.
  *
- * node container.js SCRIPT < questions.json > answers.json
- * A question is {"do": "tokens", "text": ...}, {"do": "indent", "text": ..., "after": ..., "typed": ...},
+ * node container.js SCRIPT
+ * Each line of standard input is a list of questions; its answers are a line of standard output. A question is {"do": "tokens", "text": ...}, {"do": "indent", "text": ..., "after": ..., "typed": ...},
  * {"do": "plugins"}, {"do": "warnings"}, {"do": "said", ...}, {"do": "left", "seconds": ...} or {"do": "cell", "texts": [...]}; `language` is that of the text, "prose" if nothing else is said.
  */
 'use strict';
 const fs = require('fs');
+const readline = require('readline');
 const vm = require('vm');
 const { pathToFileURL, fileURLToPath } = require('url');
 
@@ -69,7 +70,7 @@ const stubs = {
   '@jupyterlab/services': {},
   '@jupyterlab/settingregistry': { ISettingRegistry: 'settings' },
   '@jupyterlab/cells': {},
-  '@jupyterlab/ui-components': {},
+  '@jupyterlab/ui-components': { LabIcon: class {} },
   '@lumino/widgets': { Widget: class {} },
   '@codemirror/view': { ViewPlugin: { define: () => ({}) }, Decoration: {}, EditorView: {} },
 };
@@ -211,7 +212,7 @@ const answers = {
   for (const plugin of plugins) {
     registered[plugin.id] = plugin.requires;
     if (plugin.requires.includes('notebooks')) continue; // it needs a page
-    const app = { docRegistry: { addFileType() {} } };
+    const app = { docRegistry: { addFileType() {} }, commands: { addCommand() {} } };
     plugin.activate(app, {
       addLanguage: (language) => {
         registered[plugin.id] = plugin.requires;
@@ -223,9 +224,12 @@ const answers = {
         registered[plugin.id] = plugin.requires;
         registered.factories[factory.mimeTypes[0]] = { ...factory, rank };
       },
+      addItem() {},
       addExtension: (magics) => Object.assign(registered, { [plugin.id]: plugin.requires, magics }),
     });
   }
-  const questions = JSON.parse(fs.readFileSync(0, 'utf8'));
-  process.stdout.write(JSON.stringify(await Promise.all(questions.map((question) => answers[question.do](question)))));
+  for await (const line of readline.createInterface({ input: process.stdin })) {
+    const found = await Promise.all(JSON.parse(line).map((question) => answers[question.do](question)));
+    process.stdout.write(`${JSON.stringify(found)}\n`);
+  }
 })();

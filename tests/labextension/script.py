@@ -17,18 +17,32 @@ Colour = tuple[int, str, str | None]
 """Line from 0, text, style."""
 
 
+_running: dict[Path, subprocess.Popen[str]] = {}
+"""The processes that have loaded the scripts of a directory; conftest.py ends them."""
+
+
 def ask(*questions: dict[str, Any], of: Path = LABEXTENSION) -> list[Any]:
-    script = next((of / "static").glob("remoteEntry*.js"))
-    done = subprocess.run(
-        [needs("node"), str(Path(__file__).parent / "container.js"), str(script)],
-        input=json.dumps(questions),
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return list(json.loads(done.stdout))
+    """The answers of a process that starts with the first question and answers all others of the module, too."""
+    if of not in _running:
+        script = next((of / "static").glob("remoteEntry*.js"))
+        command = [needs("node"), str(Path(__file__).parent / "container.js"), str(script)]
+        _running[of] = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, encoding="utf-8"
+        )
+    node = _running[of]
+    assert node.stdin is not None and node.stdout is not None
+    node.stdin.write(f"{json.dumps(questions)}\n")
+    node.stdin.flush()
+    answers = node.stdout.readline()
+    if not answers:  # it has ended with an error
+        raise AssertionError(_running.pop(of).communicate()[1])
+    return list(json.loads(answers))
+
+
+def end_all() -> None:
+    while _running:
+        _, node = _running.popitem()
+        node.communicate()
 
 
 def by_offset(text: str, answer: list[Colour]) -> list[str]:

@@ -307,7 +307,7 @@ def test_an_arm_is_moved_as_soon_as_it_is_complete() -> None:
 
 
 def test_the_languages_are_found_by_the_names_that_the_kernels_say() -> None:
-    from prose_kernel.notebook.kernel import language_info
+    from prose_kernel.notebook.notebook_files import language_info
     from prose_kernel.runs.languages import LANGUAGES
 
     plugins = ask({"do": "plugins"})[0]

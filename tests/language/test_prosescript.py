@@ -116,6 +116,15 @@ def test_words_and_markers_are_the_same_program() -> None:
     assert format_program(marked) == words
 
 
+@pytest.mark.parametrize("count", ["group.size", "sizes[0]"])
+def test_a_script_repeats_as_often_as_a_path_says(count: str) -> None:
+    program = f"repeat {count} as i:\n  return i\n"
+    parsed = parse(Source(program), "prosescript")
+    assert (parsed.diagnostics, format_program(parsed.program)) == ((), program)
+    assert [d.code for d in parse(Source(program), "default").diagnostics] == ["E004"]
+    assert [d.code for d in parse(Source("repeat 1 + n:\n  return\n"), "prosescript").diagnostics] == ["E004"]
+
+
 def test_what_is_decided_stands_in_the_program() -> None:
     text = "let ready = 1\nif ready:\n  return 1\nloop until polished as i:\n  return 2\n"
     program = compile_source(Source(text), profile="prosescript").program

@@ -39,7 +39,7 @@ def test_a_place_that_cannot_be_written_is_an_error_with_a_reason(
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of traitlets, about jupyter_lsp
 def test_jupyter_lsp_finds_the_server_for_the_types_that_the_kernels_say() -> None:
-    from prose_kernel.notebook.kernel import language_info
+    from prose_kernel.notebook.notebook_files import language_info
 
     needs_module("jupyter_lsp")
     from jupyter_lsp import LanguageServerManager

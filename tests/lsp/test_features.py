@@ -241,6 +241,18 @@ def test_code_actions_are_those_of_the_range(editor: Editor) -> None:
     assert [one.code for one in action.diagnostics or ()] == ["W135"]
 
 
+def test_findings_in_indented_fences_of_a_contract_file_have_the_columns_of_the_editor(editor: Editor) -> None:
+    first = '  ```prose\n  let a = "😀" + bb\n  return a\n  ```\n'
+    second = "    ```prose\n    return (cc\n    ```\n"
+    text = f"---\nname: f\nkind: function\n---\n\n### Returns\n\n- `x`: 😀\n\n### Execution\n\n{first}\n## g\n\n### Returns\n\n- `y`: é\n\n### Execution\n\n{second}"
+    for mark in ("", "\ufeff"):
+        ranges = [(one.code, one.range) for one in found(editor, "f.prose.md", mark + text)]
+        assert ranges == [
+            ("E131", types.Range(types.Position(12, 17), types.Position(12, 19))),
+            ("E105", types.Range(types.Position(25, 11), types.Position(25, 12))),
+        ]
+
+
 def test_a_contract_file_is_checked_and_formatted_in_its_fences(editor: Editor) -> None:
     head = "---\nname: {}\nkind: function\n---\n\n### Returns\n\n- `x`\n\n### Execution\n\n```prose\n{}\n```\n"
     editor.write("drafter.prose.md", head.format("drafter", "return 1"))
@@ -250,7 +262,7 @@ def test_a_contract_file_is_checked_and_formatted_in_its_fences(editor: Editor) 
     text = text.replace("draftr", "drafter")
     document = editor.open("f.prose.md", text)
     assert features.diagnostics(document) == []
-    assert {symbol.name for symbol in features.document_symbols(document)} == {"a", "b"}
+    assert {symbol.name for symbol in document.index.symbols} >= {"a", "b"}
     assert applied(document.text, features.formatting(document)) == text.replace("let   a", "let a")
 
 
@@ -262,3 +274,154 @@ def test_an_editor_may_read_prosescript(tmp_path: Path) -> None:
     document = documents.open((tmp_path / "p.prose").as_uri(), text)
     assert document.compiled.diagnostics == ()
     assert "call" in document.language.words().keywords
+
+
+# ---------------------------------------------------------------- contract files
+
+NOTES = """\
+---
+name: notes
+kind: function
+---
+
+### Parameters
+
+- `topic`: what to write about
+- `tone` (default "dry"): how it sounds
+
+### Returns
+
+- `text`: the notes
+
+### Errors
+
+- `empty`: there is nothing to say
+
+### Execution
+
+```prose
+let found = call finder
+  topic: topic
+return "{found} in {tone}"
+```
+
+## finder
+
+### Parameters
+
+- `topic`
+- `limit` (default 3)
+
+### Returns
+
+- `hits`: what was found
+"""
+CALLER = """\
+---
+name: caller
+kind: function
+---
+
+### Parameters
+
+- `subject`
+
+### Returns
+
+- `text`
+
+### Execution
+
+  ```prose
+  %s
+  ```
+
+## polish
+
+### Parameters
+
+- `draft`: a text
+
+### Returns
+
+- `text`
+"""
+CALL = "let a = call notes\n    topic: subject\n  return a"
+
+
+def test_names_of_functions_and_their_inputs_are_completed(editor: Editor) -> None:
+    editor.write("notes.prose.md", NOTES)
+
+    def offers(line: str) -> list[str]:
+        return editor.offers("caller.prose.md", CALLER % line)
+
+    assert offers("let a = call ^") == ["caller", "notes", "polish"]
+    assert offers("let a = call no^") == ["notes"]
+    assert offers("call notes\n    topic: subject\n    t^") == ["tone: ", "timeout: "]
+    assert offers("call polish\n    ^")[:2] == ["draft: ", "backoff: "]
+    assert "subject" in offers("let a = s^")
+    assert editor.offers("caller.prose.md", f"{CALLER % CALL}\ncall ^") == []
+
+
+def test_what_a_call_names_shows_its_contract(editor: Editor) -> None:
+    editor.write("notes.prose.md", NOTES)
+    shown = editor.hover("caller.prose.md", CALLER % CALL.replace("notes", "no^tes"))
+    assert shown is not None
+    for part in (
+        "notes.prose.md",
+        "topic  - what to write about",
+        'tone = "dry"',
+        "text  - the notes",
+        "error   empty",
+    ):
+        assert part in shown
+    shown = editor.hover("caller.prose.md", CALLER % CALL.replace("topic:", "to^pic:"))
+    assert shown is not None and "- `topic`: what to write about" in shown
+
+
+def test_definitions_behind_calls_are_nodes_and_bullets(editor: Editor) -> None:
+    editor.write("notes.prose.md", NOTES)
+
+    def at(script: str) -> tuple[str, int, str] | None:
+        return editor.definition("caller.prose.md", CALLER % script)
+
+    assert at(CALL.replace("notes", "no^tes")) == ("notes.prose.md", 2, "notes")
+    assert at(CALL.replace("topic:", "topic^:")) == ("notes.prose.md", 8, "topic")
+    assert at(CALL.replace("subject", "subj^ect")) == ("caller.prose.md", 8, "subject")
+    assert at("return call po^lish\n    draft: subject") == ("caller.prose.md", 21, "polish")
+    assert at('return call "./no^tes.prose.md"\n    topic: "{subject}"') == ("notes.prose.md", 2, "notes")
+    assert at('return call polish\n    draft: "{sub^ject}"') == ("caller.prose.md", 8, "subject")
+
+
+def test_all_places_of_an_input_are_found_across_files(editor: Editor) -> None:
+    editor.write("notes.prose.md", NOTES)
+    editor.open("caller.prose.md", CALLER % CALL)
+    places = editor.references("notes.prose.md", NOTES.replace("- `topic`: what", "- `top^ic`: what"))
+    assert places == [("notes.prose.md", 8, 4), ("notes.prose.md", 23, 10), ("caller.prose.md", 18, 5)]
+
+
+def test_an_input_is_renamed_with_its_bullet_its_uses_and_the_calls_of_other_files(editor: Editor) -> None:
+    editor.write("notes.prose.md", NOTES)
+    editor.write("caller.prose.md", CALLER % CALL)
+    changed = editor.rename("notes.prose.md", NOTES.replace("- `topic`: what", "- `top^ic`: what"), "theme")
+    assert changed["notes.prose.md"] == NOTES.replace("`topic`: what", "`theme`: what").replace(
+        ": topic\n", ": theme\n"
+    )
+    assert changed["caller.prose.md"] == CALLER % CALL.replace("topic:", "theme:")
+
+
+def test_the_outline_of_a_contract_file_is_its_nodes_sections_and_names(editor: Editor) -> None:
+    document = editor.open("notes.prose.md", NOTES)
+    own, finder = features.document_symbols(document)
+    assert (own.name, finder.name) == ("notes", "finder")
+    assert [one.name for one in own.children or ()] == ["Parameters", "Returns", "Errors", "Execution"]
+    parts = [[one.name for one in section.children or ()] for section in own.children or ()]
+    assert parts == [[], ["text"], [], ["found"]]
+    assert finder.selection_range.start == types.Position(26, 3)
+
+
+def test_half_a_contract_file_has_an_outline(editor: Editor) -> None:
+    for end in range(0, len(NOTES), 17):
+        document = editor.open("half.prose.md", NOTES[:end])
+        features.document_symbols(document)
+        features.completion(document, types.Position(*document.text.end))

@@ -13,7 +13,7 @@ from models.people import ScriptedPerson
 from msgspec import structs
 from stubs.model_server import ANSWER, StubServer
 
-from prose_kernel.cassettes.library import Hit, Miss
+from prose_kernel.cassettes.matching import Found, Miss
 from prose_kernel.errors import CassetteMiss, NoProvider, ProviderError, Undecided, UsageError
 from prose_kernel.models.request import RULE
 from prose_kernel.runs.session_chain import Facilities, SessionServices, connect
@@ -375,17 +375,17 @@ async def test_a_session_is_described_without_running_it(
     assert isinstance(told.found, Miss)
     assert [(item.name, item.characters) for item in told.context] == [("plan", 1200)]
     assert told.sizes["task"] == len("Review it")
-    for piece in ("«run»", "Review it", "You review.", "plan 1,200", "miss · k1:", "mode auto", "skills"):
+    for piece in ("«run»", "Review it", "You review.", "plan 1,200", "miss · ", "mode auto", "skills"):
         assert piece in told.text
     assert "20260101-000000-abcdef" not in told.text
     assert stub.stats.requests == 0
     assert not (tmp_path / "cassettes").exists()
     await run(services, asked_for())
-    assert isinstance(services.describe(asked_for()).found, Hit | Miss)
+    assert isinstance(services.describe(asked_for()).found, Found | Miss)
     await services.close()
     replaying = connect(ScriptedPerson(available=False), options, where)
     found = replaying.describe(asked_for())
-    assert isinstance(found.found, Hit)
+    assert isinstance(found.found, Found)
     assert found.who == "nobody: no provider is chosen"
     assert found.recording.startswith("hit: cassettes/session.jsonl line 2, origin model")
 

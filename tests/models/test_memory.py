@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from machine.fakes import FakeClock
+from waiting import PATIENCE
 
 from prose_kernel.errors import ProviderError
 from prose_kernel.models import memory
@@ -210,7 +211,7 @@ async def test_an_attempt_that_fails_leaves_the_memory_as_it_was(
     with pytest.raises(type(failure)):
         await run(tmp_path, Inner(half), asked())
     assert files(tmp_path) == before
-    async with asyncio.timeout(10):  # the lock is free again
+    async with asyncio.timeout(PATIENCE):  # the lock is free again
         await run(tmp_path, Inner(), asked("resume"))
 
 
@@ -326,7 +327,7 @@ async def test_different_agents_do_not_wait_for_each_other(tmp_path: Path) -> No
         return SessionResult("ok")
 
     sessions = remembering_sessions(tmp_path, Inner(together))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         await asyncio.gather(*(sessions.run(asked(directory=f"{n}/"), lambda _: None) for n in "ab"))
 
 
@@ -368,7 +369,7 @@ async def test_a_memory_is_waited_for(tmp_path: Path, holder: Any) -> None:
     holder.stdin.close()
     holder.wait()
     holder.stdin = None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(PATIENCE):
         assert (await running).text == "Looks fine.\nReally."
 
 

@@ -203,7 +203,7 @@ async def test_a49_words_are_counted_and_a_spent_budget_asks_for_none(stub: Stub
 
 async def test_a49_a_replay_shows_the_same_words_and_needs_none(stub: StubServer) -> None:
     await said(stub, ScriptedPerson("x"), cassette_mode="auto")
-    assert [(r["t"], r.get("at"), r["out"]["answer"]) for r in records() if r["t"] != "head"] == [
+    assert [(r["t"], r.get("at"), r["out"]["value"]) for r in records() if r["t"] != "head"] == [
         ("phrase", "c1/q0", WORDS)
     ]
     for settings in ({"provider": "replay"}, {"cassette_mode": "replay"}, {"cassette_mode": "auto"}):

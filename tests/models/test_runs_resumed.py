@@ -27,7 +27,7 @@ from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.journal_records import Answered, Record
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Usage
 from prose_kernel.runtime.services import TaskCaller
-from prose_kernel.storage import journal_file
+from prose_kernel.storage import journal_reading
 
 REPLIES = {"sessions": {"*": "Said."}, "judge": {"*": "yes"}}
 CAPTAIN = 'agent captain:\n  prompt: "You lead"\n  persist: {}\n'
@@ -194,7 +194,7 @@ async def ran(cwd: Path, persist: str) -> Path:
 
 
 def back_to_the_first_cell(directory: Path) -> Resumption:
-    found = journal_file.read(directory / journal_file.NAME)
+    found = journal_reading.read(directory / journal_reading.NAME)
     return Resumption(found, rewind=found.texts[1].number)
 
 
@@ -231,7 +231,7 @@ async def test_a_branch_of_a_run_has_the_memory_and_the_files_of_its_point(tmp_p
     directory = here.opened.directory
     await here.close()
     assert directory is not None
-    found = journal_file.read(directory / journal_file.NAME)
+    found = journal_reading.read(directory / journal_reading.NAME)
     made = branch(found, found.texts[2].number, "20270101-000000-b7a9c4", FakeClock().now())
     here = workspace(tmp_path, "notebook", notebook=True, vvm_state="filesystem", how=Resumption(made))
     await here.restore()

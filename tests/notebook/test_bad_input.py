@@ -83,7 +83,7 @@ def another_front_end(client: Client) -> None:
 
 
 def test_a_front_end_that_is_asked_and_vanishes(directory: Path) -> None:
-    with kernel(directory) as client:
+    with kernel(directory, forks=True) as client:
         client.send('exec "sleep 4742 & echo begun"\ninput name: "Who?"', allow_stdin=True)
         client.channels.get_stdin_msg(timeout=TIMEOUT)
         another_front_end(client)

@@ -284,6 +284,7 @@ async def test_who_answers_can_change_within_a_run(cells: Cells, tmp_path: Path)
     assert (await fine(cells, 'output said = "{poem}"')).texts == ["said: text = second"]
     name, *_ = await wrong(cells, "%provider scripted nothing.yaml")
     assert name == "UsageError"
+    await fine(cells, "%provider scripted")  # with the script that is set
     (table,) = (await fine(cells, "%provider")).texts
     assert table.split("\n")[1].split() == ["answers", "now", "scripted"]
     assert (await fine(cells, 'session "Write a poem"')).texts == ["session · scripted\nsecond"]

@@ -9,7 +9,7 @@ import pytest
 from notebook.recording import Recording
 from scaling import assert_linear
 
-from prose_kernel.language.openprose import word_docs as keywords
+from prose_kernel.language.words import catalogue
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.completion import complete
 from prose_kernel.notebook.magics.registry import all_magics
@@ -137,7 +137,7 @@ def test_completion_in_a_large_cell_costs_what_its_size_says(cells: Cells) -> No
     assert_linear(work, 250)
 
 
-@pytest.mark.parametrize("word", sorted({*keywords.KEYWORDS, *keywords.PROPERTIES}))
+@pytest.mark.parametrize("word", sorted({*catalogue("openprose").keywords, *catalogue("openprose").properties}))
 def test_every_word_has_documentation_with_an_example(cells: Cells, word: str) -> None:
     found = cells.inspect(word, len(word))
     assert found is not None

@@ -61,6 +61,7 @@ PIECES = [
     *("### Delegation\n", "### Slots\n", "#### stage\n", "- `a`: text\n", "\n", "\n\n", "  \n", "words  \n", "\t\n"),
     *("```prose\n", "  ```prose\n", "~~~~prose strict\n", "```\n", "  ```\n", "`````\n", "~~~~\n", "```json\n"),
     *('let x = "a"\n', "  return x\n", "\tlet y = 1\n", "\r", "\x0c\n", "last line", "\u2028", "\x85\n"),
+    *("%call a b=1\n", "%%python\n", "```prose-notebook\n", "~~~prose-notebook x\n", "a?\n", "!ls\n"),
 ]
 
 
@@ -130,6 +131,31 @@ def test_cells_that_were_added_moved_and_left_empty() -> None:
         '````prose\nlet x = """\n```\n"""\n````\n\n### Errors\n'
     )  # fmt: skip
     assert as_file(as_notebook(text, "a.prose.md")) == text
+
+
+@pytest.mark.parametrize(
+    ("cell", "fence"),
+    [
+        ("%call brief topic=tea", "```prose-notebook\n%call brief topic=tea\n```"),
+        ("%input topic=tea\n# words", "```prose-notebook\n%input topic=tea\n# words\n```"),
+        ("%graph\nreturn 2", "```prose-notebook\n%graph\nreturn 2\n```"),
+        ("%%python\nreturn", "```prose-notebook\n%%python\nreturn\n```"),
+        ("!ls", "```prose-notebook\n!ls\n```"),
+        ("%input topic=tea\nreturn 2", "```prose\n# %input topic=tea\nreturn 2\n```"),
+        ("%%prose --profile prosescript\nreturn 2", "```prose\n# %%prose --profile prosescript\nreturn 2\n```"),
+        ('let x = """\n%call a\n"""', '```prose\nlet x = """\n%call a\n"""\n```'),
+        ("let percent = 7 % 2", "```prose\nlet percent = 7 % 2\n```"),
+    ],
+)
+def test_magics_are_no_part_of_a_script(cell: str, fence: str) -> None:
+    book = as_notebook("# T\n\n### Execution\n\n~~~prose\nreturn 1\n~~~\n", "a.prose.md")
+    book["cells"][-1]["source"] = cell
+    kept = fence if fence.startswith("```prose-notebook") else fence.replace("```", "~~~")
+    text = as_file(book)
+    assert text == f"# T\n\n### Execution\n\n{kept}\n"
+    again = as_notebook(text, "a.prose.md")
+    assert sources(again)[-1] == ("code", fence.partition("\n")[2].removesuffix("\n```"))
+    assert as_file(again) == text
 
 
 def test_an_attached_image_is_refused() -> None:

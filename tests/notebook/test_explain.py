@@ -126,6 +126,7 @@ async def test_the_last_error(cells: Cells) -> None:
     [
         ("%explain loop", "loop: Do something until", "Reference: openprose 3.8, Loops"),
         ("%explain %graph", "%graph [FILE|all] [--times]", "this cell"),
+        ("%explain env", "env: ", "Reference: exec-and-tasks 2.1, Form and checks"),
         ("%%vvm\n%explain raise", "raise: ", "Reference: vvm 4.11, try, raise"),
         ("%explain vvm raise", "raise: ", "Reference: vvm 4.11, try, raise"),
         ("%explain 5.1", "### 5.1 exec", ""),
@@ -153,7 +154,7 @@ async def test_a_corrected_program_is_next_to_the_one_with_the_mistake(cells: Ce
     assert ["@writr `" in column for column in columns] == [True, False]
     assert all("\n\n```vvm\nagent writer" in column for column in columns)  # Markdown inside of HTML
     assert "  draft = @writr `One sentence.`(())  draft = @writer `One sentence.`(())\n" in data["text/plain"]
-    assert "\nCorrected:\n" in await shown(cells, "%explain V209")  # too wide for a terminal
+    assert "\n```diff\n-agent writer(" in await shown(cells, "%explain V209")  # too wide for a terminal
 
 
 @pytest.mark.parametrize(

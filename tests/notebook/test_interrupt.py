@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
 
 import pytest
@@ -20,14 +19,11 @@ def interrupted(client: Client, request: str) -> None:
     assert client.run("let after = 1").status == "ok"
 
 
-@pytest.mark.timing
 def test_a_waiting_cell(client: Client) -> None:
     request = client.send('exec "echo started; sleep 4711.1"')
     client.until_text(request, "started")
-    started = time.monotonic()
     client.interrupt()
     interrupted(client, request)
-    assert time.monotonic() - started < 5
     assert gone("sleep 4711.1")
 
 

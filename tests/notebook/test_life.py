@@ -57,7 +57,7 @@ def test_the_end_is_in_the_trace(directory: Path) -> None:
 
 def test_history_works_across_sessions(directory: Path) -> None:
     for number in (1, 2):
-        with kernel(directory) as client:
+        with kernel(directory, forks=True) as client:
             client.run(f"let x = {number}")
             content = {"hist_access_type": "tail", "n": 2, "output": False, "raw": True}
             rows = client.ask("history_request", content)["content"]["history"]
@@ -67,10 +67,12 @@ def test_history_works_across_sessions(directory: Path) -> None:
 
 
 def test_encrypted_transport_works(directory: Path) -> None:
-    with kernel(directory, transport_encryption="required") as client:
+    with kernel(directory, forks=True, transport_encryption="required") as client:
         assert client.run('exec "echo hi"').text() == "hi\n"
 
 
 def test_ipc_works(directory: Path) -> None:
-    with TemporaryDirectory(prefix="ipc") as short, kernel(directory, transport="ipc", ip=f"{short}/k") as client:
-        assert client.run('exec "echo hi"').text() == "hi\n"
+    with TemporaryDirectory(prefix="ipc") as short:
+        path = f"{short}/k"
+        with kernel(directory, forks=True, transport="ipc", ip=path) as client:
+            assert client.run('exec "echo hi"').text() == "hi\n"

@@ -307,4 +307,4 @@ async def test_the_page_shows_what_the_magics_show(tmp_path: Path) -> None:
                 compared += 1
     finally:
         await cells.close()
-    assert compared == 4
+    assert compared == 3

@@ -70,7 +70,7 @@ def test_cells_of_prosescript_are_read_as_such_again(directory: Path) -> None:
 def test_a_restored_cell_calls_the_contract_files_as_they_were(directory: Path) -> None:
     file = "---\nname: made\nkind: function\n---\n### Returns\n- `x`\n### Execution\n```prose\n{}\nreturn {}\n```\n"
     call = "%%prose --profile prosescript\nlet x = call made"
-    with kernel(directory) as client:
+    with kernel(directory, forks=True) as client:
         (directory / "made.prose.md").write_text(file.format('exec "echo a >> ran"', 1))
         client.run(call)
         client.manager.restart_kernel()
@@ -289,7 +289,7 @@ def test_a_python_notebook_restores_too(directory: Path) -> None:
 
 
 def test_a_run_of_vvm_restores(directory: Path) -> None:
-    with kernel(directory, spec=specification("prose_kernel", "message", "--language=vvm")) as client:
+    with kernel(directory, spec=vvm_specification(), forks=True) as client:
         client.run("%provider scripted s.yaml")
         (directory / "s.yaml").write_text('sessions:\n  "Plan*": a plan\n')
         client.run("%provider scripted s.yaml")

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
+from waiting import eventually
 
 from prose_kernel.processes import Engine, ShellCommands
 from prose_kernel.processes.process_table import carries, members
@@ -15,12 +18,86 @@ from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput
 GRACE = 0.4
 """The tests' time between two steps of a ladder; what it is for users is a test of its own."""
 
+HOUR = 3600.0
+"""Seconds. However slow the machine, only a clock that a test moves gets there."""
+
+T = TypeVar("T")
+
 
 @pytest.fixture
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
     engine = Engine(grace=GRACE, state_dir=tmp_path_factory.mktemp("state"))
     yield engine
     engine.close()
+
+
+class Clock:
+    """The clock of an engine's loop. It runs as always; a test moves it forward, or stops it meanwhile.
+
+    What ends before the clock has come to an hour did not wait for that hour, on any machine.
+    """
+
+    def __init__(self, engine: Engine) -> None:
+        engine.start()
+        self._engine = engine
+        self._running = engine.loop.time
+        self._ahead = 0.0
+        self._stopped: float | None = None
+        engine.loop.time = self.time  # type: ignore[method-assign]
+
+    def time(self) -> float:
+        return self._ahead + (self._running() if self._stopped is None else self._stopped)
+
+    @contextmanager
+    def stopped(self) -> Iterator[None]:
+        """While it is stopped no timer ends, unless the clock is moved beyond it."""
+        self._stopped = self._running()
+        try:
+            yield
+        finally:
+            self._stopped = None
+
+    async def forward(self, seconds: float) -> None:
+        """Let this time pass. When this returns, the engine has done what it does at that time, and reported it."""
+        await self._serve()
+        await self._in_loop(lambda: self._leap(seconds))
+        await self._serve()
+
+    def _leap(self, seconds: float) -> None:
+        self._ahead += seconds
+
+    async def _serve(self) -> None:
+        """Let the engine's loop, and this one, take notice of all that has happened until now."""
+        for _ in range(10):
+            await self._in_loop(lambda: None)
+
+    async def _in_loop(self, action: Callable[[], None]) -> None:
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def act() -> None:
+            action()
+            loop.call_soon_threadsafe(done.set)
+
+        if self._engine.post(act):  # one that is closed meanwhile has done all
+            await done.wait()
+
+
+@pytest.fixture
+async def clock(engine: Engine) -> AsyncIterator[Clock]:
+    """The clock of an engine that gives commands an hour between two steps of a ladder."""
+    engine.grace = HOUR
+    clock = Clock(engine)
+    yield clock
+    engine.grace = GRACE
+    for _ in range(3):  # a test that failed has ladders left, of three steps at most: they end now
+        await clock.forward(HOUR)
+    await asyncio.to_thread(engine.close)
+
+
+async def end_of(call: asyncio.Task[T]) -> T:
+    """The result of a call that ends now, with patience for a busy machine alone."""
+    await eventually(call.done, what="the call has ended")
+    return await call
 
 
 @pytest.fixture

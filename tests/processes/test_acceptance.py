@@ -1,16 +1,15 @@
 """The acceptance statements for `exec`, end to end: program text in, values, errors, files and processes out
-(exec-and-tasks.md 2.11)."""
+(exec-and-tasks.md 2)."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
-import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from waiting import until
+from waiting import PATIENCE
 
 from prose_kernel.errors import ExecError
 from prose_kernel.processes.process_table import members
@@ -87,29 +86,27 @@ async def test_acceptance_3_the_cap(workspace: Workspace, character: str) -> Non
     assert "stdout_truncated: true" in binding(workspace, "b")
 
 
-@pytest.mark.timing
 async def test_acceptance_4_the_time_limit(workspace: Workspace, tmp_path: Path) -> None:
-    start = time.monotonic()
     with pytest.raises(ExecError) as caught:
-        await workspace.execute('exec "sleep 10"\n  timeout: "1s"')
-    assert 1.0 <= time.monotonic() - start < 3.0
+        async with asyncio.timeout(PATIENCE):
+            await workspace.execute('exec "sleep 600"\n  timeout: "1s"')
     assert caught.value.code == "E204"
     assert alive(tmp_path) == []
 
 
-@pytest.mark.timing
 async def test_acceptance_5_branches_at_the_same_time_and_apart(workspace: Workspace, tmp_path: Path) -> None:
+    """Each waits for the other."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
-    start = time.monotonic()
-    await workspace.execute('parallel:\n  one = exec "cd a; sleep 1; pwd"\n  two = exec "cd b; sleep 1; pwd"')
-    assert time.monotonic() - start < 1.9
+    branch = '  {} = exec "cd {}; touch here; until [ -e ../{}/here ]; do sleep 0.01; done; pwd"\n'
+    async with asyncio.timeout(PATIENCE):
+        await workspace.execute("parallel:\n" + branch.format("one", "a", "b") + branch.format("two", "b", "a"))
     for name, directory in (("one", "a"), ("two", "b")):
         assert binding(workspace, name).endswith(f"{tmp_path.resolve()}/{directory}\n")
 
 
 async def test_acceptance_6_no_input_and_no_terminal(workspace: Workspace) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(PATIENCE):
         assert await stdout(workspace, 'exec "cat"') == ""
         with pytest.raises(ExecError):
             await workspace.execute('exec "read x </dev/tty"')
@@ -134,13 +131,10 @@ async def test_acceptance_9_interpolation_strips_what_the_file_keeps(workspace: 
     assert binding(workspace, "v").endswith("\na\n")
 
 
-@pytest.mark.timing
 async def test_acceptance_10_a_background_process(workspace: Workspace, tmp_path: Path) -> None:
     """That it is gone when the kernel is killed is tested in test_watchdog.py."""
-    start = time.monotonic()
-    result = await stdout(workspace, 'exec "sleep 60 & echo hi"')
-    assert time.monotonic() - start < 0.5
-    assert result == "hi\n"
+    async with asyncio.timeout(PATIENCE):
+        assert await stdout(workspace, 'exec "sleep 600 & echo hi"') == "hi\n"
     assert len(alive(tmp_path)) == 1
     await workspace.close()
-    until(lambda: alive(tmp_path) == [], 1.0)
+    assert alive(tmp_path) == []

@@ -1,4 +1,4 @@
-"""No orphans when the kernel dies (exec-and-tasks.md 1.4; hazards 71, 72, 73, 82; acceptance 10 of 2.11)."""
+"""No orphans when the kernel dies (exec-and-tasks.md 1.4; hazards 71, 72, 73, 82; acceptance 10)."""
 
 from __future__ import annotations
 

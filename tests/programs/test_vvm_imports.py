@@ -231,7 +231,6 @@ async def test_a_module_that_broke_after_the_check_is_not_executed(tmp_path):
         await LocalModules(tmp_path).load_program(LoadRequest("./gone.vvm", Source("…"), "c1/l0"))
 
 
-@pytest.mark.timing
 def test_modules_nest_to_any_depth(tmp_path):
     def work(size: int):
         directory = tmp_path / str(size)
@@ -240,6 +239,6 @@ def test_modules_nest_to_any_depth(tmp_path):
         write(directory, **{f"p{size}": "x = 1\nexport x\n"})
         return lambda: LocalModules(directory).load_contract("./p0.vvm")
 
-    assert_linear(work, 200)
+    assert_linear(work, 100)
     module = work(1200)()
     assert len(execution_order([module])) == 1201

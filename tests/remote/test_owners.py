@@ -184,3 +184,38 @@ async def test_a58_a_worker_whose_lifetime_is_over_finishes_its_commands(
     assert [result.stdout for result in results] == [f"{n}\n" for n in range(20)]
     assert len(list(tmp_path.glob("began*"))) == 20
     await eventually(lambda: not alive(first))
+
+
+def _started(running: Cluster, name: str) -> subprocess.Popen[bytes]:
+    """A worker as people start it, with a nanny that waits for its commands."""
+    preload = ("--preload-nanny", "prose_kernel.remote.draining")
+    options = ("--name", name, "--nthreads", "4", "--no-dashboard", *preload)
+    return subprocess.Popen(
+        [sys.executable, "-m", "distributed.cli.dask_worker", running.address, *options], stderr=subprocess.DEVNULL
+    )
+
+
+async def test_a58_a_worker_that_gets_sigterm_finishes_its_commands(
+    own: Cluster, connect: Connect, tmp_path: Path
+) -> None:
+    nanny = _started(own, "first")
+    commands = connect(own.address)
+    try:
+        await asyncio.to_thread(client, own, "c.wait_for_workers(1)")
+        [worker] = (await commands.connect()).workers
+        text = "touch began{0}; until [ -e go ]; do sleep 0.02; done; echo {0}"
+        running = [start(commands, text.format(n), tmp_path) for n in range(4)]
+        await eventually(lambda: len(list(tmp_path.glob("began*"))) == 4)
+        nanny.terminate()
+        await eventually(lambda: all(one.leaving for one in commands.state.workers))
+        own.worker(4)
+        later = await within(3 * BOUND, start(commands, "true", tmp_path))
+        assert worker.address not in {str(result.worker).split()[1] for result in later}
+        assert nanny.poll() is None
+        (tmp_path / "go").touch()
+        assert [result.stdout for result in await within(BOUND, *running)] == [f"{n}\n" for n in range(4)]
+        assert await asyncio.to_thread(nanny.wait, 3 * BOUND) is not None
+        await eventually(lambda: len(commands.state.workers) == 1)
+    finally:
+        nanny.kill()
+        nanny.wait()

@@ -18,11 +18,12 @@ from sample_files import png
 
 from prose_kernel.cli.main import main
 from prose_kernel.runs import settings
-from prose_kernel.runs.replay import look_through
+from prose_kernel.runs.replay import times_of
 from prose_kernel.runtime.journal_codec import encode
-from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Record, Text
+from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Completed, Record, Text
 from prose_kernel.runtime.ports import FileWrite, SessionResult, ToolUse, Usage
-from prose_kernel.storage.journal_file import NAME, JournalFile, JournalRead, read
+from prose_kernel.storage.journal_file import JournalFile
+from prose_kernel.storage.journal_reading import NAME, JournalRead, read
 from prose_kernel.storage.runs import Directories, places
 from prose_kernel.views import report as report_module
 from prose_kernel.views import report_entries
@@ -197,10 +198,13 @@ def test_a_run_that_failed_shows_the_error_with_its_line(here: Path) -> None:
 
 
 def cut(directory: Path, keep: Callable[[Record], bool]) -> None:
-    """Leave of a journal what there was when the process was killed: all before the first record not to keep."""
+    """Leave of a journal what there was when the process was killed: all before the first record not to keep, without
+    the work that ended before its turn."""
     found = read(directory / NAME)
     kept: list[Record] = [found.head]
     for _, record in found.records(1):
+        if isinstance(record, Completed):
+            continue
         if not keep(record):
             break
         kept.append(record)
@@ -363,7 +367,7 @@ def test_races_choices_and_pipelines(here: Path) -> None:
 def test_a_run_that_was_resumed_leaves_out_the_time_between(here: Path) -> None:
     Path("r.prose").write_text('exec "echo one"\nexec "test -f there"\n')
     run("r.prose", status=1)
-    (before,) = [took for key, took in look_through(read(last() / NAME)).times.items() if key == "c1/1/x0"]
+    (before,) = [took for key, took in times_of(read(last() / NAME)).items() if key == "c1/1/x0"]
     assert before.answered >= before.asked > 1_700_000_000_000
     Path("there").touch()
     assert main(["run", "--resume", "--provider", "scripted", "--script", "s.yaml"]) == 0

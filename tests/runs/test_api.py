@@ -87,6 +87,7 @@ def test_a_file_of_vvm(tmp_path: Path) -> None:
         (lambda: api.run("let a = 1", settings={"provder": "human"}), UsageError, "provder"),
         (lambda: api.run("let a = 1", settings={"provider": "nonsense"}), UsageError, "nonsense"),
         (lambda: api.compile("x", language="cobol"), UsageError, "cobol"),
+        (lambda: api.run("let a = 1", providr=echo), TypeError, "providr"),
     ],
 )
 def test_nothing_runs_after_a_mistake_of_the_caller(

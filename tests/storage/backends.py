@@ -22,8 +22,8 @@ from prose_kernel.storage.database.trace import DatabaseTrace
 from prose_kernel.storage.database.writes import DatabaseWrites
 from prose_kernel.storage.filesystem import FilesystemStore
 from prose_kernel.storage.home import RunHome
-from prose_kernel.storage.kept import Kept
 from prose_kernel.storage.memory import MemoryStore
+from prose_kernel.storage.stored_run import StoredRun
 from prose_kernel.storage.trace import Trace
 
 RUN = "20260301-101500-k3x9qa"
@@ -62,7 +62,7 @@ class Backend:
     kind: str
     cwd: Path
     url: str = ""
-    opened: list[Kept] = field(default_factory=list)
+    opened: list[StoredRun] = field(default_factory=list)
 
     @property
     def lasts(self) -> bool:
@@ -74,10 +74,10 @@ class Backend:
     def home(self, run: str = RUN) -> RunHome:
         return RunHome(Path(".prose"), run, cwd=self.cwd)
 
-    def open(self, run: str = RUN, **options: Any) -> Kept:
+    def open(self, run: str = RUN, **options: Any) -> StoredRun:
         home = self.home(run)
         if self.kind == "filesystem":
-            kept = Kept(home, FilesystemStore(home), Trace(home, FixedClock()))
+            kept = StoredRun(home, FilesystemStore(home), Trace(home, FixedClock()))
         else:
             kept = in_database(self.database(home), home, **options)
         self.opened.append(kept)
@@ -119,9 +119,9 @@ class Backend:
 
 def in_database(
     database: Database, home: RunHome, pause: Callable[[float], object] | None = None, **options: Any
-) -> Kept:
+) -> StoredRun:
     writes = DatabaseWrites(database, home, PassingClock(pause) if pause is not None else FixedClock(), **options)
-    return Kept(home, DatabaseStore(writes), DatabaseTrace(writes, FixedClock()), database)
+    return StoredRun(home, DatabaseStore(writes), DatabaseTrace(writes, FixedClock()), database)
 
 
 def backends(kind: str, cwd: Path, url: Callable[[], str]) -> Iterator[Backend]:

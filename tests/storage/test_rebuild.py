@@ -19,7 +19,8 @@ from durability.killed import Job, journal_of, rows_of
 from durability.matrix import Matrix, Server, difference, errors_of
 
 from prose_kernel.cli.main import main
-from prose_kernel.storage.journal_file import JournalFile, read
+from prose_kernel.storage.journal_file import JournalFile
+from prose_kernel.storage.journal_reading import read
 
 IN_DATABASES = [name for name in MATRIX if CASES[name].cells[0][0] == "openprose"]
 

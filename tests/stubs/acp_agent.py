@@ -1,4 +1,6 @@
-"""A CLI agent that does what its prompt says, over the real protocol: the agent's side of the same library.
+"""A CLI agent that does what its prompt says, over the real protocol, in JSON written by hand.
+
+The library has an agent's side too. Loading its 280 models would be most of the work of each of some 200 tests.
 
     python -m stubs.acp_agent [start=...] [ignore=cancel,term] [models=config|older|none] [closes]
 
@@ -22,45 +24,103 @@ Each line `do: WHAT ...` of a prompt is done in order; without one the whole pro
 from __future__ import annotations
 
 import asyncio
-import contextlib
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import time
+import traceback
 import uuid
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
-import pydantic
-
-# Half of a start is pydantic reading docstrings from the library's source, and building 280 models. Few are used.
-pydantic.BaseModel.model_config["defer_build"] = True
-with contextlib.suppress(ImportError):
-    from pydantic._internal import _fields
-
-    _fields.extract_docstrings_from_cls = lambda *_, **__: {}
-
-from acp import (  # noqa: E402
-    PROTOCOL_VERSION,
-    RequestError,
-    embedded_text_resource,
-    run_agent,
-    schema,
-    text_block,
-    update_agent_message,
-    update_agent_thought_text,
-)
+Json = dict[str, Any]
 
 OPTIONS = {
-    "once": schema.PermissionOption(option_id="yes-1", name="Allow", kind="allow_once"),
-    "always": schema.PermissionOption(option_id="yes-for-ever", name="Always", kind="allow_always"),
-    "reject": schema.PermissionOption(option_id="no-1", name="Reject", kind="reject_once"),
-    "never": schema.PermissionOption(option_id="no-for-ever", name="Never", kind="reject_always"),
+    "once": {"optionId": "yes-1", "name": "Allow", "kind": "allow_once"},
+    "always": {"optionId": "yes-for-ever", "name": "Always", "kind": "allow_always"},
+    "reject": {"optionId": "no-1", "name": "Reject", "kind": "reject_once"},
+    "never": {"optionId": "no-for-ever", "name": "Never", "kind": "reject_always"},
 }
 CHILD = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(1000)"
-assert embedded_text_resource
+
+
+class RequestError(Exception):
+    """An error of the protocol, ours or the client's."""
+
+    def __init__(self, code: int, message: str, data: Any = None) -> None:
+        super().__init__(message)
+        self.code, self.data = code, data
+
+
+class Client:
+    """The client at standard input and output: JSON-RPC, a message a line."""
+
+    def __init__(self, stub: Stub) -> None:
+        self._methods = {
+            "initialize": stub.initialize,
+            "session/new": stub.new_session,
+            "session/set_config_option": stub.set_config_option,
+            "session/prompt": stub.prompt,
+            "session/cancel": stub.cancel,
+            "session/close": stub.close_session,
+        }
+        self._asked: dict[int, asyncio.Future[Json]] = {}
+        self._numbers = itertools.count()
+        self._running: set[asyncio.Task[None]] = set()
+        stub.client = self
+
+    async def serve(self) -> None:
+        """Answer the client until it closes our input."""
+        loop = asyncio.get_running_loop()
+        reader = asyncio.StreamReader(limit=50 << 20)
+        await loop.connect_read_pipe(lambda: asyncio.StreamReaderProtocol(reader), sys.stdin)
+        transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, sys.stdout)
+        self._writer = asyncio.StreamWriter(transport, protocol, None, loop)
+        while line := await reader.readline():
+            message = json.loads(line)
+            if "method" in message:
+                task = asyncio.create_task(self._answer(message))
+                self._running.add(task)
+                task.add_done_callback(self._running.discard)
+            else:
+                self._asked.pop(message["id"]).set_result(message)
+
+    async def ask(self, method: str, /, **params: Any) -> Any:
+        """The client's result. Raises `RequestError` if it answers with an error."""
+        number = next(self._numbers)
+        self._asked[number] = asyncio.get_running_loop().create_future()
+        await self._send(id=number, method=method, params=params)
+        answer = await self._asked[number]
+        if error := answer.get("error"):
+            raise RequestError(error["code"], error["message"], error.get("data"))
+        return answer["result"]
+
+    async def tell(self, method: str, /, **params: Any) -> None:
+        await self._send(method=method, params=params)
+
+    async def _answer(self, message: Json) -> None:
+        try:
+            answer = {"result": await self._method(message["method"], message.get("params") or {})}
+        except RequestError as error:
+            answer = {"error": {"code": error.code, "message": str(error), "data": error.data}}
+        except Exception as defect:
+            traceback.print_exc()
+            answer = {"error": {"code": -32603, "message": "Internal error", "data": {"details": str(defect)}}}
+        if "id" in message:
+            await self._send(id=message["id"], **answer)
+
+    def _method(self, name: str, params: Json) -> Coroutine[Any, Any, Json]:
+        if name not in self._methods:
+            raise RequestError(-32601, "Method not found", {"method": name})
+        return self._methods[name](params)
+
+    async def _send(self, **message: Any) -> None:
+        self._writer.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+        await self._writer.drain()
 
 
 class Stub:
@@ -75,91 +135,84 @@ class Stub:
         self.working = self.most = 0
         self.client: Any = None
 
-    def on_connect(self, conn: Any) -> None:
-        self.client = conn
-
-    async def initialize(self, protocol_version: int, client_capabilities: Any = None, **more: Any) -> Any:
+    async def initialize(self, params: Json) -> Json:
         match self.settings.get("start"):
             case "hang":
                 await asyncio.sleep(1000)
             case "fail":
-                raise RequestError.internal_error({"details": "no disk"})
-        self.capabilities = client_capabilities
-        closes = schema.SessionCloseCapabilities() if "closes" in self.settings else None
-        return schema.InitializeResponse(
-            protocol_version=99 if self.settings.get("start") == "version" else PROTOCOL_VERSION,
-            agent_capabilities=schema.AgentCapabilities(
-                session_capabilities=schema.SessionCapabilities(close=closes),
-                prompt_capabilities=schema.PromptCapabilities(
-                    image="takes" in self.settings, embedded_context="takes" in self.settings
-                ),
-            ),
-            agent_info=schema.Implementation(name="stub", version="1.0"),
-            auth_methods=[schema.AuthMethodAgent(id="login", name="Stub Login")],
-        )
+                raise RequestError(-32603, "Internal error", {"details": "no disk"})
+        self.capabilities = params["clientCapabilities"]
+        takes = "takes" in self.settings
+        return {
+            "protocolVersion": 99 if self.settings.get("start") == "version" else 1,
+            "agentCapabilities": {
+                "sessionCapabilities": {"close": {}} if "closes" in self.settings else {},
+                "promptCapabilities": {"image": takes, "embeddedContext": takes},
+            },
+            "agentInfo": {"name": "stub", "version": "1.0"},
+            "authMethods": [{"id": "login", "name": "Stub Login"}],
+        }
 
-    async def new_session(self, cwd: str, **more: Any) -> Any:
+    async def new_session(self, params: Json) -> Json:
         if self.settings.get("start") == "auth":
-            raise RequestError.auth_required({"details": "run `stub login`"})
+            raise RequestError(-32000, "Authentication required", {"details": "run `stub login`"})
         if self.settings.get("start") == "deaf":
             await asyncio.sleep(1000)
         id = uuid.uuid4().hex
         self.cancelled[id] = asyncio.Event()
         self.models[id] = "small"
-        self.cwd[id] = cwd
-        options = None
-        if self.settings.get("models", "config") == "config":
-            choices = [schema.SessionConfigSelectOption(value=value, name=value) for value in ("small", "large")]
-            options = [
-                schema.SessionConfigOptionSelect(
-                    id="m", name="Model", category="model", type="select", current_value="small", options=choices
-                )
-            ]
-        return schema.NewSessionResponse(session_id=id, config_options=options)
+        self.cwd[id] = params["cwd"]
+        if self.settings.get("models", "config") != "config":
+            return {"sessionId": id}
+        choices = [{"value": value, "name": value} for value in ("small", "large")]
+        option = {"id": "m", "name": "Model", "category": "model", "type": "select", "currentValue": "small"}
+        return {"sessionId": id, "configOptions": [option | {"options": choices}]}
 
-    async def set_config_option(self, config_id: str, session_id: str, value: str | bool, **more: Any) -> Any:
-        self.models[session_id] = str(value)
-        return schema.SetSessionConfigOptionResponse(config_options=[])
+    async def set_config_option(self, params: Json) -> Json:
+        self.models[params["sessionId"]] = str(params["value"])
+        return {"configOptions": []}
 
-    async def cancel(self, session_id: str, **more: Any) -> None:
-        Path(self.cwd[session_id], "told-to-cancel").touch()
+    async def cancel(self, params: Json) -> Json:
+        id = params["sessionId"]
+        Path(self.cwd[id], "told-to-cancel").touch()
         if "cancel" not in self.ignored:
-            self.cancelled[session_id].set()
+            self.cancelled[id].set()
+        return {}
 
-    async def close_session(self, session_id: str, **more: Any) -> Any:
-        Path(self.cwd[session_id], "closed").touch()
-        return schema.CloseSessionResponse()
+    async def close_session(self, params: Json) -> Json:
+        Path(self.cwd[params["sessionId"]], "closed").touch()
+        return {}
 
-    async def prompt(self, session_id: str, prompt: list[Any], **more: Any) -> Any:
-        self.prompt_blocks = prompt
-        text = "\n\n".join(block.text for block in prompt if isinstance(block, schema.TextContentBlock))
-        turn = Turn(self, session_id, text)
+    async def prompt(self, params: Json) -> Json:
+        self.prompt_blocks = params["prompt"]
+        text = "\n\n".join(block["text"] for block in params["prompt"] if block["type"] == "text")
+        turn = Turn(self, params["sessionId"], text)
         todo = [
             line.strip().removeprefix("do:").strip() for line in text.splitlines() if line.strip().startswith("do:")
         ]
         self.working += 1
         self.most = max(self.most, self.working)
         try:
-            return await self.work(session_id, turn, todo or ["prompt"])
+            return await self.work(params["sessionId"], turn, todo or ["prompt"])
         finally:
             self.working -= 1
 
-    async def work(self, session_id: str, turn: Turn, todo: list[str]) -> Any:
+    async def work(self, session_id: str, turn: Turn, todo: list[str]) -> Json:
         working = asyncio.ensure_future(turn.all(todo))
         stopped = asyncio.ensure_future(self.cancelled[session_id].wait())
         await asyncio.wait((working, stopped), return_when=asyncio.FIRST_COMPLETED)
         if not working.done():
             working.cancel()
-            return schema.PromptResponse(stop_reason="cancelled", usage=turn.usage)
+            return {"stopReason": "cancelled", **turn.usage}
         stopped.cancel()
-        return schema.PromptResponse(stop_reason=working.result(), usage=turn.usage)
+        return {"stopReason": working.result(), **turn.usage}
 
 
 class Turn:
     def __init__(self, stub: Stub, id: str, text: str) -> None:
         self.stub, self.id, self.text = stub, id, text
         self.client = stub.client
-        self.usage: Any = None
+        self.usage: Json = {}
         self.over = False
 
     async def all(self, todo: list[str]) -> Any:
@@ -173,22 +226,25 @@ class Turn:
             await getattr(self, f"do_{what}")(rest)
         return "end_turn"
 
-    async def tell(self, update: Any) -> None:
-        await self.client.session_update(session_id=self.id, update=update)
+    async def tell(self, kind: str, /, **update: Any) -> None:
+        await self.client.tell("session/update", sessionId=self.id, update={"sessionUpdate": kind, **update})
+
+    async def message(self, text: str, kind: str = "agent_message_chunk") -> None:
+        await self.tell(kind, content={"type": "text", "text": text})
 
     async def do_say(self, text: str) -> None:
         for word in text.replace("\\n", "\n").split(" "):
-            await self.tell(update_agent_message(text_block(word + " ")))
+            await self.message(word + " ")
 
     async def do_think(self, text: str) -> None:
-        await self.tell(update_agent_thought_text(text))
+        await self.message(text, "agent_thought_chunk")
 
     async def do_big(self, megabytes: str) -> None:
         for _ in range(int(float(megabytes) * 10)):
-            await self.tell(update_agent_message(text_block("x" * 100_000)))
+            await self.message("x" * 100_000)
 
     async def do_long(self, megabytes: str) -> None:
-        await self.tell(update_agent_message(text_block("x" * int(megabytes) * 1_000_000)))
+        await self.message("x" * int(megabytes) * 1_000_000)
 
     async def do_half(self, _: str) -> None:
         update = {"sessionUpdate": "agent_message_chunk", "content": {"type": "text", "text": "HALF!"}}
@@ -211,16 +267,15 @@ class Turn:
         await self.do_say(self.stub.cwd[self.id])
 
     async def do_prompt(self, _: str) -> None:
-        blocks = [block.model_dump(mode="json", by_alias=True, exclude_none=True) for block in self.stub.prompt_blocks]
-        said = self.text if len(blocks) == 1 else json.dumps(blocks)
-        await self.tell(update_agent_message(text_block(said)))
+        blocks = self.stub.prompt_blocks
+        await self.message(self.text if len(blocks) == 1 else json.dumps(blocks))
 
     async def do_most(self, _: str) -> None:
         """How many prompts there were at once, at most."""
         await self.do_say(str(self.stub.most))
 
     async def do_terminals(self, _: str) -> None:
-        await self.do_say(str(self.stub.capabilities.terminal))
+        await self.do_say(str(self.stub.capabilities.get("terminal", False)))
 
     async def do_hang(self, _: str) -> None:
         await asyncio.sleep(1000)
@@ -244,13 +299,9 @@ class Turn:
 
     async def do_usage(self, rest: str) -> None:
         given, made, cost = rest.split()
-        self.usage = schema.Usage(
-            total_tokens=int(given) + int(made), input_tokens=int(given), output_tokens=int(made), cached_read_tokens=1
-        )
-        update = schema.UsageUpdate(
-            session_update="usage_update", used=1, size=2, cost=schema.Cost(amount=float(cost), currency="USD")
-        )
-        await self.tell(update)
+        tokens = {"inputTokens": int(given), "outputTokens": int(made), "cachedReadTokens": 1}
+        self.usage = {"usage": {"totalTokens": int(given) + int(made), **tokens}}
+        await self.tell("usage_update", used=1, size=2, cost={"amount": float(cost), "currency": "USD"})
 
     async def do_touch(self, rest: str) -> None:
         name, _, text = rest.partition(" ")
@@ -272,86 +323,78 @@ class Turn:
         content, locations = [], []
         if "path" in raw:
             path = str(Path(self.stub.cwd[self.id], raw["path"]))
-            locations = [schema.ToolCallLocation(path=path)]
+            locations = [{"path": path}]
             if "new" in raw:
-                edit = schema.FileEditToolCallContent(
-                    type="diff", path=path, old_text=raw.get("old"), new_text=raw["new"]
-                )
-                content = [edit]
+                old = {"oldText": raw["old"]} if "old" in raw else {}
+                content = [{"type": "diff", "path": path, "newText": raw["new"], **old}]
         return {
-            "tool_call_id": f"call-{self.stub.calls}",
+            "toolCallId": f"call-{self.stub.calls}",
             "kind": kind,
             "title": raw.get("title", f"{kind} something"),
-            "raw_input": {name: value for name, value in raw.items() if name not in ("title", "output")},
+            "rawInput": {name: value for name, value in raw.items() if name not in ("title", "output")},
             "content": content,
             "locations": locations,
+            "status": "pending",
         }
 
     async def do_call(self, rest: str) -> None:
         kind, status, raw = rest.split(" ", 2)
         given = json.loads(raw)
         call = self.described(kind, given)
-        await self.tell(schema.ToolCallStart(session_update="tool_call", status="pending", **call))
+        await self.tell("tool_call", **call)
         if "new" in given and status == "completed":
             path = Path(self.stub.cwd[self.id], given["path"])
             await asyncio.sleep(0.05)  # the client looks at the file when it hears of the edit
             before = path.read_text() if path.exists() else ""
             path.write_text(before.replace(given["old"], given["new"]) if given.get("old") else given["new"])
-        end = schema.ToolCallProgress(
-            session_update="tool_call_update",
-            tool_call_id=call["tool_call_id"],
-            status=status,
-            raw_output=given.get("output"),
-        )
-        await self.tell(end)
+        output = {"rawOutput": given["output"]} if "output" in given else {}
+        await self.tell("tool_call_update", toolCallId=call["toolCallId"], status=status, **output)
 
     async def do_ask(self, rest: str) -> None:
         kind, _, more = rest.partition(" ")
         raw, end = json.JSONDecoder().raw_decode(more)
         names = more[end:].strip() or "once,always,reject"
-        call = schema.ToolCallUpdate(status="pending", **self.described(kind, raw))
+        call = self.described(kind, raw)
         options = [OPTIONS[name] for name in names.split(",")]
-        answer = await self.client.request_permission(session_id=self.id, tool_call=call, options=options)
-        outcome = answer.outcome
-        said = outcome.option_id if outcome.outcome == "selected" else "cancelled"
+        answer = await self.ask("session/request_permission", toolCall=call, options=options)
+        said = answer["outcome"].get("optionId", "cancelled")
         status = "completed" if said.startswith("yes") else "failed"
-        progress = schema.ToolCallProgress(
-            session_update="tool_call_update", tool_call_id=call.tool_call_id, status=status
-        )
-        await self.tell(progress)
+        await self.tell("tool_call_update", toolCallId=call["toolCallId"], status=status)
         await self.do_say(f"answer: {said}")
+
+    async def ask(self, method: str, /, **params: Any) -> Json:
+        answer: Json = await self.client.ask(method, sessionId=self.id, **params)
+        return answer
 
     async def do_read(self, rest: str) -> None:
         path, _, lines = rest.partition(" ")
-        first, limit = (int(each) for each in lines.split()) if lines else (None, None)
+        part = dict(zip(("line", "limit"), map(int, lines.split()), strict=False))
         try:
-            answer = await self.client.read_text_file(
-                session_id=self.id, path=str(Path(self.stub.cwd[self.id], path)), line=first, limit=limit
-            )
+            answer = await self.ask("fs/read_text_file", path=str(Path(self.stub.cwd[self.id], path)), **part)
         except RequestError as refused:
             await self.do_say(f"error: {refused}")
         else:
-            await self.do_say(f"content: {answer.content}")
+            await self.do_say(f"content: {answer['content']}")
 
     async def do_write(self, rest: str) -> None:
         path, _, text = rest.partition(" ")
         full = str(Path(self.stub.cwd[self.id], path))
         try:
-            await self.client.write_text_file(session_id=self.id, path=full, content=text.replace("\\n", "\n"))
+            await self.ask("fs/write_text_file", path=full, content=text.replace("\\n", "\n"))
         except RequestError as refused:
             await self.do_say(f"error: {refused}")
 
     async def do_run(self, command: str) -> None:
         try:
-            made = await self.client.create_terminal(session_id=self.id, command=command)
+            made = await self.ask("terminal/create", command=command)
         except RequestError as refused:
             await self.do_say(f"error: {refused}")
             return
-        id = made.terminal_id
-        end = await self.client.wait_for_terminal_exit(session_id=self.id, terminal_id=id)
-        output = await self.client.terminal_output(session_id=self.id, terminal_id=id)
-        await self.client.release_terminal(session_id=self.id, terminal_id=id)
-        await self.do_say(f"exit {end.exit_code}: {output.output}")
+        id = made["terminalId"]
+        end = await self.ask("terminal/wait_for_exit", terminalId=id)
+        output = await self.ask("terminal/output", terminalId=id)
+        await self.ask("terminal/release", terminalId=id)
+        await self.do_say(f"exit {end.get('exitCode')}: {output['output']}")
 
 
 def main() -> None:
@@ -374,7 +417,7 @@ def main() -> None:
             time.sleep(1000)
         case "banner":
             print("starting the agent ...", flush=True)
-    asyncio.run(run_agent(Stub(settings), use_unstable_protocol=True))
+    asyncio.run(Client(Stub(settings)).serve())
 
 
 if __name__ == "__main__":

@@ -69,6 +69,15 @@ def test_what_nobody_can_judge(world: ContractWorld) -> None:
     assert "✗ the moon is out (nobody could judge it" in world.out
 
 
+def test_a_subject_that_does_not_end_fails_its_test(world: ContractWorld) -> None:
+    world.write(slow=function("slow", "", returns("`d`"), script('let a = exec "sleep 100"', "return 1")))
+    write_test(world, "### Expects", "- `__error.md` exists", subject="slow")
+    assert world.prose("test", "t.prose.md", "--timeout", "0.3", "--junit-xml", "j.xml") == 1
+    (case,) = ElementTree.parse("j.xml").iter("testcase")
+    assert "0.3 s" in (case.find("failure").text or "")  # type: ignore[union-attr]
+    assert "---test FAIL (0/1 assertions)" in world.out
+
+
 def test_cases_run_separately(world: ContractWorld) -> None:
     world.write(double=function("double", parameters("`n`"), returns("`d`"), script("return n + n")))
     cases = "### Fixtures\n- fixture: small\n  n: 1\n  expected_result: d is 11\n- fixture: big\n  n: 20\n- fixture: none\n  note: x\n"

@@ -173,7 +173,6 @@ GROWING = {
 }
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize("shape", GROWING)
 def test_the_cost_is_linear(shape):
     def work(size: int):

@@ -19,7 +19,7 @@ from prose_kernel.language.vvm.completion import offers
 from prose_kernel.language.vvm.formatter import format_program
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.names import LIBRARY, Known
-from prose_kernel.language.vvm.word_docs import FUNCTIONS, KEYWORDS, PROPERTIES
+from prose_kernel.language.words import catalogue
 
 KNOWN = Known(frozenset({"plan", "draft"}), {"shorten": ("text", "limit")}, {"writer": None}, {"web-search": "npm:x"})
 VALUES: dict[str, Any] = {"plan": {"title": "A", "steps": {"first": 1}, "a b": 2}, "draft": '{"note": 1}'}
@@ -153,7 +153,6 @@ def test_any_place_of_any_text_is_fine(text: str, at: int) -> None:
             assert offer.text or offer.kind == "programs"
 
 
-@pytest.mark.timing
 def test_completion_in_a_large_cell_costs_what_its_size_says() -> None:
     def work(count: int) -> Callable[[], object]:
         text = "".join(f'name{i} = "text {i}" # remark\n' for i in range(count)) + "x = "
@@ -166,15 +165,17 @@ def test_completion_in_a_large_cell_costs_what_its_size_says() -> None:
 
 
 def test_every_word_is_documented() -> None:
-    assert set(KEYWORDS) == RESERVED | set(LIBRARY)
-    assert set(FUNCTIONS) == set(LIBRARY)
-    owned = {owner: {word for word, entry in PROPERTIES.items() if owner in entry.owners} for owner in OWNERS}
+    assert set(WORDS.keywords) == RESERVED
+    assert set(WORDS.functions) == set(LIBRARY)
+    owned = {owner: {word for word, entry in WORDS.properties.items() if owner in entry.owners} for owner in OWNERS}
     assert owned["agent"] == set(values.CONFIGURATION_KEYS)
     assert owned["permissions"] == set(values.PERMISSION_KEYS)
     for key, usual in USUAL.items():
-        assert tuple(json.loads(value) for value in PROPERTIES[key].values) == usual
+        assert tuple(json.loads(value) for value in WORDS.properties[key].values) == usual
 
 
+WORDS = catalogue("vvm")
+KEYWORDS = {**WORDS.keywords, **WORDS.functions}
 OWNERS = ("agent", "agent call", "permissions", "memory", "constrain")
 USUAL = {
     "bash": values.PERMISSION_WORDS,
@@ -185,9 +186,9 @@ USUAL = {
 }
 
 
-@pytest.mark.parametrize("word", [*KEYWORDS, *PROPERTIES])
+@pytest.mark.parametrize("word", [*KEYWORDS, *WORDS.properties])
 def test_every_example_is_a_correct_program_with_its_word(word: str) -> None:
-    entry = KEYWORDS.get(word) or PROPERTIES[word]
+    entry = KEYWORDS.get(word) or WORDS.properties[word]
     compiled = compile_source(Source.of(entry.example), load=lambda path: None)
     assert [
         found.render() for found in compiled.diagnostics if found.severity == "error" and found.code != "V090"
@@ -197,9 +198,9 @@ def test_every_example_is_a_correct_program_with_its_word(word: str) -> None:
     assert format_program(compiled.program) == entry.example + "\n"
 
 
-@pytest.mark.parametrize("word", PROPERTIES)
+@pytest.mark.parametrize("word", WORDS.properties)
 def test_every_usual_value_of_a_key_is_one(word: str) -> None:
-    for value in PROPERTIES[word].values:
+    for value in WORDS.properties[word].values:
         text = f"x = {{{word}: {value}}}\nexport x"
         assert compile_source(Source.of(text)).ok
 

@@ -198,7 +198,6 @@ def test_blocks_nest_ten_thousand_levels_deep() -> None:
     assert format_program(t.Program(body)).count("while x:\n") == 10_000
 
 
-@pytest.mark.timing
 @pytest.mark.parametrize("shape", NESTED)
 def test_time_grows_with_the_text_alone(shape: str) -> None:
     def work(size: int) -> Callable[[], object]:

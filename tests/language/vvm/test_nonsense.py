@@ -136,7 +136,7 @@ def test_long_texts_cost_linear_time(name: str) -> None:
         source = Source(make(size))
         return lambda: parse(source)
 
-    assert_linear(work, 800)
+    assert_linear(work, 400)
 
 
 @pytest.mark.parametrize("name", list(LONG)[:13])

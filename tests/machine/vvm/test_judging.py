@@ -12,8 +12,8 @@ from machine.vvm_world import Vvm, raised_by, value_of
 from models.people import ScriptedPerson
 from msgspec import structs
 
-from prose_kernel.cassettes.library import Cassettes
 from prose_kernel.cassettes.recorded_decisions import RecordedJudge
+from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import JudgeError, Undecided, VvmRaise
 from prose_kernel.judging.chain import JudgeChain
 from prose_kernel.language.source import Source

@@ -1,4 +1,4 @@
-"""Commands that an agent asks us to run: under our rules, ended with the session (sessions.md 5.2)."""
+"""Commands that an agent asks us to run: under our rules, ended with the session (sessions.md 5)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A CLI agent as the judge: the last line of its reply, read strictly, asked for twice (sessions.md 5.2)."""
+"""A CLI agent as the judge: the last line of its reply, read strictly, asked for twice (sessions.md 5)."""
 
 from __future__ import annotations
 

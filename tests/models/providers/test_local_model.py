@@ -1,4 +1,4 @@
-"""End to end on a real small model behind a real llama.cpp server (sessions.md 2.5): the plumbing, not the content.
+"""End to end on a real small model behind a real llama.cpp server: the plumbing, not the content.
 
 `make local-model` installs what it needs (90 MB of weights and the server); without it these tests are skipped.
 """

@@ -1,4 +1,4 @@
-"""A model as the judge: through every wire format and output mode, against the stub server (sessions.md 2.2, 3.2)."""
+"""A model as the judge: through every wire format and output mode, against the stub server (sessions.md 3.2)."""
 
 from __future__ import annotations
 

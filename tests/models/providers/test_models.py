@@ -12,6 +12,7 @@ import pytest
 from models.providers.models import KEY, WIRES, Live, asked
 from msgspec.structs import replace
 from stubs.model_server import ANSWER, MARKDOWN, StubServer
+from waiting import PATIENCE
 
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError, ProviderTimeout
 from prose_kernel.models.request import REMEMBER, RULE
@@ -370,7 +371,7 @@ async def test_cancelling_while_a_tool_runs_ends_the_tool(stub: StubServer, wire
 
         live.sessions._workbench = slowed
         running = asyncio.create_task(live.run())
-        await asyncio.wait_for(started.wait(), 10)
+        await asyncio.wait_for(started.wait(), PATIENCE)
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
             await running

@@ -1,4 +1,4 @@
-"""Real CLI agents, installed by `make agents`, driven over loopback against the stub model server (sessions.md 5.1).
+"""Real CLI agents, installed by `make agents`, driven over loopback against the stub model server (sessions.md 5).
 
 Each has a home directory of its own and a dummy key. Whatever it tries to reach outside ends at a closed port.
 """

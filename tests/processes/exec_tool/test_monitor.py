@@ -9,7 +9,7 @@ import signal
 from pathlib import Path
 
 from processes.exec_tool.conftest import Bench, ended, result
-from waiting import appears, eventually, processes
+from waiting import PATIENCE, appears, eventually, processes
 
 from prose_kernel.processes import Engine
 from prose_kernel.processes.process_table import member_of
@@ -83,7 +83,7 @@ async def test_a_stopped_monitor_fails_the_call_and_is_replaced(bench: Bench) ->
     waits = asyncio.ensure_future(bench("/bin/true"))
     await eventually(lambda: bench.events("dispatched")[2:])
     waits.cancel()
-    assert await asyncio.wait([waits], timeout=10) and waits.cancelled()
+    assert await asyncio.wait([waits], timeout=PATIENCE) and waits.cancelled()
     assert result(await bench("/bin/true"))["exit_code"] == 0
     first.call.cancel()
     assert await asyncio.wait([first.call]) and first.pids == []

@@ -405,14 +405,14 @@ async def test_red_team_stopped_processes(bench: Bench) -> None:
     began = time.monotonic()
     answer = result(await bench("/bin/sh", "-c", "sleep 67.1 & kill -STOP $! ; kill -STOP $$", timeout_s=1))
     assert answer["timed_out"] and time.monotonic() - began < PATIENCE
-    assert processes("67.1") == []
+    assert processes("sleep 67.1") == []
 
 
 async def test_red_team_two_hundred_children(bench: Bench) -> None:
     """Hazard 34."""
     script = "i=0; while [ $i -lt 200 ]; do (trap '' TERM; exec setsid sleep 68.1) & i=$((i+1)); done; sleep 68.2"
     answer = result(await bench("/bin/sh", "-c", script, timeout_s=3))
-    assert answer["timed_out"] and processes("68.") == []
+    assert answer["timed_out"] and processes("sleep 68.") == []
 
 
 async def test_red_team_what_is_killed_is_forked_again(bench: Bench) -> None:
@@ -466,10 +466,10 @@ async def test_red_team_a_guard_killed_from_outside(bench: Bench) -> None:
     """Hazard 73: the program ends with its guard, and the call says what happened."""
     call = asyncio.ensure_future(bench("/bin/sh", "-c", "sleep 70.1 & touch ready; sleep 70.2"))
     await appears(bench.directory / "ready")
-    pids = processes("70.")
+    pids = processes("sleep 70.")
     (guard,) = [m.parent for m in members() if m.pid in pids and m.session == m.pid]
     os.kill(guard, 9)
-    outcome = await asyncio.wait_for(call, 10)
+    outcome = await asyncio.wait_for(call, PATIENCE)
     assert outcome.error == "tool_failed" and "monitor" in outcome.message
     assert ended(pids)
 
@@ -477,10 +477,10 @@ async def test_red_team_a_guard_killed_from_outside(bench: Bench) -> None:
 async def test_red_team_a_guard_stopped_from_outside(bench: Bench) -> None:
     call = asyncio.ensure_future(bench("/bin/sh", "-c", "setsid sleep 71.1 & touch ready; sleep 71.2", timeout_s=1))
     await appears(bench.directory / "ready")
-    pids = processes("71.")
+    pids = processes("sleep 71.")
     (guard,) = [m.parent for m in members() if m.pid in pids and m.session == m.pid and m.parent not in pids]
     os.kill(guard, 19)
-    outcome = await asyncio.wait_for(call, 15)
+    outcome = await asyncio.wait_for(call, PATIENCE)
     assert outcome.error == "tool_failed" and ended([*pids, guard])
 
 

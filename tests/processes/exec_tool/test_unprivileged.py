@@ -73,7 +73,7 @@ def test_nothing_of_the_kernel_is_to_be_seen_or_reached(answers: Mapping[str, An
 
 def test_the_tree_is_ended(answers: Mapping[str, Any]) -> None:
     assert answers["limit"]["timed_out"] and answers["seconds"] < PATIENCE
-    assert processes("81.1") == []
+    assert processes("sleep 81.1") == []
 
 
 def test_lists_bind(answers: Mapping[str, Any]) -> None:

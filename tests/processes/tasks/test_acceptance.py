@@ -1,4 +1,4 @@
-"""The acceptance statements of exec-and-tasks.md 4.14, one test or more each, by number."""
+"""The acceptance statements of exec-and-tasks.md part 4, one test or more each, by number."""
 
 from __future__ import annotations
 
@@ -88,7 +88,9 @@ async def test_3_a_background_flag_is_refused_with_a_hint(desk: Desk, value: obj
 
 
 async def test_4_exit_7_fails_and_exit_0_completes(desk: Desk) -> None:
-    seven, zero = await desk.task("sleep 0.05; exit 7"), await desk.task("sleep 0.05; exit 0")
+    waits = "until [ -e go ]; do sleep 0.02; done"
+    seven, zero = await desk.task(f"{waits}; exit 7"), await desk.task(f"{waits}; exit 0")
+    (desk.directory / "go").touch()
     failed, completed = await desk.end(seven), await desk.end(zero)
     assert (failed.status, failed.exit_status, failed.error) == ("failed", 7, {"kind": "exit", "message": "exit 7"})
     assert (completed.status, completed.exit_status, completed.error) == ("completed", 0, None)
@@ -107,15 +109,13 @@ async def test_5_stopping_a_server_that_ignores_term(desk: Desk) -> None:
 
 
 async def test_5_two_stops_end_it_at_once(make_desk: MakeDesk) -> None:
-    desk = make_desk(grace=30.0)
+    desk = make_desk(grace=600.0)
     task = await desk.task(SERVER)
     await desk.printed(task, "up")
     await desk.service.stop(task, PERSON)
-    began = time.monotonic()
     forced = await desk.service.stop(task, PERSON)
     assert forced.force_stop_requested
     ended = await desk.end(task)
-    assert time.monotonic() - began < 25  # and not the grace
     assert (ended.status, ended.signal) == ("cancelled", "SIGKILL")
     assert not desk.processes
 
@@ -125,10 +125,13 @@ async def test_6_a_stop_that_races_with_the_end_has_one_outcome(make_desk: MakeD
     desk = make_desk(kept=50)
     chance = random.Random(6)
     tasks: list[str] = []
+    lasts = 0.01  # seconds, on average; it becomes as long as a stop takes here, so that either may be the first
 
     async def once(number: int) -> None:
-        receipt = await desk.start(f"sleep {chance.uniform(0.0, 0.02):.4f}; : {number}", yield_time_ms=0)
+        nonlocal lasts
+        receipt = await desk.start(f"sleep {lasts * chance.uniform(0.0, 2.0):.4f}; : {number}", yield_time_ms=0)
         if isinstance(receipt, CommandCompleted):
+            lasts *= 1.1
             return  # it was quicker than its window
         assert isinstance(receipt, CommandPromoted)
         task = receipt.task_id
@@ -137,6 +140,7 @@ async def test_6_a_stop_that_races_with_the_end_has_one_outcome(make_desk: MakeD
         await desk.service.stop(task, PERSON)
         ended = await desk.end(task)
         assert ended.status in ("completed", "cancelled")
+        lasts *= 1.1 if ended.status == "completed" else 1 / 1.1
         again = await desk.service.stop(task, PERSON)
         assert again == ended, "a stop of what has ended changes nothing"
         results = desk.results(task)

@@ -71,7 +71,7 @@ async def test_a_confined_command_is_promoted_stopped_and_killed(desk: Desk) -> 
 @needs_network
 async def test_the_end_of_the_run_ends_it(desk: Desk) -> None:
     await confined(desk, "sleep 63", yield_time_ms=0)
-    await asyncio.wait_for(desk.service.close(), 5)
+    await asyncio.wait_for(desk.service.close(), PATIENCE)
     assert not desk.processes
 
 
