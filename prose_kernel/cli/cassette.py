@@ -32,7 +32,7 @@ _check = click.option("--check", is_flag=True, help="Change nothing; exit status
 
 @click.group()
 def cassette() -> None:
-    """Read and maintain recordings. FILE is a path or the name of a recording in cassettes/; default: all of them.
+    """Read and maintain recordings. FILE is a path, or a name in cassettes/; default: all of them.
 
     Exit status 1: differences (diff, --check) or a program that did not replay (prune).
     """
@@ -188,7 +188,7 @@ def prune(
     no: Sequence[str],
     dry_run: bool,
 ) -> int:
-    """Run the programs and notebooks in replay, with their commands, and remove unused records.
+    """Run programs and notebooks in replay, with their commands, and remove unused records.
 
     Name all programs that share a recording. Nothing is removed if one of them fails.
     """
@@ -290,8 +290,8 @@ def _change_data(change: Change) -> dict[str, object]:
 @click.option("--pattern", "patterns", metavar="REGEX", multiple=True, help="Further secrets. Repeatable.")
 @_check
 def redact(names: Sequence[str], patterns: Sequence[str], check: bool) -> int:
-    """Remove secrets: values of variables whose names look secret, tokens of known formats, the patterns of prose.toml
-    and --pattern. The history of git is not changed.
+    """Remove secrets: values of variables with secret names, tokens of known formats, the patterns of
+    prose.toml and --pattern. The history of git keeps them.
     """
     from prose_kernel.cassettes.redaction import Redaction
     from prose_kernel.cassettes.tidying import redacted

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 @click.argument("name", metavar="FILE")
 @profile_options
 def check(name: str, strict: bool, profile: str | None) -> int:
-    """List the conditions of a program, and whether a rule can decide them (docs/reference/judge-rules.md).
+    """List the conditions of a program, and whether a rule decides them (docs/reference/judge-rules.md).
 
     Exit status 1: errors, or a condition that needs a model or a person.
     """

@@ -46,7 +46,7 @@ class Compiled(NamedTuple):
 @profile_options
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Format of the findings.")
 def compile_(names: tuple[str, ...], strict: bool, profile: str | None, form: str) -> int:
-    """Check programs without running them. Print correct ones in canonical form, of VVM the exports.
+    """Check programs, run nothing. Print correct ones in canonical form, of VVM the exports.
 
     Findings go to stderr. With --format json, one object for each file on stdout: {"file", "language", "ok",
     "contract", "diagnostics"}; contract: inputs and outputs, or of VVM agents, functions, exports and imports. FILE may

@@ -19,10 +19,10 @@ STDOUT = "-"
 @click.option("-o", "--output", metavar="FILE", default=STDOUT, help="The file to write.  [default: print it]")
 @click.option("--force", is_flag=True, help="Replace the file.")
 def export(notebook: str, output: str, force: bool) -> int:
-    """Write the cells of a notebook as one program, without running it.
+    """Write the cells of a notebook as one program; run nothing.
 
-    Text and magics become comments. Cells that are expected to fail are left out. Cells of two languages cannot be one
-    program. The notebook of a contract file becomes that file again.
+    Text and magics become comments; cells that are expected to fail are left out. All cells must have one
+    language. The notebook of a contract file becomes that file again.
     """
     from prose_kernel.cli import files
     from prose_kernel.cli.notebook_file import MAY_FAIL, of_magic, read_book
@@ -65,10 +65,10 @@ def export(notebook: str, output: str, force: bool) -> int:
 @click.option("-o", "--output", metavar="FILE", help="The file to write; - prints it.  [default: next to PROGRAM]")
 @click.option("--force", is_flag=True, help="Replace the file.")
 def notebook(program: str, output: str | None, force: bool) -> int:
-    """Make a notebook of a program or contract file, without running it: comments and sections become text, statements
-    cells.
+    """Make a notebook of a program or contract file; run nothing. Comments and sections become text,
+    statements cells.
 
-    prose export gives the program back; prose test --update saves the outputs.
+    prose export reverses it; prose test --update saves the outputs.
     """
     if program.endswith(SUFFIX):
         data, stem = _of_contract(program), program.removesuffix(SUFFIX)

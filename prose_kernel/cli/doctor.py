@@ -31,10 +31,10 @@ PACKAGES = ("ipykernel", "jupyter_client", "ipython", "lark", "nbformat")
 
 @click.command(short_help="Find problems, and their fixes.")
 @click.option("--start/--no-start", "start", default=True, help="Start each Prose kernel that Jupyter sees.")
-@click.option("--ask", is_flag=True, help="Ask every configured model and agent a small question; costs money.")
-@click.option("--seconds", type=click.FloatRange(min=0.1), default=60.0, help="Limit for each answer (60).")
+@click.option("--ask", is_flag=True, help="Ask each configured model and agent a small question; costs money.")
+@click.option("--seconds", type=click.FloatRange(min=0.1), default=60.0, help="Limit of each answer (60).")
 def doctor(start: bool, ask: bool, seconds: float) -> int:
-    """Check versions, kernelspecs, the shell, providers and confinement, and print a fix for each problem.
+    """Check versions, kernelspecs, shell, providers and confinement, and print fixes.
 
     Exit status 1: something is broken.
     """

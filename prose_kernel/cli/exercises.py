@@ -30,9 +30,9 @@ _LARGEST = 50 * 1024 * 1024
 @click.command(short_help="Test the checks of exercises.")
 @click.argument("names", metavar="FILE...", nargs=-1, required=True)
 def exercises(names: tuple[str, ...]) -> int:
-    """Test every exercise of FILE (checks/NOTEBOOK.yaml, or its notebook): the solution must pass its checks; an empty
-    answer and each wrong answer must fail, with the feedback of the file. Answers run offline, in a copy of the
-    notebook's directory.
+    """Test every exercise of FILE (checks/NOTEBOOK.yaml, or its notebook): the solution must pass its
+    checks, an empty answer and each wrong answer fail with the file's feedback. Answers run offline, in a copy of the
+    directory.
 
     Exit status 1: an exercise whose checks are wrong.
     """

@@ -15,9 +15,9 @@ from prose_kernel.runs import languages, reference
 @click.command(short_help="Explain an error code, a section, a word, or a program.")
 @click.argument("wanted", metavar="[PAGE] [CODE|SECTION|WORD|FILE]", nargs=-1, required=True)
 def explain(wanted: tuple[str, ...]) -> int:
-    """Print a section of the reference: a code (E004, V001), a number of OpenProse (3.7) or of a page (sessions 4.2);
-    the outline of a page (vvm); the meaning of a word (loop, retry, pmap). Of a program file, print each statement in
-    plain words; nothing is run."""
+    """Print a section of the reference: by a code (E004, V001), a number of OpenProse (3.7) or of a page
+    (sessions 4.2), or a word (loop, retry, pmap); the outline of a page (vvm). Of a program file, print each statement
+    in plain words; nothing is run."""
     words = " ".join(wanted)
     if len(wanted) == 1 and words.endswith(languages.suffixes()):
         return _program(words)

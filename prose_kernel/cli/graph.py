@@ -19,7 +19,7 @@ from prose_kernel.cli.options import profile_of, profile_options
 )
 @profile_options
 def graph(name: str, form: str, strict: bool, profile: str | None) -> int:
-    """Draw a program without running it. FILE may be - for OpenProse on standard input.
+    """Draw a program, run nothing. FILE may be - for OpenProse on standard input.
 
     Exit status 1: errors in the program.
     """

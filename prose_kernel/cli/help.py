@@ -92,7 +92,7 @@ From here
 @click.argument("command", required=False)
 @click.pass_context
 def help_(context: click.Context, command: str | None) -> None:
-    """Show the commands and OpenProse on one page, VVM on another (`prose help vvm`), or the options of one COMMAND."""
+    """Show commands and OpenProse on one page, VVM on another (`prose help vvm`), or the options of COMMAND."""
     if command in (None, "vvm"):
         click.echo(VVM if command else TEXT, nl=False)
         return

@@ -45,7 +45,7 @@ class KernelOptions:
 
 @click.command(short_help="Register the kernels with Jupyter, or install programs from elsewhere.")
 @click.argument("targets", metavar="[TARGET]...", nargs=-1)
-@click.option("--upgrade", is_flag=True, help="Fetch programs again and replace their pins; default: all.")
+@click.option("--upgrade", is_flag=True, help="Fetch programs (default: all) again and replace their pins.")
 @click.option(
     "--trust",
     metavar="PROGRAM",
@@ -59,11 +59,11 @@ class KernelOptions:
 @click.option("--name", metavar="N", help="The name of that kernelspec.  [default: prose, vvm]")
 @click.option("--display-name", metavar="TEXT", help="Its name in the launcher.")
 def install(targets: tuple[str, ...], upgrade: bool, trust: tuple[str, ...], **options: Any) -> int:
-    """Register the kernels of Prose and VVM with Jupyter, for this Python interpreter. --name and --display-name name
-    one kernel.
+    """Register the kernels of Prose and VVM with Jupyter, for this Python interpreter. --name and
+    --display-name are for one kernel.
 
-    With TARGET (handle/name or a URL): fetch programs with their imports, show what they can do, and write your
-    agreement into prose.lock.
+    With TARGET (handle/name or a URL): fetch programs with their imports, show what they can do, and write
+    your agreement into prose.lock.
 
     Exit status 1: a program has errors.
     """

@@ -25,10 +25,11 @@ if TYPE_CHECKING:
 @click.option(
     "--keep",
     metavar="RUN",
-    help="Show which answers of that run it would keep, and why it would ask again.",
+    help="Show the answers of that run that it would keep, and why it would ask again.",
 )
 def plan(name: str, keep: str | None) -> int:
-    """Show each session, command and gate that a program will reach, with its text and maximum cost. Nothing is run.
+    """Show each session, command and gate that a program will reach, with text and maximum cost. Nothing
+    is run.
 
     Exit status 1: errors in the program.
     """

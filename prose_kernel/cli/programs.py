@@ -72,7 +72,7 @@ def _install(resolver: RemotePrograms, target: str) -> int:
 @click.group("programs", short_help="List, show and remove programs from elsewhere.", invoke_without_command=True)
 @click.pass_context
 def programs(context: click.Context) -> None:
-    """List the programs from elsewhere that prose.lock pins: name or URL, SHA-256, size, contents, and whether the
+    """List the programs from elsewhere that prose.lock pins, with SHA-256, size, contents, and whether the
     cache has them. `prose install` adds programs.
     """
     if context.invoked_subcommand is None:
@@ -97,9 +97,9 @@ def _list(resolver: RemotePrograms) -> None:
 @programs.command()
 @click.argument("target")
 def show(target: str) -> None:
-    """Print the text of a program. TARGET is a name, a URL, or the SHA-256 of a fetched program.
+    """Print a program. TARGET is a name, a URL, or the SHA-256 of a fetched program.
 
-    A terminal gets invisible characters as escapes; a file or pipe gets exactly the bytes.
+    A terminal gets invisible characters as escapes, a file or pipe the bytes.
     """
     resolver = _resolver()
     digest = target.removeprefix("sha256:")
@@ -128,7 +128,7 @@ def _print(data: bytes) -> None:
 @programs.command()
 @click.argument("targets", metavar="TARGET...", nargs=-1, required=True)
 def remove(targets: tuple[str, ...]) -> None:
-    """Remove programs and your agreement from prose.lock."""
+    """Remove programs and agreements from prose.lock."""
     resolver = _resolver()
     pins = _pins(resolver)
     wanted = {_address(resolver, target): target for target in targets}
@@ -143,7 +143,7 @@ def remove(targets: tuple[str, ...]) -> None:
 @programs.command()
 @click.option("--all", "everything", is_flag=True, help="Also pinned ones.")
 def clean(everything: bool) -> None:
-    """Delete fetched programs from the cache of your account, except those that are pinned here."""
+    """Delete fetched programs from your account's cache, except those pinned here."""
     resolver = _resolver()
     needed = set() if everything else {pin.sha256 for pin in _pins(resolver).values()}
     gone = [(digest, size) for digest, size in resolver.cache.entries() if digest not in needed]

@@ -30,12 +30,12 @@ if TYPE_CHECKING:
     metavar="[RUN]",
     is_flag=False,
     flag_value="",
-    help="Resume a run, by the beginning of its id; without RUN the last unfinished one.",
+    help="Resume a run; without RUN the last unfinished one.",
 )
 @click.option(
     "--interrupted",
     type=click.Choice(["rerun", "fail"]),
-    help="With --resume: repeat or fail commands and sessions that were running.  [default: rerun]",
+    help="With --resume: what was running is repeated, or fails.  [default: rerun]",
 )
 @click.option("--from", "at", metavar="AT", help="With --resume: begin a branch of the run before c3 or c1/4.")
 @click.option("--stored", is_flag=True, help="With --resume: use the program's original text.")
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     is_flag=True,
     help="With --changed or --keep: repeat commands and sessions without a question.",
 )
-@click.option("--only-stale", is_flag=True, help="Of a notebook: continue its last run with stale cells only.")
+@click.option("--only-stale", is_flag=True, help="Continue the last run of a notebook, with stale cells only.")
 @click.option(
     "--id",
     "key",
@@ -71,7 +71,7 @@ if TYPE_CHECKING:
     "--backend",
     "state",
     metavar="KIND",
-    help="filesystem, sqlite, postgres or in-context.  [default: OpenProse filesystem, VVM in-context]",
+    help="filesystem, sqlite, postgres, in-context.  [default: OpenProse filesystem, VVM in-context]",
 )
 @click.option("--in-context", is_flag=True, help="Keep the run in memory.")
 @profile_option
@@ -82,7 +82,7 @@ if TYPE_CHECKING:
     help="auto (default): ask, else reject; ask: only this prompt decides; wait: for prose gate; deny: reject. "
     "More: prose explain 5.10.",
 )
-@click.option("--gate-files", is_flag=True, help="With --gates=wait: accept decision files, written by any program.")
+@click.option("--gate-files", is_flag=True, help="With --gates=wait: accept decision files of any program.")
 @click.option(
     "--yes", metavar="GATE", multiple=True, help="Approve a gate (MODULE:GATE of an import) in advance. Repeatable."
 )
@@ -99,7 +99,7 @@ if TYPE_CHECKING:
 @click.option(
     "--cassette-stale",
     metavar="HOW",
-    help="If a file that a recorded session read has changed: warn, fail (default in CI) or ignore.",
+    help="After changes to files that a recorded session read: warn, fail (default in CI), ignore.",
 )
 @click.option(
     "--trust",
@@ -124,9 +124,8 @@ if TYPE_CHECKING:
 @click.option("--format", "form", type=click.Choice(["text", "json"]), default="text", help="Format of the result.")
 @click.pass_context
 def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
-    """Run a program, a notebook (its cells in order) or a bundled example. TARGET is a file, - for OpenProse on
-    standard input, the name, number or keyword of an example, or handle/name or a URL, which is fetched after your
-    agreement.
+    """Run a program, a notebook (its cells in order) or a bundled example. TARGET is a file, - (OpenProse on
+    standard input), an example (name, number or keyword), or handle/name or a URL, fetched after your agreement.
 
     Results go to stdout, remarks to stderr. With --format json stdout ends with one object {"status", "run_id",
     "outputs", "bindings", "error"}, and all else goes to stderr.

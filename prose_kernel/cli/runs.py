@@ -46,13 +46,12 @@ def runs(context: click.Context, form: str, state_dir: str | None) -> None:
 
     \b
     running      a process runs it now
-    done         it is complete
-    failed       it ended with an error; prose run --resume RUN repeats a failed request. After an error of the
-                 program itself, add --changed
-    interrupted  a person ended it; --resume RUN continues it
-    killed       its process was ended; --resume RUN continues it, in a notebook %restore RUN
-    lost         PostgreSQL: its process, on another machine, is gone or cannot reach the database; --resume RUN
-                 continues it
+    done         complete
+    failed       ended with an error; prose run --resume RUN repeats a failed request, after an error of the
+                 program itself with --changed
+    interrupted  ended by a person; prose run --resume RUN continues it, in a notebook %restore RUN
+    killed       its process was ended; the same
+    lost         PostgreSQL: its process on another machine is gone, or cannot reach the database; the same
     unreadable   its journal cannot be used; prose runs show RUN shows why
     unknown      it has no journal
 
@@ -67,7 +66,7 @@ def runs(context: click.Context, form: str, state_dir: str | None) -> None:
 @_form
 @state_dir_option
 def list_(form: str, state_dir: str | None) -> None:
-    """List the runs, the latest last."""
+    """List them, the latest last."""
     _list(form, state_dir)
 
 
@@ -76,7 +75,7 @@ def list_(form: str, state_dir: str | None) -> None:
 @_form
 @state_dir_option
 def show(run: str, form: str, state_dir: str | None) -> None:
-    """Show one run: its texts, requests with their answers, and values."""
+    """Show its texts, requests with answers, and values."""
     from prose_kernel.storage.runs import bindings_of, find
 
     where = places_here(state_dir)
@@ -94,7 +93,7 @@ def show(run: str, form: str, state_dir: str | None) -> None:
 @_form
 @state_dir_option
 def diff(first: str, second: str, form: str, state_dir: str | None) -> int:
-    """Compare two runs: their texts, answers and values."""
+    """Compare the texts, answers and values of two runs."""
     from prose_kernel.storage.runs import bindings_of, find
 
     where = places_here(state_dir)
@@ -126,7 +125,7 @@ def difference_lines(parts: Iterable[Difference]) -> Iterator[str]:
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @state_dir_option
 def rm(targets: Sequence[str], older: str | None, all_finished: bool, yes: bool, state_dir: str | None) -> int:
-    """Remove runs with all of their files, except running ones."""
+    """Remove runs with all files, except running ones."""
     from prose_kernel.storage.runs import all_runs, find, remove
 
     if not (targets or older or all_finished):

@@ -29,11 +29,9 @@ _SIGNALLED = 128
 @click.option(
     "--interrupted",
     type=click.Choice(["rerun", "fail"]),
-    help="Repeat or fail commands and sessions that were running.  [default: rerun]",
+    help="What was running is repeated, or fails.  [default: rerun]",
 )
-@click.option(
-    "--cwd", metavar="DIR", help="Continue in this directory; needed for runs of other machines in PostgreSQL."
-)
+@click.option("--cwd", metavar="DIR", help="Continue here; needed for runs of other machines in PostgreSQL.")
 @state_dir_option
 @click.pass_context
 def resume(
@@ -44,7 +42,7 @@ def resume(
     cwd: str | None,
     state_dir: str | None,
 ) -> int:
-    """Resume programs one after another, as prose run --resume RUN does. %restore resumes runs of notebooks.
+    """Resume programs one after another, as prose run --resume does; not runs of notebooks (%restore).
 
     Exit status: the highest of all runs.
     """
@@ -96,16 +94,15 @@ def _chosen(where: Sequence[RunPlace], targets: Sequence[str], *, moved: bool) -
 @click.command()
 @click.argument("run")
 @click.argument("at")
-@click.option("--files", "with_files", is_flag=True, help="Restore the files that the run has changed since.")
-@click.option("--yes", is_flag=True, help="Overwrite files that others have changed without a question.")
+@click.option("--files", "with_files", is_flag=True, help="Restore files that the run has changed since.")
+@click.option("--yes", is_flag=True, help="Do not ask before overwriting files that others have changed.")
 @state_dir_option
 def fork(run: str, at: str, with_files: bool, yes: bool, state_dir: str | None) -> None:
     """Begin a branch of RUN before AT, without running anything.
 
-    AT is a cell (c3), a statement (c1/4) or a request (c1/4/x0); prose runs show RUN lists them. The run stays as it
-    is.
+    AT is a cell (c3), a statement (c1/4) or a request (c1/4/x0); prose runs show RUN lists them. RUN stays as it is.
 
-    --files needs the setting [run] keep_files: changed files are restored, created ones removed.
+    --files needs the setting [run] keep_files; it also removes created files.
     """
     from prose_kernel.runs.files_back import FilesBack
     from prose_kernel.runs.journal import branch, point_of
@@ -141,7 +138,7 @@ def fork(run: str, at: str, with_files: bool, yes: bool, state_dir: str | None) 
 def repair(run: str, yes: bool, state_dir: str | None) -> None:
     """Ignore the answers after the damage in a journal.
 
-    The command lists them and asks. When the run is resumed, their requests are made again.
+    It lists them and asks first. A resumed run makes their requests again.
     """
     from prose_kernel.runs.keeping import answered_from
     from prose_kernel.runtime.journal_records import Rewound
@@ -176,7 +173,8 @@ def repair(run: str, yes: bool, state_dir: str | None) -> None:
 @click.argument("run", required=False)
 @state_dir_option
 def rebuild(run: str | None, state_dir: str | None) -> None:
-    """Write the rows of a run in SQLite or PostgreSQL again, from its journal. Default: the last run in a database."""
+    """Write a run's rows in SQLite or PostgreSQL again, from its journal. Default: the last run in a
+    database."""
     from prose_kernel.runs import rebuilding, settings
 
     journal = _journal(run, places_here(state_dir))

@@ -51,7 +51,7 @@ def tasks() -> None:
 @click.option("--all", "everything", is_flag=True, help="Also finished ones.")
 @state_dir_option
 def list_(run: str | None, everything: bool, state_dir: str | None) -> int:
-    """List the active tasks of one run or of all."""
+    """List the active tasks of a run or of all."""
     tasks, problems = _all(_directory(state_dir), run)
     rows = [
         (found.run.name, str(found.record.number), _standing(found.record), found.record.cmd_display)
@@ -71,7 +71,7 @@ def list_(run: str | None, everything: bool, state_dir: str | None) -> int:
 @_target
 @state_dir_option
 def show(target: tuple[str, ...], state_dir: str | None) -> None:
-    """Show one task: its state, command, result and times."""
+    """Show its state, command, result and times."""
     found = _find(target, state_dir)
     record = found.record
     lines = [
@@ -99,7 +99,7 @@ def show(target: tuple[str, ...], state_dir: str | None) -> None:
 @click.option("--log", "whole", is_flag=True, help="Print the whole log.")
 @state_dir_option
 def output(target: tuple[str, ...], whole: bool, state_dir: str | None) -> None:
-    """Print the beginning and the end of the output of a task."""
+    """Print the beginning and end of its output."""
     from prose_kernel.processes.tasks import log
     from prose_kernel.processes.tasks.records import preview_of
     from prose_kernel.views.safety import TerminalText

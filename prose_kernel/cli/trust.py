@@ -15,8 +15,8 @@ from prose_kernel.errors import UsageError
 @click.command(short_help="Agree to code or settings that a session's program has created.")
 @click.argument("names", metavar="[FILE]...", nargs=-1)
 def trust(names: tuple[str, ...]) -> int:
-    """Agree to FILE, which a program of a session has created and from which code or settings are loaded
-    (prose_tools.py, prose.toml ...). Read it before. Without FILE, list the files that wait here.
+    """Agree to FILE, which a session's program has created and from which code or settings are loaded
+    (prose_tools.py, prose.toml ...). Read it first. Without FILE, list the files that wait here.
     """
     cwd = Path.cwd()
     if not names:

@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 @click.option("--yes", metavar="GATE", multiple=True, help="Confirm the approval of a gate. Repeatable.")
 @click.option("--why", is_flag=True, help="Show why each request was made.")
 @click.option("--yes-rerun", is_flag=True, help="Repeat commands and sessions without a question.")
-@click.option("--html", metavar="FILE", help="Also write both runs next to each other as an HTML page.")
+@click.option("--html", metavar="FILE", help="Write both runs next to each other as an HTML page.")
 @click.option("--force", is_flag=True, help="With --html: replace a file that isn't a report.")
 def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
-    """Run the original program of RUN with other answers, and print the differences between the runs.
+    """Run the original program of RUN with other answers, and print the differences.
 
     AT=TEXT replaces the answer at a place (prose runs show RUN lists them), AT=@FILE by the text of a file; a condition
     has yes or no. AT:model=NAME asks that session with another model. Only requests that depend on it are made again.

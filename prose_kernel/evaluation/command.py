@@ -45,10 +45,10 @@ class CommandOptions:
 @click.option(
     "-n", "--parallel", metavar="N", type=click.IntRange(1), help="Runs at the same time.  [default: the file's, or 4]"
 )
-@click.option("--fresh", is_flag=True, help="Start again instead of continuing an interrupted evaluation.")
-@click.option("--baseline", metavar="FILE", help="Compare with a stored baseline; a regression is exit status 1.")
+@click.option("--fresh", is_flag=True, help="Start again, instead of continuing.")
+@click.option("--baseline", metavar="FILE", help="Compare with a stored baseline.")
 @click.option("--save-baseline", metavar="FILE", help="Store the results as a baseline.")
-@click.option("--html", "page", metavar="FILE", help="Write a page with every run.")
+@click.option("--html", "page", metavar="FILE", help="Write every run as an HTML page.")
 @click.option("--junit-xml", "--junitxml", "junit", metavar="FILE", help="Write a report for CI systems.")
 @click.option("--provider", metavar="NAME", help="Provider of sessions.")
 @click.option("--judge", metavar="NAME", help="Judge: SERVER[:MODEL], acp:AGENT, or off.")
@@ -56,7 +56,7 @@ class CommandOptions:
 @click.option("--budget", metavar="LIMITS", help="Limits of the whole evaluation: 2 usd, 200k tokens, 30 min.")
 @click.option("--force", is_flag=True, help="With --html: replace a file that isn't a report.")
 def evaluate(spec: str, **options: Any) -> int:
-    """Run a program over all cases of a data set, and show the pass rate of each variant (a model, a prompt, a
+    """Run a program over all cases of a data set. Show the pass rate of each variant (a model, a prompt, a
     program), the differences between them, and regressions since a baseline.
 
     SPEC is a TOML file, such as triage.eval.toml. Recorded answers are used first, and only they if CI is set. The same

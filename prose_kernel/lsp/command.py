@@ -21,12 +21,12 @@ if TYPE_CHECKING:
     "--vscode",
     type=click.Path(file_okay=False, path_type=Path),
     metavar="DIRECTORY",
-    help="Only write the extension for VS Code, with TextMate grammars, into DIRECTORY.",
+    help="Only write the extension for VS Code, with TextMate grammars.",
 )
-@click.option("--stdio", is_flag=True, help="No effect: standard input and output are always used.")
+@click.option("--stdio", is_flag=True, help="No effect: always used.")
 def lsp(strict: bool, profile: Profile | None, vscode: Path | None, stdio: bool) -> int:
-    """Start the language server for OpenProse and VVM on standard input and output; docs/how-to/editors.md describes
-    the set-up. Needs the extra: pip install 'prose_kernel[lsp]'."""
+    """Start the language server for OpenProse and VVM (docs/how-to/editors.md). Needs the extra:
+    pip install 'prose_kernel[lsp]'."""
     if vscode is not None:
         from prose_kernel.lsp.editors import write_extension
 

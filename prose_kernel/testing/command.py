@@ -50,7 +50,7 @@ class TestCommandOptions:
     metavar="N",
     type=click.IntRange(1),
     default=1,
-    help="Files that are tested at the same time.",
+    help="Files tested at the same time.",
 )
 @click.option(
     "--timeout",
@@ -63,10 +63,10 @@ class TestCommandOptions:
     "sanitize",
     metavar="FILE",
     multiple=True,
-    help="Replacements before comparing, in nbval's format. Repeatable.",
+    help="Replacements before comparing, as in nbval. Repeatable.",
 )
 @click.option("--recursive", is_flag=True, help="Also contract files in directories below.")
-@click.option("--lax", is_flag=True, help="Compare only outputs of cells marked NBVAL_CHECK_OUTPUT.")
+@click.option("--lax", is_flag=True, help="Compare only cells marked NBVAL_CHECK_OUTPUT.")
 @click.option("--junit-xml", "--junitxml", "junit", metavar="FILE", help="Write a report for CI systems.")
 @click.option("-v", "--verbose", is_flag=True, help="A line for each cell and case.")
 def test(targets: Sequence[str], **options: Any) -> int:

@@ -34,7 +34,10 @@ def page_path(name: str) -> Path:
 
 def command_line() -> str:
     """docs/reference/cli.md: the help of every command, except aliases; options that several have are at the top."""
-    options = [f"| `{words}` | {meaning} |".replace("|json", "\\|json") for words, meaning in _SHARED.items()]
+    options = [
+        f"| `{words}` | {meaning} |".replace("|json", "\\|json").replace("|fail", "\\|fail")
+        for words, meaning in _SHARED.items()
+    ]
     parts = [f"# The command line\n\n{NOTE}\n\n{_EVERYWHERE}\n" + "\n".join(options)]
     context = click.Context(cli, info_name="prose", **cli.context_settings)
     for name in cli.list_commands(context):
@@ -42,61 +45,101 @@ def command_line() -> str:
         assert command is not None
         if command.get_short_help_str().startswith("Same as"):
             continue
-        parts.append(f"## {_help(command, name, context)}")
+        usage, text = _help(command, name, context)
         if isinstance(command, click.Group):
             inner = click.Context(command, info_name=name, parent=context)
-            parts += [f"### {_help(command.commands[sub], sub, inner)}" for sub in command.commands]
+            for sub in command.commands:
+                line, meaning = _help(command.commands[sub], sub, inner)
+                text += f"\n\n{line.removeprefix(f'{usage} ')}\n{textwrap.indent(meaning, '  ')}"
+        parts.append(f"## `{usage}`\n\n```text\n{text}\n```")
     return "\n\n".join(parts) + "\n"
 
 
-_EVERYWHERE = """`prose --help` lists the commands, `prose COMMAND --help` prints all options of one. `prose approve` and `prose reject` are short for
-`prose gate approve` and `prose gate reject`. Commands that read programs have `--profile default`, `strict` or `prosescript` (the later
-form of OpenProse), and `--strict`: only the [original grammar](openprose/grammar.md#23-the-strict-profile). Commands about runs, gates
-and tasks have `--state-dir DIR` (default: `.prose`).
+_EVERYWHERE = """`prose COMMAND --help` prints all options of a command. RUN is the id of a run, or its beginning. `prose approve` and `prose reject` are
+short for `prose gate approve` and `prose gate reject`. Commands that read programs have `--profile default`, `strict` or `prosescript`
+(the later form of OpenProse), and `--strict`: only the [original grammar](openprose/grammar.md#23-the-strict-profile). Commands about
+runs, gates and tasks have `--state-dir DIR` (default: `.prose`).
 
-Exit status: 0 done; 2 wrong usage, or nothing could be done; 130 interrupted. Sections name others.
+Exit status: 0 done; 2 wrong usage, or nothing could be done; 130 interrupted; others below.
 
-More: [modes of gates](openprose/exec-and-gate.md#510-who-decides), [resuming](../how-to/durability.md), [kept
+More: [gates](openprose/exec-and-gate.md#510-who-decides), [resuming](../how-to/durability.md), [kept
 answers](../how-to/edit-and-continue.md), [stores](../how-to/state.md).
 
-Options with the same meaning everywhere:
+These options are the [settings](settings.md) of their name: `--provider NAME`, `--script FILE`, `--judge NAME`, `--cassette NAME`,
+`--cassette-mode MODE`, `--cassette-stale HOW`, `--realtime`, `--budget LIMITS`, `--state KIND` (`--backend`), `--gates MODE`, `--remote
+ADDRESS`, `--otel`, `--log FILE`. Others with one meaning everywhere:
 
 | Option | Meaning |
 | --- | --- |"""
 _SHARED = {
-    "--run RUN": "the run, by its id",
+    "--run RUN": "the run",
     "--format [text|json]": "the format of the output",
     "--force": "replace an existing file; a report is replaced without it",
-    "--provider NAME": "the [provider](../how-to/providers.md) of sessions: `SERVER[:MODEL]`, `acp:AGENT`, `human`, `scripted`, `dry-run`, `replay`",
-    "--script FILE": "the answers of the scripted provider (YAML)",
-    "--judge NAME": "the [judge](../how-to/judge.md) of conditions: `SERVER[:MODEL]`, `acp:AGENT`, `off`",
-    "--cassette-mode MODE": "`auto`, `record`, `replay` or `off` ([recordings](sessions.md#42-recording-and-replay))",
-    "--budget LIMITS": "`2 usd, 200k tokens, 30 min, 100 sessions`, or some of them; `off` ([budgets](../how-to/budgets.md))",
     "--input NAME=VALUE": "the value of an input; repeatable",
     "--yes GATE, --no GATE": "approve or reject a [gate](openprose/exec-and-gate.md#510-who-decides) (`MODULE:GATE` of an import) in advance; repeatable",
+    "--interrupted [rerun|fail]": "of a resumed run: commands and sessions that were running are repeated (default), or fail",
+    "--why": "with kept answers: show why each request was made",
+    "--yes-rerun": "with kept answers: repeat commands and sessions without a question",
+    "--dry-run": "only show the changes",
+    "--json": "JSON, an object a line",
+    "--comment TEXT": "kept with the decision",
+    "--as NAME": "decide as this principal of the gate",
+    "--junitxml FILE": "write a report for CI systems",
     "--trust PROGRAM": "agree to [programs](../how-to/programs.md): a URL or `handle/name` with its imports, a SHA-256, or `all`; repeatable",
 }
+_SETTINGS = [
+    "provider",
+    "script",
+    "judge",
+    "cassette",
+    "cassette-mode",
+    "cassette-stale",
+    "budget",
+    "backend",
+    "gates",
+    "remote",
+    "realtime",
+    "otel",
+    "log",
+]
+"""The options of `prose run` and others that are settings of the same meaning."""
 _UNNAMED = {"--profile", "--state-dir", "--strict"}
 """Options that sections of commands do not name."""
 
 
-def _help(command: click.Command, name: str, parent: click.Context) -> str:
-    """A heading with the usage, and the help with the command's own options."""
+def _help(command: click.Command, name: str, parent: click.Context) -> tuple[str, str]:
+    """The usage, and the help with the command's own options."""
     settings = command.context_settings | {"terminal_width": 100}
     with click.Context(command, info_name=name, parent=parent, **settings) as context:
-        known = ", ".join(_SHARED).split(", ")
-        shared = [one for one in command.params if isinstance(one, click.Option) and _words(one, context) in known]
+        named = [one for one in command.params if isinstance(one, click.Option) and not _UNNAMED.intersection(one.opts)]
+        shared = [one for one in named if _words(one, context) in _known() or _is_setting(one, command)]
         own = copy.copy(command)
         own.add_help_option = False
-        own.params = [one for one in command.params if one not in shared and not _UNNAMED.intersection(one.opts)]
+        own.params = [one for one in named if one not in shared]
         formatter = context.make_formatter()
         own.format_help_text(context, formatter)
         click.Command.format_options(own, context, formatter)  # without the commands of a group
         usage = [] if isinstance(command, click.Group) else command.collect_usage_pieces(context)
+        if isinstance(parent.command, click.Group) and parent.parent and len(shared) < 3:
+            usage += [f"[{one.opts[-1]}]" for one in shared]
+            shared = []
         heading = " ".join([context.command_path, *usage]).replace("[OPTIONS]", "")
         text = textwrap.dedent(formatter.getvalue().replace("\nOptions:\n", "\n")).strip()
-        also = f"\n\nAlso: {', '.join(one.opts[-1] for one in shared)}" if shared else ""
-        return f"`{' '.join(heading.split())}`\n\n```text\n{text}{also}\n```"
+        of_settings = [one for one in shared if _is_setting(one, command)]
+        others = [one.opts[-1] for one in shared if len(of_settings) < len(_SETTINGS) or one not in of_settings]
+        if len(of_settings) == len(_SETTINGS):
+            others.append("all options that are settings")
+        also = f"\n\nAlso: {', '.join(others)}" if shared else ""
+        return " ".join(heading.split()), f"{text}{also}"
+
+
+def _is_setting(option: click.Option, command: click.Command) -> bool:
+    return command.name in ("run", "eval", "what-if", "calibrate") and option.opts[-1].removeprefix("--") in _SETTINGS
+
+
+def _known() -> list[str]:
+    """The options of the table at the top."""
+    return ", ".join(_SHARED).split(", ")
 
 
 def _words(option: click.Option, context: click.Context) -> str:
@@ -105,36 +148,39 @@ def _words(option: click.Option, context: click.Context) -> str:
 
 
 def settings() -> str:
-    """docs/reference/settings.md: every setting with the text below its declaration, and tables of `prose.toml`."""
+    """docs/reference/settings.md: every setting with the text below its declaration."""
     meanings = {**_meanings("runs/settings.py"), **_meanings("runtime/session_options.py")}
-    rows = ["| In `prose.toml` | Variable | Default | Meaning |", "| --- | --- | --- | --- |"]
+    rows = ["| In `prose.toml` | Default | Meaning |", "| --- | --- | --- |"]
     for name, one in every().items():
         kind = type(getattr(Settings(), one.table, None) or Settings()).__name__
         text = " ".join(meanings[kind, one.key].split()).replace("|", "\\|")
         default = "" if one.default in (None, (), NODEFAULT) else f"`{_toml(one.default)}`"
-        variable = "" if one.in_file_only else f"`PROSE_{name.upper()}`"
-        rows.append(" ".join(f"| {_key(one)} | {variable} | {default} | {text} |".split()))
+        if not one.in_file_only and name != f"{one.table}_{one.key}".lstrip("_"):
+            text += f" `PROSE_{name.upper()}`"
+        rows.append(" ".join(f"| {_key(one)} | {default} | {text} |".split()))
     table = "\n".join(rows)
-    example = (DOCS / "reference" / "prose.toml").read_text(encoding="utf-8").rstrip()
-    tables = example[example.index("[providers.gateway]") : example.index("\n\n[mcp.weather]")]
     return f"""# Settings
 
 {NOTE}
 
 Strongest first: an option of `prose run` or a magic, the environment variable, `.prose/.env`, `prose.toml` in the working directory (of
-a notebook: its directory). In [Python](python.md), a setting has the name of its variable in lower case, without `PROSE_`.
+a notebook: its directory).
+
+The variable of `shell` is `PROSE_SHELL`, that of `[exec] memory` `PROSE_EXEC_MEMORY`. Where it has another name, the name is in the last
+column. Lists and tables have no variable. In [Python](python.md), a setting has the name of its variable in lower case, without `PROSE_`.
 
 {table}
 
-Keys of model servers stay in the environment, or in `.prose/.env`; a server's table names the variable.
-
 ## prose.toml
 
-[prose.toml](prose.toml) has every key, with comments. [Permissions](../how-to/permissions.md) and [tool
-servers](../how-to/tools.md#mcp-servers) (`[mcp.NAME]`) have guides. Model servers and CLI agents:
+[prose.toml](prose.toml) has every key with an example, also those of model servers, [fallbacks](../how-to/providers.md#fallbacks), CLI
+agents and [tool servers](../how-to/tools.md#mcp-servers). Keys of model servers stay in the environment, or in `.prose/.env`:
 
 ```toml
-{tables}
+[providers.gateway]
+kind = "openai"
+base_url = "https://gateway.example.org/v1"
+key = "GATEWAY_KEY"               # the variable with the key, never the key
 ```
 """
 
