@@ -33,8 +33,11 @@ def read_bytes(name: str) -> bytes:
     try:
         return plain_files.read_named(os.path.expanduser(name))  # noqa: PTH111 - a home of nobody stays as it is
     except (OSError, ValueError) as problem:
+        from prose_kernel.runs import near_files
+
         reason = getattr(problem, "strerror", None) or str(problem)
-        raise UsageError(f"cannot read {name}: {reason}") from None
+        hint = near_files.hint(name) if isinstance(problem, FileNotFoundError) else None
+        raise UsageError(f"cannot read {name}: {reason}", hint=hint) from None
 
 
 def read_source(name: str) -> Source:
@@ -105,7 +108,10 @@ def find_program(target: str) -> str:
         return target
     found = find_example(target) if not _REMOTE.match(target) else None
     if found is None:
-        raise UsageError(f"there is no file and no bundled example {target}", hint="prose examples lists the examples")
+        from prose_kernel.runs import near_files
+
+        hint = near_files.hint(target) or "prose examples lists the examples"
+        raise UsageError(f"there is no file and no bundled example {target}", hint=hint)
     return str(found)
 
 

@@ -60,10 +60,11 @@ class NotebookCells(Cells):
     def _new_workspace(self) -> Workspace:
         return self._told_by.plugged(self.settings, self._start)
 
+    def check_restorable(self) -> None:
+        raise only_in_a_kernel()
+
     async def restore(self, how: Resumption, decisions: Mapping[str, bool] | None = None) -> None:
-        raise UsageError(
-            "%restore and %back are for a notebook in a kernel", hint="prose run --resume lets a run go on"
-        )
+        self.check_restorable()
 
     async def feed(self, cell: Cell) -> None:
         """Run one cell. Raises `CompileError`, `RunError` and `UsageError`."""
@@ -89,6 +90,11 @@ class NotebookCells(Cells):
         finally:
             workspace.remove_listener(record)
             record.end()
+
+
+def only_in_a_kernel() -> UsageError:
+    """The error of magics that bring a run back."""
+    return UsageError("%restore and %back are for a notebook in a kernel", hint="prose run --resume resumes a run")
 
 
 class TextOutput(Output):

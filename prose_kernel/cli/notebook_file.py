@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import warnings
+from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel.cli import files
 from prose_kernel.cli.execution import Cell, Ended, ProgramRun
-from prose_kernel.cli.notebook_cells import NotebookCells
+from prose_kernel.cli.notebook_cells import NotebookCells, only_in_a_kernel
 from prose_kernel.errors import UsageError
 from prose_kernel.notebook.notebook_files import decoded, in_profile_of, language_of
 from prose_kernel.notebook.scan import PROFILE, segments, spoken
@@ -42,6 +43,16 @@ def read_cells(name: str) -> tuple[list[Cell], Language]:
     if not cells:
         raise _without_cells(name)
     return cells, whole or in_profile_of(languages.default(), book.metadata)
+
+
+def check_no_going_back(cells: Iterable[Cell], language: Language) -> None:
+    """Raise `UsageError` for a cell with `%back`, unless it may fail: nothing has begun yet."""
+    for cell in cells:
+        own, text = spoken(cell.text, language)
+        magics = [one.text.split()[:1] for one in segments(text, own) if one.magic]
+        if ["back"] in magics and not cell.may_fail:
+            error = only_in_a_kernel()
+            raise UsageError(f"{cell.name}: {error}", hint=error.hint)
 
 
 def read_book(name: str) -> tuple[Any, Language | None]:

@@ -269,9 +269,11 @@ def read(name: str) -> tuple[list[Cell], Language]:
     from prose_kernel.runs import languages
 
     if name.endswith(".ipynb"):
-        from prose_kernel.cli.notebook_file import read_cells
+        from prose_kernel.cli.notebook_file import check_no_going_back, read_cells
 
-        return read_cells(name)
+        cells, language = read_cells(name)
+        check_no_going_back(cells, language)
+        return cells, language
     return [Cell(files.read_source(name).text, name)], languages.of_file(name)
 
 

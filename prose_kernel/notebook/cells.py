@@ -233,6 +233,9 @@ class Cells:
         known = self._workspace.machine_of(language).known() if self._workspace is not None else None
         return language.targets(self.programs(language).load_contract, profile, known)
 
+    def check_restorable(self) -> None:
+        """Raise `UsageError` where no run can be brought back."""
+
     async def restore(self, how: Resumption, decisions: Mapping[str, bool] | None = None) -> None:
         """Bring a run back: the next cell goes on with it. Nothing of a run has begun here. `decisions` confirm its
         approvals beforehand.

@@ -12,6 +12,7 @@ import pytest
 
 from prose_kernel import __version__
 from prose_kernel.cli.main import COMMANDS, main
+from prose_kernel.runs import near_files
 
 
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -30,6 +31,52 @@ def test_an_unknown_command_says_what_was_meant_and_nothing_else(capsys: pytest.
     seen = capsys.readouterr()
     assert seen.out == ""
     assert seen.err == "Error: there is no command complie; did you mean `prose compile`?\n"
+
+
+@pytest.mark.parametrize("command", ["run", "compile", "check", "fmt", "test", "graph", "plan", "upgrade", "notebook"])
+def test_a_missing_file_is_named_with_the_nearest_one(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("review.prose").write_text("let a = 1\n")
+    assert main([command, "reveiw.prose"]) in (1, 2)
+    seen = capsys.readouterr()
+    assert "reveiw.prose" in seen.err
+    assert seen.err.endswith("\nhint: did you mean `review.prose`?\n")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("flows/reviw.prose", "flows/review.prose"),
+        ("./flows/review.vvm", "flows/review.prose"),
+        ("flows/books.ipynb", "flows/book.ipynb"),
+        ("reviw", None),  # nothing is like it here
+        ("flows/other.prose", None),
+        ("nowhere/review.prose", None),
+        ("flows/notes.prose", None),  # notes.md is not a program
+        ("flows/hiden.prose", None),  # .hidden.prose is hidden
+        ("flows/foldr.prose", None),  # folder.prose is a directory
+        ("flows/" + "x" * 300 + ".prose", None),
+    ],
+)
+def test_which_file_is_near(typed: str, meant: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("flows/folder.prose").mkdir(parents=True)
+    for name in ("review.prose", "book.ipynb", "notes.md", ".hidden.prose"):
+        Path("flows", name).write_text("")
+    assert near_files.hint(typed) == (meant and f"did you mean `{meant}`?")
+
+
+def test_a_name_without_its_suffix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("tea.prose").write_text("let a = 1\n")
+    assert main(["run", "tea"]) == 2
+    assert capsys.readouterr().err == (
+        "Error: there is no file and no bundled example tea\nhint: did you mean `tea.prose`?\n"
+    )
 
 
 def test_boot_is_retired(capsys: pytest.CaptureFixture[str]) -> None:

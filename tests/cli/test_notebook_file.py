@@ -53,6 +53,28 @@ def test_a_cell_may_define_again_what_an_earlier_one_did(capfd: pytest.CaptureFi
     assert capfd.readouterr().out == "y: two\n"
 
 
+def test_going_back_is_refused_before_anything_begins(capfd: pytest.CaptureFixture[str]) -> None:
+    write(Path("b.ipynb"), PROSE, 'exec "touch ran"', 'let x = 1\nlet y = """\n%back 1\n"""', "output z = x\n%back 1")
+    assert main(["run", "b.ipynb"]) == 2
+    assert capfd.readouterr().err == (
+        "Error: cell 3: %restore and %back are for a notebook in a kernel\nhint: prose run --resume resumes a run\n"
+    )
+    assert [path.name for path in Path().iterdir()] == ["b.ipynb"]
+
+
+@pytest.mark.parametrize("magic", ["%back 1", "%back c1", "%back c2/1"])
+def test_going_back_in_a_cell_that_may_fail_begins_no_branch(magic: str, capfd: pytest.CaptureFixture[str]) -> None:
+    write(Path("b.ipynb"), PROSE, 'exec "echo one"', 'exec "echo two"', magic, "output z = 3")
+    book = nbformat.read("b.ipynb", as_version=4)
+    book.cells[3].metadata["tags"] = ["raises-exception"]
+    nbformat.write(book, "b.ipynb")
+    assert main(["run", "b.ipynb"]) == 0
+    seen = capfd.readouterr()
+    assert "%restore and %back are for a notebook in a kernel" in seen.out + seen.err
+    assert seen.out.endswith("z: 3\n")
+    assert len(list(Path(".prose/runs").iterdir())) == 1
+
+
 def test_an_error_names_its_cell(capfd: pytest.CaptureFixture[str]) -> None:
     write(Path("b.ipynb"), PROSE, 'exec "touch ran"', '\nexec "exit 3"', 'exec "touch never"')
     assert main(["run", "b.ipynb"]) == 1

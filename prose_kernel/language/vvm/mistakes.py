@@ -240,7 +240,9 @@ class Mistakes:
         hint: str | None
         if word == "error":
             hint = 'an error value is an object: `{error: {kind: "…", message: "…"}}`'
-        elif word in ("def", "if", "for", "while", "match", "try", "with") and follows not in _AFTER_OPERAND:
+        elif (word in ("def", "if", "for", "while", "match", "try", "with") and follows not in _AFTER_OPERAND) or (
+            word in ("return", "raise") and not self.is_end(at + 1) and follows not in _AFTER_OPERAND
+        ):
             hint = (
                 hints.rest(word) if word in ("if", "for") else "a statement is no value: write it on lines of its own"
             )
@@ -295,6 +297,8 @@ class Mistakes:
             return self.trouble(at - 1, f"`{before}` begins no value", own)
         if near := self._misspelt(at - 1, text):
             return self.trouble(at - 1, f"there is no statement `{before}`", did_you_mean(near))
+        if near := self._misspelt_value(at - 1, text):
+            return self.trouble(at - 1, f"`{before}` begins no value", did_you_mean(near))
         if kind == WORD:
             if text == "is":
                 return self.trouble(at, "there is no `is`", hints.word("is"))
@@ -324,6 +328,15 @@ class Mistakes:
         if at != self.first or KINDS.get(word[0]) != WORD or word in RESERVED:
             return None
         return self.near(word, hints.ALONE if follows == ":" else hints.STATEMENTS)
+
+    def _misspelt_value(self, at: int, follows: str) -> str | None:
+        """The word that a name was meant to be where a value begins, as in `x = retrun 1`: a value follows it."""
+        word, before = self.texts[at], self.texts[at - 1]
+        if at == self.first or KINDS.get(word[0]) != WORD or word in RESERVED or before in (".", "@"):
+            return None
+        if KINDS.get(follows[0]) not in (WORD, STRING, NUMBER) or (follows in RESERVED and follows != "error"):
+            return None
+        return self.near(word, (*hints.STATEMENTS, "not"))
 
     def _task(self, at: int) -> str:
         """The call that is meant by `@writer Write a poem`, or by a task in quotes."""

@@ -46,6 +46,7 @@ async def restore(call: Call) -> None:
     kept = _run_of(call.cells, words[0] if words else "")
     if kept is None:
         return call.show(_nothing(call.cells))
+    call.cells.check_restorable()
     refuse_dry_run(call.cells.settings)
     assert kept.journal is not None
     journal, at = kept.journal, interrupted_at(kept.journal)
@@ -112,6 +113,7 @@ async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], opt
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.storage.layout import new_run_id
 
+    call.cells.check_restorable()  # before the branch begins, which is a run of its own
     (before, words), clock, files = point, SystemClock(), None
     if "--files" in options:
         from prose_kernel.runs.files_back import FilesBack
