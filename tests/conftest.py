@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import uuid
@@ -56,6 +57,17 @@ LONG = (
     *("tests/cli/", "tests/notebook/", "notebooks/", "tests/processes/", "tests/models/"),
 )
 """Tests that take long, longest first: they begin first, so that no worker is left alone with one of them at the end."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Iterator[None]:
+    """Collect without collecting garbage: tests and modules stay. It takes a third less, in each process of pytest."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+        gc.freeze()  # no later collection looks through fourteen thousand tests
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,10 +5,11 @@ import importlib
 import pkgutil
 from collections.abc import Iterator
 
-import nbformat  # noqa: F401
-
 import prose_kernel
-from prose_kernel.__main__ import _import_ipykernel_alone
+
+gc.disable()  # the imports that follow leave no garbage to look for
+
+from prose_kernel.__main__ import _import_ipykernel_alone  # noqa: E402
 
 _import_ipykernel_alone()
 
@@ -16,10 +17,13 @@ _LEFT_OUT = ("__main__", "_process", ".papermill", ".ipython", ".pytest_plugin")
 """Scripts, and what other programs than commands and the kernel load; so is the language server, `lsp`."""
 
 _OF_SESSIONS = (
-    *("anyio._backends._asyncio", "genai_prices.data", "openai.resources.chat"),
+    *("anyio._backends._asyncio", "genai_prices.data", "openai.lib._chat_completion_resources"),
     *("pydantic_ai.models.openai", "pydantic_ai.providers.openai", "pydantic_ai.providers.openai_compatible"),
 )
 """What the first session with the stub's model loads: over a second of processor time."""
+
+_LATE = ("nbclient", "nbformat", "regex", "rich._emoji_codes", "rich.panel", "yaml")
+"""What many commands load while they run: 0.2 seconds of processor time."""
 
 
 def _names() -> Iterator[str]:
@@ -27,6 +31,7 @@ def _names() -> Iterator[str]:
         if not module.name.startswith("prose_kernel.lsp") and not module.name.endswith(_LEFT_OUT):
             yield module.name
     yield from _OF_SESSIONS
+    yield from _LATE
 
 
 for name in _names():
@@ -34,5 +39,5 @@ for name in _names():
         importlib.import_module(name)
     except ImportError:  # of an extra that is not installed
         continue
-gc.collect()
+gc.enable()
 gc.freeze()  # a forked process that looks through all of it would have to copy it

@@ -56,6 +56,13 @@ def test_what_was_written_by_hand_says_so(cassette: Path) -> None:
     assert {record["meta"]["origin"] for record in records} == {"authored"}
 
 
+@pytest.fixture(scope="module")
+def shells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    with forked.in_shells(tmp_path_factory.mktemp("shells")):
+        yield
+
+
+@pytest.mark.usefixtures("shells")
 @pytest.mark.parametrize("answers", RECORDED, ids=lambda path: path.stem)
 def test_recording_again_gives_the_same_file(answers: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     beside = tmp_path / "book"
@@ -78,12 +85,6 @@ def _belongs(cassette: Path, answers: Path) -> bool:
 
 
 EXERCISES = sorted(NOTEBOOKS.rglob("checks/*.yaml"))
-
-
-@pytest.fixture(scope="module")
-def shells(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    with forked.in_shells(tmp_path_factory.mktemp("shells")):
-        yield
 
 
 @pytest.mark.usefixtures("shells")

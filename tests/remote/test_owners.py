@@ -87,7 +87,7 @@ def test_a52_a_run_on_a_cluster_of_its_own_is_resumed_when_that_has_ended(tmp_pa
 
 
 async def test_a52_a_worker_refuses_an_owner_that_was_replaced(
-    connect: Connect, workers: Workers, tmp_path: Path
+    connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     workers()
     old, new = connect(), connect()
@@ -97,6 +97,7 @@ async def test_a52_a_worker_refuses_an_owner_that_was_replaced(
     await new.connect(Owner("r", 2, resumed=True))
     assert [result.outcome for result in await within(BOUND, running)] == ["lost"]
     nothing_left(old.mark, 0.1)
+    monkeypatch.setattr("prose_kernel.remote.commands.NO_WORKER", 0.5)
     [refused] = await within(2 * BOUND, start(old, "touch never", tmp_path))
     assert (refused.outcome, (tmp_path / "never").exists()) == ("spawn_failed", False)
     assert old.state.refused == ("another process has taken the run over",)
