@@ -36,7 +36,7 @@ from prose_kernel.runtime.ports import Clock, CommandRequest, GateDecision, Gate
 from prose_kernel.runtime.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from prose_kernel.runtime.execution_context import ExecutionContext
+    from prose_kernel.runtime.execution_context import ExecutionContext, Run
 
 T = TypeVar("T")
 
@@ -114,7 +114,7 @@ class Journal:
         if self._turns.interrupted is not None or isinstance(replay.coming, Interrupted):
             await self.stand_still()
         s.answered = described.key, s.statement
-        asked, parked = replay.asked(described)
+        asked, parked = replay.asked(described), None
         if self.abandoned:  # the records were at their end, and whoever replays them asks nothing
             raise asyncio.CancelledError
         if asked is None:
@@ -123,6 +123,12 @@ class Journal:
                 return one[0]
             if replay.parked or self.usable is not None:  # kept answers come first
                 parked = replay.park(asked, known=False)
+        elif (answered := replay.immediate(described.key)) is not None:
+            if self.usable is not None:
+                self.usable.answered(asked, answered)
+            return self._replayed(s, request, described, answered, kind)
+        else:
+            parked = replay.park(asked, known=True)
         known = parked is not None and parked.known
         if parked is not None:
             answered = await replay.answer(described, parked) or self._live.completed(described.key)
@@ -235,6 +241,17 @@ class Journal:
         """The result of this lookup, if it is the next record to replay."""
         coming = self._replay.coming
         return coming if isinstance(coming, Noted) and coming.key == key else None
+
+    def defers(self, run: Run) -> bool:
+        """Whether the changed variables of a program reach the store later, because its requests are replayed."""
+        if not self._replay.active or not run.defer():
+            return False
+        self._replay.deferred[run] = None
+        return True
+
+    def hand_over_deferred(self) -> None:
+        """Give the store the variables that it has not got because of the replay."""
+        self._replay.hand_over_deferred()
 
     def fails_to_keep(self, key: str) -> None:
         """Raise the `StoreFailed` that is recorded for this point."""

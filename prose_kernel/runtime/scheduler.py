@@ -150,6 +150,13 @@ class Scheduler:
         self.is_running, self._since = False, None
         self._pass_on()
 
+    def keeps_turn(self) -> bool:
+        """End the turn and begin it again, if nobody waits for it; returns whether that is so."""
+        if self.interrupted is not None or self._first or self._ready or self._arrived:
+            return False
+        self._since = None
+        return True
+
     async def regain(self) -> None:
         """Continue after a wait for the outside, in this task's turn. A cancellation is delivered afterwards."""
         turn = Turn()

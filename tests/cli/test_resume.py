@@ -636,6 +636,36 @@ def test_a_branch_begins_before_a_request_or_statement(place: Place) -> None:
     ]
 
 
+@pytest.mark.parametrize("at", ["c1/4", "c1/3/u0/2/x0", "c1/3/u0/1/x0"])
+def test_after_a_replay_the_first_live_command_can_read_all_values(place: Place, at: str) -> None:
+    """Also those of the program that called the one which it belongs to."""
+    there = ".prose/runs/$PROSE_RUN"
+    place.write(
+        "m.prose",
+        f"""
+        input word: "Which?"
+        let inner = exec "echo {{word}}"
+        output seen = exec "cat {there}/bindings/*.md {there}/imports/*/bindings/*.md | grep -v '^#'"
+        """,
+    )
+    place.write(
+        "p.prose",
+        f"""
+        use "./m.prose" as m
+        let a = exec "echo first"
+        let b = a + "second"
+        let c = m(word: "third")
+        output d = exec "cat {there}/bindings/*.md"
+        output e = c.seen
+        """,
+    )
+    first = place.prose("run", "p.prose")
+    assert first.status == 0 and first.out.count("second") >= 2 and first.out.count("third") >= 2, first.out
+    (run,) = place.runs()
+    seen = place.prose("run", "--resume", run.name, "--from", at)
+    assert (seen.status, RUN.sub("RUN", seen.out)) == (0, RUN.sub("RUN", first.out))
+
+
 def test_a_branch_of_a_branch_goes_on_though_ids_are_in_its_texts(place: Place) -> None:
     place.write("script.yaml", "sessions:\n  Plan: plan\n  Review: review\n  Again: again\n")
     place.write(

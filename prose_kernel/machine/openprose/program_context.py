@@ -22,7 +22,7 @@ from prose_kernel.machine.openprose.program_text import (
 )
 from prose_kernel.runtime.compiled_code import require_shallow
 from prose_kernel.runtime.content import preview
-from prose_kernel.runtime.events import Place
+from prose_kernel.runtime.events import BranchStep, Place
 from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node, Run, located
 from prose_kernel.runtime.nesting import measure
 from prose_kernel.runtime.ports import Binding, Key, Store
@@ -119,7 +119,7 @@ class ProgramRun(Run):
 class ProgramContext(ExecutionContext):
     """One line of control in an OpenProse program: the root, or one branch, with the names that it sees."""
 
-    __slots__ = ("catching", "frame", "layer", "single", "temps")
+    __slots__ = ("_here", "_places", "catching", "frame", "layer", "single", "temps")
 
     run: ProgramRun
     language = "openprose"
@@ -134,6 +134,8 @@ class ProgramContext(ExecutionContext):
         self.single: tuple[Value, str] | None = None
         """The value of the call that has just returned, and the name of its target's only output."""
         self.statement = tree.Constant(None)
+        self._here: tuple[Source, int, Frame, tuple[BranchStep, ...], str] | None = None
+        self._places: dict[int, tuple[Node, Place]] = {}  # those of this line of control, by the id of the node
 
     def _inner(self, iteration: int | None, path: str) -> Self:
         """A context over a layer of its own (docs/reference/openprose.md 3.7)."""
@@ -227,6 +229,16 @@ class ProgramContext(ExecutionContext):
     # ------------------------------------------------------------ events and errors
 
     def place(self, node: Node) -> Place:
+        """Return the place of `node`. A loop asks for the same ones in every pass."""
+        here = (self.source, self.run.progress.ordinal, self.frame, self.branches, self.path)
+        if here != self._here:
+            self._here, self._places = here, {}
+        known = self._places.get(id(node))
+        if known is None:
+            known = self._places[id(node)] = node, self._place(node)
+        return known[1]
+
+    def _place(self, node: Node) -> Place:
         frame = self.frame
         return Place(
             self.source,
