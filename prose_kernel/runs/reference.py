@@ -1,6 +1,7 @@
 """The language reference that ships with the package (`docs/reference/`), section by section.
 
-`prose explain` and `%explain` print what `section` returns. A page is read when it is first needed.
+`prose explain` and `%explain` print what `section` returns. For a code that is its entry in the reference, then a
+program with the mistake and its correction, from `corrections.md` of the language. A page is read when first needed.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ _MEANING = re.compile(r"[3-6]\.\d+$")
 _LEAF = re.compile(r"[3-9]\.\d+$")
 _FENCE = re.compile(r" *(`{3,})")
 _COMMENT = re.compile(r"<!-- .* -->\n+")
+_CORRECTION = re.compile(r"^#### (\w+)\n\n(.*?)(?=\n#### |\Z)", re.MULTILINE | re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +204,9 @@ def section(wanted: str, prefer: str = DEFAULT) -> str:
     known = [heading for name in searched for heading in headings(name)]
     for heading in known:
         if heading.key == key:
-            return _COMMENT.sub("", text(heading.page)[heading.start : heading.end]).rstrip() + "\n"
+            entry = _COMMENT.sub("", text(heading.page)[heading.start : heading.end]).rstrip() + "\n"
+            example = _examples(heading.page).get(key) if is_code else None
+            return f"{entry}\n{example}" if example else entry
     kind = "code" if is_code else "section"
     near = get_close_matches(key, dict.fromkeys(h.key for h in known if h.key[:1].isalpha() == is_code), 3)
     if not is_code and not page:
@@ -210,6 +214,18 @@ def section(wanted: str, prefer: str = DEFAULT) -> str:
         near = [*elsewhere, *near][:3]
     hint = f"did you mean {' or '.join(near)}?" if near else "a code such as E004, or a section such as 3.7"
     raise UsageError(f"{page or 'the reference'} has no {kind} {key or wanted}", hint=hint)
+
+
+def corrections(page: str) -> str:
+    """The Markdown with examples of the codes of a page; "" for a page without codes."""
+    language = DEFAULT if page == SCRIPTS else page
+    file = _PACKAGE / "language" / language / "corrections.md"
+    return file.read_text(encoding="utf-8") if file.is_file() else ""
+
+
+@cache
+def _examples(page: str) -> dict[str, str]:
+    return dict(_CORRECTION.findall(corrections(page)))
 
 
 def programs(diff: str) -> tuple[str, str]:

@@ -51,6 +51,7 @@ def test_the_wheel_holds_kernelspec_grammar_examples_and_licence(wheel: Path) ->
         ".data/data/etc/jupyter/jupyter_server_config.d/prose_kernel.json",
         "prose_kernel/docs/reference/openprose.md",
         "prose_kernel/docs/reference/openprose/execution.md",
+        "prose_kernel/language/vvm/corrections.md",
         "prose_kernel/examples/01-hello.prose",
         "prose_kernel/examples/lib/measure.prose",
         "prose_kernel/examples/notebooks/tour.ipynb",

@@ -2,8 +2,8 @@
 
 The words after ```` ```prose ```` or ```` ```vvm ```` say what an example shows: the codes that the compiler reports (none: nothing at all),
 `strict` for that profile, `run` and the code that the run fails with, `answered` and the codes that a run warns about
-or fails with whose sessions are answered, `file=NAME` for a program that the others import. A block ```` ```diff ```` in the entry of a
-code is an example of that code, and its correction, of which nothing is reported.
+or fails with whose sessions are answered, `file=NAME` for a program that the others import. A block ```` ```diff ```` in `corrections.md`
+of a language is an example of the code above it, and its correction, of which nothing is reported.
 """
 
 from __future__ import annotations
@@ -158,11 +158,11 @@ def example(language: Language, words: list[str], text: str, line: int) -> Examp
 
 
 def examples(language: Language) -> list[Example]:
-    """The programs of the pages of a language, which are fenced with its magic, or as a diff."""
+    """The programs of the pages and corrections of a language, which are fenced with its magic, or as a diff."""
     found = []
-    for name in PAGES[language.name]:
-        page, entry = reference.text(name), ""
-        for match in re.finditer(rf"^#### (\w+):|^```({language.magic}|diff)\b([^\n]*)\n(.*?)^```$", page, re.M | re.S):
+    for page in [*map(reference.text, PAGES[language.name]), reference.corrections(language.name)]:
+        entry = ""
+        for match in re.finditer(rf"^#### (\w+)|^```({language.magic}|diff)\b([^\n]*)\n(.*?)^```$", page, re.M | re.S):
             entry = match[1] or entry
             line = page.count("\n", 0, match.start()) + 1
             if match[2] == "diff":
@@ -249,6 +249,14 @@ def test_each_code_is_shown_by_an_example(language: str, without: list[str]) -> 
     assert sorted(set(entries(language)) - shown) == without
 
 
+@pytest.mark.parametrize("language", LANGUAGES)
+def test_each_correction_is_of_a_code_and_has_a_program(language: str) -> None:
+    found = re.findall(r"^#### (.+)\n\n(`)", reference.corrections(language), re.M)
+    assert len(found) > 50 and [key for key, _ in found] == list(dict.fromkeys(key for key, _ in found))
+    assert reference.corrections(language).count("\n#### ") == len(found)
+    assert {key for key, _ in found} <= set(entries(language))
+
+
 def test_an_example_of_a_code_is_corrected() -> None:
     """The tests above compile the corrected programs. Where there is none, the program is as it should be, or the mistake is in other
     files."""
@@ -257,9 +265,7 @@ def test_an_example_of_a_code_is_corrected() -> None:
         for page in LANGUAGES
         for heading in reference.headings(page)
         if heading.key[:1].isalpha()
-        and re.search(
-            rf"^```(?:prose|vvm)\b.* {heading.key}\b", reference.text(page)[heading.start : heading.end], re.M
-        )
+        and re.search(rf"^```(?:prose|vvm)\b.* {heading.key}\b", reference.section(heading.key), re.M)
     ]
     assert without == ["W006", "W105", "W118", "E201", "E211", "E212", "V032", "V090", "V201"]
 
