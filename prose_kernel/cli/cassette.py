@@ -190,7 +190,7 @@ def prune(
 ) -> int:
     """Run programs and notebooks in replay, with their commands, and remove unused records.
 
-    Name all programs that share a recording. Nothing is removed if one of them fails.
+    Name all programs that share a recording. If one fails, nothing is removed.
     """
     from prose_kernel.cli.cassette_prune import replayed
 

@@ -39,8 +39,8 @@ def calibrate(
     cassette_mode: str | None,
     budget: str | None,
 ) -> int:
-    """Ask the judge the labelled questions of FILE (JSON Lines; default: the 200 of this package), and show how often
-    it is right. Answers are recorded in cassettes/calibration/ (docs/how-to/judge.md).
+    """Ask the judge the labelled questions of FILE (JSON Lines; default: 200 of this package), and show how
+    often it is right. Answers are recorded in cassettes/calibration/ (docs/how-to/judge.md).
 
     Exit status 1: less often right than --least, or a budget is spent; 3: no judge answered.
     """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 @click.option("--force", is_flag=True, help="Replace a file that isn't a report.")
 @state_dir_option
 def report(run: str | None, output: str | None, force: bool, state_dir: str | None) -> int:
-    """Write everything in a run as one HTML page. RUN is an id, or its beginning; default: the last run."""
+    """Write a run as one HTML page. RUN is an id, or its beginning; default: the last run."""
     from prose_kernel.cli.gates import places_here
     from prose_kernel.runs import settings
     from prose_kernel.views.page import write_page

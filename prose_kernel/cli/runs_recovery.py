@@ -94,15 +94,17 @@ def _chosen(where: Sequence[RunPlace], targets: Sequence[str], *, moved: bool) -
 @click.command()
 @click.argument("run")
 @click.argument("at")
-@click.option("--files", "with_files", is_flag=True, help="Restore files that the run has changed since.")
+@click.option(
+    "--files", "with_files", is_flag=True, help="Restore changed files, remove created ones; needs [run] keep_files."
+)
 @click.option("--yes", is_flag=True, help="Do not ask before overwriting files that others have changed.")
 @state_dir_option
 def fork(run: str, at: str, with_files: bool, yes: bool, state_dir: str | None) -> None:
-    """Begin a branch of RUN before AT, without running anything.
+    """Begin a branch of RUN before AT; run nothing.
 
     AT is a cell (c3), a statement (c1/4) or a request (c1/4/x0); prose runs show RUN lists them. RUN stays as it is.
 
-    --files needs the setting [run] keep_files; it also removes created files.
+
     """
     from prose_kernel.runs.files_back import FilesBack
     from prose_kernel.runs.journal import branch, point_of

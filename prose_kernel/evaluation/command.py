@@ -57,7 +57,7 @@ class CommandOptions:
 @click.option("--force", is_flag=True, help="With --html: replace a file that isn't a report.")
 def evaluate(spec: str, **options: Any) -> int:
     """Run a program over all cases of a data set. Show the pass rate of each variant (a model, a prompt, a
-    program), the differences between them, and regressions since a baseline.
+    program), the differences, and regressions since a baseline.
 
     SPEC is a TOML file, such as triage.eval.toml. Recorded answers are used first, and only they if CI is set. The same
     command continues an interrupted evaluation.

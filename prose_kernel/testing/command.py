@@ -70,11 +70,11 @@ class TestCommandOptions:
 @click.option("--junit-xml", "--junitxml", "junit", metavar="FILE", help="Write a report for CI systems.")
 @click.option("-v", "--verbose", is_flag=True, help="A line for each cell and case.")
 def test(targets: Sequence[str], **options: Any) -> int:
-    """Run notebooks and programs, and compare the results with committed ones: the outputs in a notebook, and
-    PROGRAM.expected.md next to a program. A contract file of kind `test` runs its subject and judges its expectations.
+    """Run notebooks and programs with recorded answers, and compare the results with committed ones: the
+    outputs of a notebook, PROGRAM.expected.md of a program. A contract file of kind `test` runs its subject and judges
+    its expectations.
 
-    Sessions are answered from recordings. Default: notebooks of the kernels Prose and VVM and programs with expected
-    results below this directory, contract files only in it.
+    Default: Prose and VVM notebooks and programs with expected results below this directory, contract files only in it.
 
     Exit status 1: something differs; 3: a missing answer or judge; 5: nothing to test.
     """
