@@ -92,8 +92,8 @@ def test_a37_foreign_text_costs_linear_time(reader: str) -> None:
                 return lambda: read(given)
 
             began = time.process_time()
-            work(20_000)()
-            if time.process_time() - began < 0.1:  # what grows with the square takes more for so long a text
+            work(10_000)()
+            if time.process_time() - began < 0.05:  # what grows with the square takes more for so long a text
                 continue
             try:
                 assert_linear(work, 5_000)
