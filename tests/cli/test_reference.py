@@ -251,10 +251,11 @@ def test_each_code_is_shown_by_an_example(language: str, without: list[str]) -> 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_each_correction_is_of_a_code_and_has_a_program(language: str) -> None:
-    found = re.findall(r"^#### (.+)\n\n(`)", reference.corrections(language), re.M)
-    assert len(found) > 50 and [key for key, _ in found] == list(dict.fromkeys(key for key, _ in found))
-    assert reference.corrections(language).count("\n#### ") == len(found)
-    assert {key for key, _ in found} <= set(entries(language))
+    parts = re.split(r"^#### (\w{4})\n", reference.corrections(language), flags=re.M)[1:]
+    keys, texts = parts[::2], parts[1::2]
+    assert len(keys) > 50 and keys == list(dict.fromkeys(keys))
+    assert set(keys) <= set(entries(language))
+    assert [key for key, text in zip(keys, texts, strict=True) if "\n```" not in text or "#" * 4 in text] == []
 
 
 def test_an_example_of_a_code_is_corrected() -> None:
