@@ -83,12 +83,12 @@ class BudgetSettings(Struct, frozen=True):
     run: str | None = None
     """[Limits](../how-to/budgets.md) of a run: `2 usd, 30 min`."""
     unpriced: Unpriced = "refuse"
-    """Models without a known price under a budget of money: `refuse`, `allow`."""
+    """[Models without a price](../how-to/budgets.md#prices): `refuse`, `allow`."""
 
 
 class RunSettings(Struct, frozen=True):
     keep_files: bool = False
-    """Keep changed files, so that going back can restore them."""
+    """[Keep changed files](../how-to/durability.md#go-back-with-files) for going back."""
 
 
 class ToolSettings(Struct, frozen=True):
@@ -198,7 +198,7 @@ class Settings(Struct, frozen=True):
     """All settings of one workspace, in the shape of `prose.toml`. Struct-typed fields are its tables."""
 
     shell: str | None = None
-    """Shell of `exec`; default: `bash`, else `sh`."""
+    """[Shell of `exec`](exec-and-tasks.md#23-shell-and-invocation)."""
     state_dir: str = ".prose"
     """Directory of `runs/`."""
     state: StateSettings = StateSettings()
@@ -220,7 +220,7 @@ class Settings(Struct, frozen=True):
     offline: bool = False
     """Fail instead of calling a model or agent."""
     autodetect: bool = True
-    """Without a provider, use an API key of the environment, if a person is present."""
+    """Without a provider, [use an API key](sessions.md#33-with-nothing-configured) of the environment."""
     max_parallel: int | None = None
     """Sessions at the same time; default: 8 with models, 4 with CLI agents."""
     run: RunSettings = RunSettings()
@@ -249,7 +249,7 @@ class Settings(Struct, frozen=True):
     display_lines: Limit = 1_000
     """The same in lines."""
     docs_url: Address | None = None
-    """Address of this documentation, for links of error codes; perhaps with `{page}`."""
+    """Address of this documentation, for links of codes; perhaps with `{page}`."""
     rerun: Literal["ask", "keep"] = "ask"
     """A cell that runs again: `ask` everything again, or `keep` [unchanged answers](../how-to/edit-and-continue.md)."""
     notify: Literal["off", "bell", "desktop"] = "off"

@@ -182,7 +182,7 @@ class CassetteSettings(Struct, frozen=True):
     realtime: bool = False
     """Replay at the recorded speed."""
     stale: Literal["warn", "fail", "ignore"] | None = None
-    """If a file that a session read has changed: `warn`, `fail` (default if `CI` is set), `ignore`."""
+    """[Stale records](sessions.md#42-recording-and-replay): `warn`, `fail`, `ignore`."""
 
 
 class CassetteOptions(CassetteSettings, frozen=True):
@@ -204,8 +204,7 @@ class JudgeSettings(Struct, frozen=True):
     rules: RulesMode = "first"
     """[Rules](judge-rules.md): before the judge (`first`), without it (`only`), never (`off`)."""
     batch: BatchMode = "sure"
-    """Conditions in one request: those that are asked in any case (`sure`), also those that may be (`ahead`), one
-    (`off`)."""
+    """[Conditions in one request](sessions.md#32-the-judge): `sure`, `ahead`, or one (`off`)."""
     phrase: bool = True
     """Ask an `input` with `**...**` in plain words, with buttons."""
 

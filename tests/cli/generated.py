@@ -65,7 +65,7 @@ Exit status: 0 done; 2 wrong usage, or nothing could be done; 130 interrupted; o
 More: [gates](openprose/exec-and-gate.md#510-who-decides), [resuming](../how-to/durability.md), [kept
 answers](../how-to/edit-and-continue.md), [stores](../how-to/state.md).
 
-These options are the [settings](settings.md) of their name: `--provider NAME`, `--script FILE`, `--judge NAME`, `--cassette NAME`,
+These options are [settings](settings.md) of one run: `--provider NAME`, `--script FILE`, `--judge NAME`, `--cassette NAME`,
 `--cassette-mode MODE`, `--cassette-stale HOW`, `--realtime`, `--budget LIMITS`, `--state KIND` (`--backend`), `--gates MODE`, `--remote
 ADDRESS`, `--otel`, `--log FILE`. Others with one meaning everywhere:
 
