@@ -177,8 +177,7 @@ def _directory(named: str | None, cwd: Path) -> Path:
 def _moved(kept: KeptRun, head: Head, wanted: Wanted, target: str | None, here: Path) -> Path | None:
     """The directory in which a run continues, if that is not the one in which it was begun: the one of `--cwd`, or this
     one if the person agrees. Raises `UsageError` for a run of PostgreSQL if nobody can be asked."""
-    then = Path(head.directory)
-    if then.is_dir() and then.samefile(here):
+    if runs.is_one_of(Path(head.directory), [here]):
         return None
     if wanted.cwd is not None:
         return here

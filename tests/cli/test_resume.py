@@ -20,12 +20,13 @@ import pytest
 from waiting import until
 
 from prose_kernel.cli.main import main
+from prose_kernel.errors import UsageError
 from prose_kernel.runs.replay import times_of
 from prose_kernel.runtime import asides
 from prose_kernel.runtime.journal_records import Repeated
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import read
-from prose_kernel.storage.runs import Directories, all_runs
+from prose_kernel.storage.runs import Directories, all_runs, check_directory, is_one_of
 
 PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
 RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
@@ -1098,6 +1099,22 @@ def test_a56_a_changed_text_has_the_import_of_the_journal(place: Place) -> None:
     seen = place.prose("run", "--resume", "--changed")
     assert (seen.status, seen.out) == (0, "d: btea!\n")
     assert place.ran == ["tea", "b"]
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
+def test_a52_a_directory_that_is_closed_to_the_account_is_another_one(tmp_path: Path) -> None:
+    """A run of a colleague in PostgreSQL may have been begun in their home directory."""
+    closed = tmp_path / "home" / "project"
+    closed.mkdir(parents=True)
+    (tmp_path / "home").chmod(0o700)
+    os.seteuid(65534)
+    try:
+        assert not is_one_of(closed, [Path("/")])
+        with pytest.raises(UsageError):
+            check_directory("RUN", closed, [Path("/")], "")
+    finally:
+        os.seteuid(0)
+    assert is_one_of(closed, [tmp_path, closed])
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can give a file away")
