@@ -84,12 +84,14 @@ posix: .make/test
 	PROSE_PLATFORM=posix $(BIN)/python -m pytest -q -m "$(POSIX_MARKS)" $(WORKERS) $(POSIX) $(PYTEST_ARGS)
 
 # Not part of `make test`, which takes a sample: every program killed before and after every record of its journal, and many
-# more replays of generated programs; and the generated texts and programs of the languages, others each time, twelve times as many.
+# more replays of generated programs; workers killed at more moments; all notebooks recorded again; and the generated texts and
+# programs of the languages, others each time, twelve times as many.
 # One backend: make durability BACKENDS=sqlite
 BACKENDS ?= filesystem sqlite postgres
 DEEP = $(shell grep -rl --include 'test_*.py' '^from hypothesis import' tests/language tests/machine tests/runtime)
 durability: .make/test
-	DURABILITY_EXAMPLES=300 $(BIN)/python -m pytest -q tests/durability $(PYTEST_ARGS)
+	DURABILITY_EXAMPLES=300 $(BIN)/python -m pytest -q tests/durability tests/remote/test_loss.py $(PYTEST_ARGS)
+	RECORD_ALL=1 $(BIN)/python -m pytest -q tests/cli/test_notebooks.py -k recording $(PYTEST_ARGS)
 	cd tests && ../$(BIN)/python -m durability.matrix --backends $(BACKENDS)
 	cd tests && ../$(BIN)/python -m durability.power
 	HYPOTHESIS_PROFILE=deep $(BIN)/python -m pytest -q $(WORKERS) $(DEEP) $(PYTEST_ARGS)

@@ -64,8 +64,12 @@ async def test_a_killed_worker_loses_its_commands_and_nothing_of_them_is_left(
     assert (again.outcome, again.stdout) == ("exited", "x\n")
 
 
+MOMENTS = 50 if os.environ.get("DURABILITY_EXAMPLES") else 20
+"""A sample; `make durability` takes more."""
+
+
 @pytest.mark.slow
-async def test_workers_killed_at_fifty_random_moments_never_run_a_command_twice(
+async def test_workers_killed_at_random_moments_never_run_a_command_twice(
     connect: Connect, workers: Workers, tmp_path: Path
 ) -> None:
     alive = workers(2, nthreads=4)
@@ -73,7 +77,7 @@ async def test_workers_killed_at_fifty_random_moments_never_run_a_command_twice(
     await commands.connect()
     dice, lost, left = random.Random(8), 0, tmp_path / "runs"
     left.mkdir()
-    for moment in range(50):
+    for moment in range(MOMENTS):
         text = "echo x >> runs/{}; sleep 0.02; echo y >> runs/{}; echo done"
         names = [f"{moment}-{index}" for index in range(12)]  # more than there are places: some wait here
         running = [start(commands, text.format(name, name), tmp_path) for name in names]
@@ -90,7 +94,7 @@ async def test_workers_killed_at_fifty_random_moments_never_run_a_command_twice(
                 assert result.outcome == "lost"
                 assert lines in ([], ["x"], ["x", "y"])
                 lost += 1
-    assert lost > 20  # the moments were moments
+    assert lost > MOMENTS * 2 // 5  # the moments were moments
     nothing_left(commands.mark)
     assert all(path.read_text().split() in (["x"], ["x", "y"]) for path in left.iterdir())
 
