@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scaling import assert_linear
 
 from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes import differences, records
@@ -137,12 +138,29 @@ def test_judgements_are_not_compared_with_sessions() -> None:
     assert finder.find({"kind": "decide", "condition": "it is bad"}, "c1/j0") is not None
 
 
-def test_the_price_of_misses_is_bounded() -> None:
-    requests = [{**BASE, "prompt": f"Write about {n} frogs " + "and more " * 50} for n in range(10_000)]
-    finder = nearest(*(line(f"c1/{n}/s0", req) for n, req in enumerate(requests)))
+def test_the_price_of_misses_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few records are compared word by word, and only their beginnings; to choose them costs linear time."""
+    compared: list[str] = []
+    likeness = differences._Request.likeness
+
+    def counted(self: differences._Request, other: differences._Request, *, exact: bool) -> tuple[float, int, int]:
+        compared.extend((self.text, other.text))
+        return likeness(self, other, exact=exact)
+
+    monkeypatch.setattr(differences._Request, "likeness", counted)
     big = {**BASE, "prompt": held("p" * 10_000_000)}
-    finder.find(big, "x")  # everything is decoded by now
-    began = time.process_time()
-    for n in range(5):
-        differences.message("session x", finder, {**big, "model": str(n)}, f"x/{n}")
-    assert (time.process_time() - began) / 5 < 0.5
+
+    def finder(size: int) -> differences.Nearest:
+        requests = [{**BASE, "prompt": f"Write about {n} frogs " + "and more " * 50} for n in range(size)]
+        return nearest(*(line(f"c1/{n}/s0", req) for n, req in enumerate(requests)))
+
+    differences.message("session x", finder(10_000), big, "x")
+    assert 0 < len(compared) <= 2 * (differences.CANDIDATES + differences.FINALISTS)
+    assert max(map(len, compared)) <= differences.COMPARED
+
+    def work(size: int) -> Callable[[], object]:
+        found = finder(size)
+        found.find(big, "x")  # everything is decoded by now
+        return lambda: differences.message("session x", found, big, "x")
+
+    assert_linear(work, 1_000)

@@ -12,9 +12,11 @@ from typing import Any
 
 import pytest
 from gate_people import RUN, Person, TestClock, anybody, request, settle
+from waiting import PATIENCE
 
 from prose_kernel.errors import NobodyToAsk, StateError, UsageError
 from prose_kernel.runtime.ports import GateDecision, GateRequest
+from prose_kernel.storage.gates import decision_socket
 from prose_kernel.storage.gates.answers import Answer, Prior, read_answer
 from prose_kernel.storage.gates.decision_socket import ask
 from prose_kernel.storage.gates.file_records import FileRecords, MemoryRecords
@@ -687,13 +689,14 @@ async def test_a9_nobody_decides_as_the_run_itself(
 async def test_a8_silent_connections_keep_nobody_out_and_do_not_delay_the_end(
     keeper: Keeper, records: FileRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(decision_socket, "_SECONDS", 100 * PATIENCE)
     task = asyncio.create_task(keeper(Person()).decide(request()))
     await settle()
     monkeypatch.chdir(records.directory)  # a short path
     crowd = [await asyncio.open_unix_connection("decisions.sock") for _ in range(250)]
     assert await asked(records, **DECISION) == {"ok": True}
     assert (await task).status == "approved"
-    async with asyncio.timeout(8):  # less than a silent connection is given
+    async with asyncio.timeout(PATIENCE):  # a silent connection is given more
         assert [await reader.read() for reader, _ in crowd] == [b""] * 250
     for _, writer in crowd:
         writer.close()
