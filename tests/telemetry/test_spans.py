@@ -76,7 +76,8 @@ def ended(path: Path, kind: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
-    """The process has a tracer provider of its own."""
+    """The process has a tracer provider of its own. Metrics would be sent to a collector that is not here, for 3 seconds."""
+    monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
     found = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)
     provider.add_span_processor(SimpleSpanProcessor(found))
