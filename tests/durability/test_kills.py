@@ -49,11 +49,15 @@ def test_a52_a_killed_run_continues_without_its_directory(
     assert not row.problems
 
 
+AGAIN = 20 if "DURABILITY_EXAMPLES" in os.environ else 8
+"""A sample; `make durability` kills more often."""
+
+
 @pytest.mark.parametrize("case", ["pipelines", "nested-forks"])
-def test_killed_twenty_times_while_it_resumes(case: str, server: Server, tmp_path: Path) -> None:
+def test_killed_again_and_again_while_it_resumes(case: str, server: Server, tmp_path: Path) -> None:
     runs = Matrix(server, tmp_path)
     then, _, _ = runs.unbroken(case)
-    assert runs.killed_at(case, 3, "before", then, again=20) is None
+    assert runs.killed_at(case, 3, "before", then, again=AGAIN) is None
 
 
 def test_two_resumers_at_once_one_wins_and_the_other_says_so(server: Server, tmp_path: Path) -> None:
