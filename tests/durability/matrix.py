@@ -129,8 +129,7 @@ class Matrix:
                 return "over"  # killed before its first transaction
             known = Counter(tags_of(brought))
             unknown = Counter(tag for tag, how in known.elements() if how == "under way")
-            for tag, how in (local - known).elements():
-                unknown[tag] += how != "cancelled"
+            unknown.update(tag for tag, _ in (local - known).elements())  # a cancelled one may have begun
             ended = self.server.run(Job(case, job.place, self.backend, job.url, resume=True))
             if ended["status"] != 0:
                 return f"the resumed run ended with {ended}: {errors_of(job)[-900:]}"
