@@ -152,12 +152,14 @@ class Panel:
         from prose_kernel.runs.session_description import who
         from prose_kernel.views.usage import cost
 
+        # Between cells no person can be asked, but `who` would deny that one has answered.
+        by_hand = services.choice.kind == "human" or (services.choice.kind == "nobody" and services.detected is None)
         total = services.usage.total
         return {
             "kind": "who",
-            "provider": who(services),
+            "provider": "no model" if by_hand else who(services),
             "models": [line.model for line in services.usage.lines if line.model],
-            "cost": cost(total),
+            "cost": "cost unknown" if total.unpriced and not total.cost else cost(total),
             "asked": total.sessions + total.judgements,
             "replayed": total.replayed,
         }

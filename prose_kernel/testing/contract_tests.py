@@ -142,7 +142,8 @@ class _SubjectRun(TestedRun):
         self, assertion: Assertion, number: int, outputs: Mapping[str, Value], error: ProseError | None
     ) -> Judged:
         failure = report.code_of(error) if error is not None else ""
-        said = f"the subject failed: {error} [{failure}]" if error is not None else "the subject did not fail"
+        code = f" [{failure}]" if failure else ""
+        said = f"the subject failed: {error}{code}" if error is not None else "the subject did not fail"
         if assertion.is_about_error:
             return Judged(assertion, (assertion.wants_error == (error is not None)) == assertion.holds, said)
         if error is not None:

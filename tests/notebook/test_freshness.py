@@ -377,6 +377,12 @@ async def test_bindings_tell_what_made_them_and_the_text_is_as_before(book: Note
     assert "\n" not in person
 
 
+async def test_bindings_mark_an_empty_value(book: Notebook) -> None:
+    await book.run("a", 'let quiet = exec "true"')
+    (display,) = displays(await book.run("m", "%bindings"))
+    assert "<em>empty</em> · let" in html.unescape(display.person["text/markdown"])
+
+
 async def test_a_name_has_a_history_and_a_difference(book: Notebook) -> None:
     await book.run("a", 'let x = "one\\ntwo\\nthree"')
     assert await book.magic("%bindings x --diff") == "x has had one value."

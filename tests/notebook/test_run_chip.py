@@ -36,3 +36,16 @@ async def test_the_provider_is_named_once_a_session_was_asked(tmp_path: Path) ->
     seen = channel.who
     assert ("scripted" in seen["provider"], seen["asked"], seen["replayed"], seen["cost"]) == (True, 2, 0, "$0")
     await cells.close()
+
+
+async def test_a_run_without_a_provider_says_that_there_is_no_model(tmp_path: Path) -> None:
+    """A person is asked only while a cell runs; the chip, which is written between cells, must not deny the answer."""
+    person = ScriptedPerson("my answer")
+    cells = Cells(tmp_path, person)
+    channel, panel = Channel(), Panel(cells, lambda seconds, work: None)
+    panel.opened(channel)
+    assert await cells.run('session "a"', Recording(), live=False) is None
+    person.available = False
+    panel.ended()
+    assert (channel.who["provider"], channel.who["asked"], channel.who["cost"]) == ("no model", 1, "$0")
+    await cells.close()

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import signal
+import subprocess
+import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
+import waiting
 from cli.contract_world import ContractWorld, function, parameters, returns, script
 
 ECHO = function("echo", parameters("`word`: w", "`more` (optional): m"), returns("`said`: the word", "`size`: integer"))
@@ -114,6 +118,20 @@ def test_the_subject_fails(world: ContractWorld) -> None:
     write_test(world, "### Expects", "- `__error.md` exists", "- `x`: is empty", subject="bad")
     assert world.prose("test", "t.prose.md") == 1
     assert "the subject failed: nope" in world.out
+
+
+def test_an_interrupt_leaves_no_empty_code(world: ContractWorld) -> None:
+    world.write(slow=function("slow", returns("`x`"), script('exec "echo > begun; sleep 600"', 'return "a"')))
+    write_test(world, "### Expects", "- `x`: contains `a`", subject="slow")
+    command = "import sys; from prose_kernel.cli.main import main; sys.exit(main(['test', 't.prose.md']))"
+    process = subprocess.Popen(
+        [sys.executable, "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+    waiting.until(Path("begun").exists)
+    process.send_signal(signal.SIGINT)
+    out, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, out
+    assert "(the subject failed: it was interrupted)" in out
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ const workflow = {
       '    context: note',
     ),
     words('A gate waits until you approve.'),
-    code('gate publish:', '  prompt: "Publish the note?"', 'output release_note = note'),
+    code('gate publish:', '  prompt: "Publish this note?\\n{note}"', 'output release_note = note'),
   ],
 };
 

@@ -22,7 +22,7 @@ from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.text import printable
 from prose_kernel.runtime.typed_answers import WrongAnswer, taken
 
-HELP = "Enter ends your answer; `:more` opens several lines; :skip, :fail MESSAGE, :show, :quit"
+HELP = "at a text prompt, Enter ends your answer; `:more` opens several lines; :skip, :fail MESSAGE, :show, :quit"
 TEXT = ":text"
 """A line that makes text of all lines behind it which come at once; a text area sends it where it has to."""
 FIELDS = "Give one line `field: value` for each field (`:more` opens several lines), or JSON."

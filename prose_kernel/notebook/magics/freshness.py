@@ -145,7 +145,8 @@ def browsable(cells: Cells) -> Display:
         size = f"{len(text.encode('utf-8', 'replace')):,} bytes"
         version = cells.provenance.current(name)
         facts = [named.kind, size, *([f"made by {_by(version)}"] if version is not None else [])]
-        said = f"{inline_code(name)} {inline_text(clip(text, 60))} · {inline_text(' · '.join(facts))}"
+        beginning = inline_text(clip(text, 60)) if text.strip() else "<em>empty</em>"
+        said = f"{inline_code(name)} {beginning} · {inline_text(' · '.join(facts))}"
         rows.append(f"<details><summary>{said}</summary>{_unfolded(text)}</details>")
     left = len(names) - len(rows)
     head = f"<p>{left:,} earlier names; <code>%binding NAME</code> shows one.</p>" if left else ""
