@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from contextlib import suppress
 from typing import Any
 
@@ -72,10 +73,19 @@ def button(notebook: Notebook, command: str) -> Any:
     return notebook.page.locator(f"[data-command='debugger:{command}']").first
 
 
+def switched_anew(notebook: Notebook) -> None:
+    """On a busy machine JupyterLab may show the debugger as on, and hold that of the page before for the started one."""
+    gutter = notebook.cell(0).locator(".cm-breakpoint-gutter")
+    notebook.panel.locator(".jp-DebuggerBugButton").click()
+    until(lambda: not gutter.count(), 30, "the debugger is not off")
+    switch_on(notebook)
+
+
 def chosen(notebook: Notebook, label: str, line: int = 1) -> None:
     """A command of the context menu of a line, as soon as the menu offers it: a click on one that is disabled leaves the
     menu open."""
     item = notebook.page.locator(f".lm-Menu-item:has(.lm-Menu-itemLabel:text-is('{label}'))")
+    tries = itertools.count(1)
 
     def offered() -> bool:
         notebook.cell(0).locator(".cm-line").nth(line - 1).click(button="right")
@@ -83,6 +93,8 @@ def chosen(notebook: Notebook, label: str, line: int = 1) -> None:
         if "lm-mod-disabled" not in item.get_attribute("class"):
             return True
         notebook.page.keyboard.press("Escape")
+        if next(tries) % 20 == 0:
+            switched_anew(notebook)
         return False
 
     until(offered, 60, f"{label} stays disabled")
