@@ -152,8 +152,6 @@ class Progress:
     in_cell: int = 0
     unsaved: dict[Variable, None] = field(default_factory=dict)
     dirty: bool = False
-    deferred: bool = False
-    """Whether nothing has changed since a replay left `unsaved` for later."""
     held: WeakValueDictionary[Key, HeldText] = field(default_factory=WeakValueDictionary)
     results: dict[str, ExecText] = field(default_factory=dict)
     """Results of commands, by the place of the binding that holds them now."""
@@ -217,10 +215,8 @@ class Run:
 
     def changed(self, variable: Variable) -> None:
         """The variable has a new value; the store learns it before anybody outside could look."""
-        progress = self.progress
-        unsaved = progress.unsaved
+        unsaved = self.progress.unsaved
         unsaved[variable] = None
-        progress.deferred = False
         if len(unsaved) > _UNSAVED:
             self.hand_over()
 
@@ -237,21 +233,6 @@ class Run:
             if isinstance(value, Reference) and self._is_own(value, variable.key):
                 continue  # the session's own binding
             self.put(variable.binding())
-
-    def defer(self) -> bool:
-        """Leave the changed variables for `hand_over_deferred`, in a replay: nothing outside looks at them before it is
-        over, and most of them change again. Returns False if a value refers to the text of a binding."""
-        if self.progress.held:
-            return False
-        self.progress.deferred, self.progress.dirty = True, False
-        return True
-
-    def hand_over_deferred(self) -> None:
-        """Give the store all of that. Only a change since then lets the next statement flush it."""
-        progress = self.progress
-        dirty = progress.dirty or bool(progress.unsaved and not progress.deferred)
-        self.hand_over()
-        progress.dirty = dirty
 
     def _is_own(self, reference: Reference, key: Key) -> bool:
         """Whether the session has written its reply to the binding `key` of this very program."""
@@ -655,12 +636,9 @@ class ExecutionContext:
 
     async def flush(self) -> None:
         """Everything bound so far can be seen from outside afterwards. Raises `StateError`."""
-        progress, journal = self.run.progress, self.host.journal
-        if (progress.unsaved and not progress.deferred) or progress.dirty:
-            if journal is not None and journal.defers(self.run):
-                journal.fails_to_keep(self.at("store"))
-            else:
-                await self.keep(self.run.flush)
+        progress = self.run.progress
+        if progress.unsaved or progress.dirty:
+            await self.keep(self.run.flush)
         self.tell_lost()
 
     async def keep(self, flush: Callable[[], Awaitable[None]]) -> None:

@@ -36,7 +36,7 @@ from prose_kernel.runtime.ports import Clock, CommandRequest, GateDecision, Gate
 from prose_kernel.runtime.scheduler import Scheduler
 
 if TYPE_CHECKING:
-    from prose_kernel.runtime.execution_context import ExecutionContext, Run
+    from prose_kernel.runtime.execution_context import ExecutionContext
 
 T = TypeVar("T")
 
@@ -241,17 +241,6 @@ class Journal:
         """The result of this lookup, if it is the next record to replay."""
         coming = self._replay.coming
         return coming if isinstance(coming, Noted) and coming.key == key else None
-
-    def defers(self, run: Run) -> bool:
-        """Whether the changed variables of a program reach the store later, because its requests are replayed."""
-        if not self._replay.active or not run.defer():
-            return False
-        self._replay.deferred[run] = None
-        return True
-
-    def hand_over_deferred(self) -> None:
-        """Give the store the variables that it has not got because of the replay."""
-        self._replay.hand_over_deferred()
 
     def fails_to_keep(self, key: str) -> None:
         """Raise the `StoreFailed` that is recorded for this point."""

@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import Any, Final, Literal
 
 from prose_kernel.errors import ResumeMismatch
 from prose_kernel.runtime import journal_codec as codec
@@ -28,9 +28,6 @@ from prose_kernel.runtime.journal_records import (
 )
 from prose_kernel.runtime.journal_writer import Recorder
 from prose_kernel.runtime.scheduler import Scheduler, Turn
-
-if TYPE_CHECKING:
-    from prose_kernel.runtime.execution_context import Run
 
 OnReplayed = Callable[[Request, Mapping[str, Any], bool], None]
 """Called for each replayed answer with notes: the request, the notes, whether the program received it."""
@@ -98,8 +95,6 @@ class Replay:
         self.parked: dict[str, Parked] = {}
         self.repeated: Counter[str] = Counter()
         """How often each request was made again."""
-        self.deferred: dict[Run, None] = {}
-        """The programs whose changed variables the store has not got yet."""
         self._known = known.records if known is not None else iter(())
         self._recorder = recorder
         self._turns = turns
@@ -158,19 +153,12 @@ class Replay:
         """Leave the replay after the last record. Requests that were under way are repeated first, then new ones: one
         whenever all branches are waiting, so that the next resumed run finds the same order."""
         self.active, self._turns.stop_at = False, 0
-        self.hand_over_deferred()
         self._recorder.require_flush()
         waiting = [one.asked for one in self.parked.values() if one.asked.kind != "wait"]
         under_way = [asked for asked in waiting if asked.key not in self._completed]
         self._is_drained()
         if self.how.on_live is not None:
             self.how.on_live(under_way)
-
-    def hand_over_deferred(self) -> None:
-        """Give the store the variables of programs whose requests were replayed."""
-        deferred, self.deferred = self.deferred, {}
-        for run in deferred:
-            run.hand_over_deferred()
 
     def abandon(self) -> None:
         """Give up the running text."""

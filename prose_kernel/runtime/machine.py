@@ -226,8 +226,6 @@ class Machine:
 
     async def _keep(self, context: ExecutionContext) -> None:
         """Everything is on disk afterwards, the trace too. Raises `StateError`."""
-        if (journal := self._shared.host.journal) is not None:
-            journal.hand_over_deferred()
         await context.keep(context.run.flush)
         await context.keep(context.run.store.flush)
         context.tell_lost()

@@ -1187,3 +1187,25 @@ def test_a33_a_decision_for_the_next_gate_is_used_up_by_the_one_that_is_replayed
     monkeypatch.setenv("PROSE_GATES_RESUME", "replay")
     assert place.prose("run", "--resume").status == 3
     assert place.ran == ["a"]
+
+
+def test_a_variable_of_a_cancelled_branch_does_not_replace_that_of_the_program(place: Place) -> None:
+    """They have one file: the last value that the program has given it counts, also after a replay."""
+    place.write(
+        "p.prose",
+        """
+        let x = "one"
+        exec "echo 1"
+        parallel ("first"):
+          do:
+            let x = "inner"
+            exec "sleep 20"
+          exec "true"
+        x = "three"
+        let seen = exec "tail -n 1 .prose/runs/$PROSE_RUN/bindings/x.md"
+        output all = seen
+        """,
+    )
+    assert place.prose("run", "p.prose").out.endswith("all: three\n")
+    (run,) = place.runs()
+    assert place.prose("run", "--resume", run.name, "--from", "c1/5").out.endswith("all: three\n")

@@ -231,7 +231,7 @@ class ProgramContext(ExecutionContext):
     def place(self, node: Node) -> Place:
         """Return the place of `node`. A loop asks for the same ones in every pass."""
         here = (self.source, self.run.progress.ordinal, self.frame, self.branches, self.path)
-        if here != self._here:
+        if here != self._here or len(self._places) > _PLACES:  # some nodes are made again in every pass
             self._here, self._places = here, {}
         known = self._places.get(id(node))
         if known is None:
@@ -268,6 +268,9 @@ class ProgramContext(ExecutionContext):
         ends = [*map(_stack_line, frames[:10]), *map(_stack_line, frames[-10:])]
         return (*ends[:10], f"... {len(frames) - 20} more ...", *ends[10:])
 
+
+_PLACES: Final = 1000
+"""Places that a line of control remembers."""
 
 _ARGUMENTS: Final = 80
 """Characters of the arguments of a frame that an error shows."""
