@@ -14,6 +14,7 @@ from waiting import gone
 
 REPOSITORY = Path(__file__).parents[2]
 SECONDS = 40
+SHELL = "ZMQTerminalInteractiveShell"
 ENTER, TAB, UP, CTRL_C, CTRL_D = "\r", "\t", "\x1b[A", "\x03", "\x04"
 READY = "\x1b[?2004h"
 """The editor of a prompt has begun: it asks the terminal to mark what is pasted."""
@@ -46,7 +47,8 @@ class Console:
         }
         self.child = pexpect.spawn(
             sys.executable,
-            ["-m", "jupyter_console", "--kernel", kernel],
+            # After a second without an answer the front end decides alone, and for good, where a cell ends.
+            ["-m", "jupyter_console", "--kernel", kernel, f"--{SHELL}.kernel_is_complete_timeout={SECONDS}"],
             cwd=str(directory),
             env=variables,
             encoding="utf-8",

@@ -376,6 +376,7 @@ async def test_red_team_double_fork(bench: Bench) -> None:
         "        for fd in (0, 1, 2): os.close(fd)\n"
         "        os.chdir('/')\n"
         "        time.sleep(300)\n"
+        "for _ in range(3): os.wait()\n"  # until all three are in sessions of their own
         "print('out')\n"
     )
     answer = result(await bench.python(code, "mark-66.1"))
