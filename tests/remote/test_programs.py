@@ -296,7 +296,7 @@ async def test_an_interrupt_while_a_cluster_is_started_leaves_nothing(tmp_path: 
     workspace.interrupt()
     with pytest.raises(asyncio.CancelledError):
         await asyncio.wait_for(running, PATIENCE)
-    assert processes("prose_kernel.remote.local_cluster") == []
+    await eventually(lambda: processes("prose_kernel.remote.local_cluster") == [], what="the interrupt ends it")
     assert not (tmp_path / "started").exists()
     await workspace.close()
 
