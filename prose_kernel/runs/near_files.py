@@ -14,7 +14,7 @@ _MOST = 5_000  # names of a directory that are looked at
 
 def hint(name: str) -> str | None:
     """Return the hint that names a program or notebook of that directory: spelled nearly so, or with the same stem."""
-    typed = Path(os.path.expanduser(name))  # noqa: PTH111 - a home directory of nobody stays as it is
+    typed = Path(os.path.expanduser(name))  # noqa: PTH111 - the home directory of an unknown user stays as it is
     try:
         with os.scandir(typed.parent) as entries:
             known = (*languages.suffixes(), ".ipynb")

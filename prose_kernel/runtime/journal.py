@@ -124,9 +124,7 @@ class Journal:
             if replay.parked or self.usable is not None:  # kept answers come first
                 parked = replay.park(asked, known=False)
         elif (answered := replay.immediate(described.key)) is not None:
-            if self.usable is not None:
-                self.usable.answered(asked, answered)
-            return self._replayed(s, request, described, answered, kind)
+            return self._replayed(s, request, described, asked, answered, kind)
         else:
             parked = replay.park(asked, known=True)
         known = parked is not None and parked.known
@@ -135,9 +133,7 @@ class Journal:
             if answered is None and known and replay.how.under_way == "fail" and described.key != replay.how.again:
                 answered = self._live.give_up(described.key, kind)
             if answered is not None:
-                if self.usable is not None:
-                    self.usable.answered(asked, answered)
-                return self._replayed(s, request, described, answered, kind)
+                return self._replayed(s, request, described, asked, answered, kind)
             if known and (one := await self._keep(s, request, asked, kind, kept)) is not None:
                 return one[0]
         ask = self._with_files(s, request, ask)
@@ -199,9 +195,17 @@ class Journal:
         return value
 
     def _replayed(
-        self, s: ExecutionContext, request: Request, described: Described, answered: Answered, kind: type[T]
+        self,
+        s: ExecutionContext,
+        request: Request,
+        described: Described,
+        asked: Asked,
+        answered: Answered,
+        kind: type[T],
     ) -> T:
         """Return the value of a recorded answer. Raises its error."""
+        if self.usable is not None:
+            self.usable.answered(asked, answered)
         how = self._replay.how
         if answered.aside != NOTHING and how.on_replayed is not None:
             got = answered.error == NOTHING and not answered.cancelled

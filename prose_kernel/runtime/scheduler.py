@@ -151,7 +151,7 @@ class Scheduler:
         self._pass_on()
 
     def keeps_turn(self) -> bool:
-        """End the turn and begin it again, if nobody waits for it; returns whether that is so."""
+        """End the turn and begin it again, if no branch waits for it; returns whether that is so."""
         if self.interrupted is not None or self._first or self._ready or self._arrived:
             return False
         self._since = None

@@ -73,7 +73,7 @@ def button(notebook: Notebook, command: str) -> Any:
     return notebook.page.locator(f"[data-command='debugger:{command}']").first
 
 
-def switched_anew(notebook: Notebook) -> None:
+def switched_off_and_on(notebook: Notebook) -> None:
     """On a busy machine JupyterLab may show the debugger as on, and hold that of the page before for the started one."""
     gutter = notebook.cell(0).locator(".cm-breakpoint-gutter")
     notebook.panel.locator(".jp-DebuggerBugButton").click()
@@ -94,7 +94,7 @@ def chosen(notebook: Notebook, label: str, line: int = 1) -> None:
             return True
         notebook.page.keyboard.press("Escape")
         if next(tries) % 20 == 0:
-            switched_anew(notebook)
+            switched_off_and_on(notebook)
         return False
 
     until(offered, 60, f"{label} stays disabled")
