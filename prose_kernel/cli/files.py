@@ -33,10 +33,11 @@ def read_bytes(name: str) -> bytes:
     try:
         return plain_files.read_named(os.path.expanduser(name))  # noqa: PTH111 - a home of nobody stays as it is
     except (OSError, ValueError) as problem:
-        from prose_kernel.runs import near_files
+        from prose_kernel.programs import near_files
+        from prose_kernel.runs import languages
 
         reason = getattr(problem, "strerror", None) or str(problem)
-        hint = near_files.hint(name) if isinstance(problem, FileNotFoundError) else None
+        hint = near_files.hint(name, languages.runnable_suffixes()) if isinstance(problem, FileNotFoundError) else None
         raise UsageError(f"cannot read {name}: {reason}", hint=hint) from None
 
 
@@ -64,7 +65,7 @@ def is_remote(target: str, *, strict: bool = False) -> bool:
         hint = f"for the file of that name: prose run ./{target}"
         raise UsageError(f"{target} is the name of a program in the registry, and of a file here", hint=hint)
     path = urlsplit(target).path if "://" in target else target
-    foreign = tuple(suffix for suffix in (*languages.suffixes(), ".ipynb") if suffix not in own)
+    foreign = tuple(suffix for suffix in languages.runnable_suffixes() if suffix not in own)
     if path.endswith(foreign):
         hint = "save it to a file, read it, and run that"
         raise UsageError(f"{target}: only programs of {languages.default().title} run from elsewhere", hint=hint)
@@ -108,9 +109,10 @@ def find_program(target: str) -> str:
         return target
     found = find_example(target) if not _REMOTE.match(target) else None
     if found is None:
-        from prose_kernel.runs import near_files
+        from prose_kernel.programs import near_files
+        from prose_kernel.runs import languages
 
-        hint = near_files.hint(target) or "prose examples lists the examples"
+        hint = near_files.hint(target, languages.runnable_suffixes()) or "prose examples lists the examples"
         raise UsageError(f"there is no file and no bundled example {target}", hint=hint)
     return str(found)
 
@@ -139,4 +141,4 @@ def _is_local(target: str) -> bool:
         return False
     from prose_kernel.runs import languages
 
-    return _is_path(target) or file_and_node(target)[0].endswith((*languages.suffixes(), ".ipynb"))
+    return _is_path(target) or file_and_node(target)[0].endswith(languages.runnable_suffixes())

@@ -211,7 +211,7 @@ def _check_place(kept: KeptRun, head: Head, target: str | None, cwd: Path) -> No
 
 
 def _is_program(text: str) -> bool:
-    return text.endswith((*languages.suffixes(), ".ipynb"))
+    return text.endswith(languages.runnable_suffixes())
 
 
 # ---------------------------------------------------------------- what decides

@@ -17,6 +17,7 @@ from prose_kernel.evaluation.spec import Spec, Variant
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.fixes import Edit, replaced
 from prose_kernel.language.source import Source
+from prose_kernel.programs import near_files
 from prose_kernel.runs import languages, settings
 from prose_kernel.runs.languages import Compiled, Language
 from prose_kernel.runs.settings import Settings
@@ -192,11 +193,12 @@ class Preparing:
     def _read(self, name: str, at: Key) -> tuple[Sequence[Text], Language]:
         path = self._directory / name
         if not path.is_file():
-            raise self._spec.mistake(at, f"there is no file {name}")
+            hint = near_files.hint(name, languages.runnable_suffixes(), path=str(path))
+            raise self._spec.mistake(at, f"there is no file {name}", hint)
         if name.endswith(".ipynb"):
             return _read_notebook(path, name)
         if not name.endswith(languages.suffixes()):
-            kinds = ", ".join((*languages.suffixes(), ".ipynb"))
+            kinds = ", ".join(languages.runnable_suffixes())
             raise self._spec.mistake(at, f"{name} is no program", f"names end with {kinds}")
         language = languages.of_file(name)
         try:

@@ -17,7 +17,7 @@ from urllib.parse import urlsplit
 
 from prose_kernel.errors import CompileError, ImportProgramError
 from prose_kernel.language import typed_answers
-from prose_kernel.language.contracts import file_and_node, is_contract
+from prose_kernel.language.contracts import SUFFIX, file_and_node, is_contract
 from prose_kernel.language.contracts.library import LIBRARY
 from prose_kernel.language.diagnostics import SCRIPTS, Diagnostic, Profile
 from prose_kernel.language.nodes import walk
@@ -27,7 +27,7 @@ from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.tree import Call, Program, Use
 from prose_kernel.language.source import Source
 from prose_kernel.programs import files as program_files
-from prose_kernel.programs import schema_files, urls
+from prose_kernel.programs import near_files, schema_files, urls
 from prose_kernel.programs.consent import Candidate, Fetched
 from prose_kernel.programs.contract_files import ContractFiles
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
@@ -415,7 +415,8 @@ class LocalPrograms:
                 return known
             content = program_files.read(where.address) if data is None else data
         except program_files.Unreadable as reason:
-            raise _unreadable(where, reason) from None
+            hint = near_files.hint(where.shown, (".prose", SUFFIX), path=where.address) if reason.missing else None
+            raise ImportProgramError(f'"{where.shown}" cannot be loaded: {reason}', hint=hint) from None
         text = self._texts[where] = self._parse(where, stamp, content)
         return text
 
@@ -574,10 +575,6 @@ def _same(before: tuple[_Checked | None, ...], now: tuple[_Checked | None, ...])
 def _real(path: Path) -> Path:
     """The path without links to directories; one to the file itself is refused when it is read."""
     return Path(os.path.realpath(path.parent), path.name)
-
-
-def _unreadable(where: Where, reason: program_files.Unreadable) -> ImportProgramError:
-    return ImportProgramError(f'"{where.shown}" cannot be loaded: {reason}')
 
 
 def _errors(where: Where, findings: tuple[Diagnostic, ...]) -> ImportProgramError:

@@ -18,7 +18,7 @@ from prose_kernel.language.vvm.contract import contract
 from prose_kernel.language.vvm.modules import Module, execution_order, names_file
 from prose_kernel.language.vvm.tree import Program
 from prose_kernel.programs import files as program_files
-from prose_kernel.programs import schema_files
+from prose_kernel.programs import near_files, schema_files
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
 
 
@@ -141,7 +141,8 @@ class LocalModules:
             data = program_files.read(file.path)
         except program_files.Unreadable as reason:
             why = "" if reason.missing else f" ({reason})"
-            raise ImportProgramError(f"Module not found: {file.shown}{why}", code="V090") from None
+            hint = near_files.hint(file.shown, (".vvm",), path=file.path) if reason.missing else None
+            raise ImportProgramError(f"Module not found: {file.shown}{why}", code="V090", hint=hint) from None
         text = self._texts[file.path] = _parsed(file, stamp, data)
         return text
 

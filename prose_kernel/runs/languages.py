@@ -555,3 +555,8 @@ def of_magic(magic: str) -> Language | None:
 def suffixes() -> tuple[str, ...]:
     """The suffixes of program files."""
     return tuple(suffix for one in LANGUAGES.values() for suffix in one.suffixes)
+
+
+def runnable_suffixes() -> tuple[str, ...]:
+    """The suffixes of program files and of notebooks."""
+    return (*suffixes(), ".ipynb")

@@ -25,6 +25,7 @@ from msgspec.structs import FieldInfo
 from prose_kernel.access import plain_files
 from prose_kernel.access.created_code import require_agreed
 from prose_kernel.errors import UsageError, reason_of
+from prose_kernel.programs import near_files
 
 Key = tuple[str | int, ...]
 Table = TypeVar("Table", bound=Struct)
@@ -155,7 +156,9 @@ def read(path: Path, example: str, **options: Any) -> TomlFile:
         text = plain_files.read_text(path, plain_files.SMALL).removeprefix("\ufeff")
         return TomlFile(name, text, tomllib.loads(text), **options)
     except OSError as problem:
-        raise UsageError(f"{name} cannot be read: {reason_of(problem)}") from None
+        missing = isinstance(problem, FileNotFoundError)
+        hint = near_files.hint(name, (".toml",), path=str(path)) if missing else None
+        raise UsageError(f"{name} cannot be read: {reason_of(problem)}", hint=hint) from None
     except UnicodeDecodeError:
         raise UsageError(f"{name} is not UTF-8 text") from None
     except tomllib.TOMLDecodeError as problem:

@@ -11,7 +11,8 @@ from pathlib import Path
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
 from prose_kernel.language.contracts import SUFFIX as CONTRACT
-from prose_kernel.runs import languages, near_files
+from prose_kernel.programs import near_files
+from prose_kernel.runs import languages
 from prose_kernel.testing.options import Options
 from prose_kernel.testing.snapshot import SUFFIX
 from prose_kernel.views.test_results import Tested
@@ -75,9 +76,9 @@ def _meant(word: str, cwd: Path, *, update: bool, recursive: bool) -> list[Path]
         path = path.with_name(path.name.removesuffix(SUFFIX))
         exists = path.exists()
     if not exists:
-        raise UsageError(f"there is no file {word}", hint=near_files.hint(word))
+        raise UsageError(f"there is no file {word}", hint=near_files.hint(word, languages.runnable_suffixes()))
     if path.suffix != ".ipynb" and not _is_program(path):
-        kinds = ", ".join((".ipynb", *languages.suffixes()))
+        kinds = ", ".join(languages.runnable_suffixes())
         raise UsageError(f"{word} is neither a notebook nor a program", hint=f"names end with {kinds}")
     return [path]
 

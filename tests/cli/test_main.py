@@ -12,7 +12,8 @@ import pytest
 
 from prose_kernel import __version__
 from prose_kernel.cli.main import COMMANDS, main
-from prose_kernel.runs import near_files
+from prose_kernel.programs import near_files
+from prose_kernel.runs import languages
 
 
 def test_every_command_has_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,8 +50,9 @@ def test_a_missing_file_is_named_with_the_nearest_one(
     ("typed", "meant"),
     [
         ("flows/reviw.prose", "flows/review.prose"),
-        ("./flows/review.vvm", "flows/review.prose"),
+        ("./flows/review.vvm", "./flows/review.prose"),
         ("flows/books.ipynb", "flows/book.ipynb"),
+        ("flows/b.prose", None),  # a.prose has another name, though but one letter differs
         ("reviw", None),  # nothing is like it here
         ("flows/other.prose", None),
         ("nowhere/review.prose", None),
@@ -63,9 +65,9 @@ def test_a_missing_file_is_named_with_the_nearest_one(
 def test_which_file_is_near(typed: str, meant: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("flows/folder.prose").mkdir(parents=True)
-    for name in ("review.prose", "book.ipynb", "notes.md", ".hidden.prose"):
+    for name in ("review.prose", "a.prose", "book.ipynb", "notes.md", ".hidden.prose"):
         Path("flows", name).write_text("")
-    assert near_files.hint(typed) == (meant and f"did you mean `{meant}`?")
+    assert near_files.hint(typed, languages.runnable_suffixes()) == (meant and f"did you mean `{meant}`?")
 
 
 def test_a_name_without_its_suffix(

@@ -9,6 +9,7 @@ import pytest
 from evaluation.evaluations import PROGRAM, Model, evaluate, write
 
 from prose_kernel.errors import UsageError
+from prose_kernel.evaluation import spec
 from prose_kernel.evaluation.report import document
 from prose_kernel.evaluation.summary import one_sided, sign_test
 from prose_kernel.runtime.asker import Unattended
@@ -105,6 +106,15 @@ def test_a_variant_that_changes_nothing_is_said(tmp_path: Path, monkeypatch: pyt
 def test_what_a_variant_cannot_change(tmp_path: Path, variant: str, message: str) -> None:
     with pytest.raises(UsageError, match=message):
         evaluate(write(tmp_path, f'[[variant]]\nname = "v"\n{variant}\n{RIGHT}', TEN))
+
+
+def test_a_missing_program_or_evaluation_has_the_hint_of_a_near_file(tmp_path: Path) -> None:
+    with pytest.raises(UsageError) as raised:
+        evaluate(write(tmp_path, f'[[variant]]\nname = "v"\nprogram = "clark.prose"\n{RIGHT}', TEN, name="team"))
+    assert raised.value.hint == "did you mean `clerk.prose`?"
+    with pytest.raises(UsageError) as raised:
+        spec.read(tmp_path / "tea.eval.toml")
+    assert raised.value.hint == "did you mean `team.eval.toml`?"
 
 
 def test_other_settings_for_a_variant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

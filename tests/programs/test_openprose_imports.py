@@ -168,6 +168,15 @@ def test_what_cannot_be_loaded(tmp_path: Path, path: str, message: str) -> None:
     assert error.message.startswith(message)
 
 
+def test_a_missing_file_has_the_hint_of_a_near_one_in_the_same_directory(tmp_path: Path) -> None:
+    write(tmp_path, tidy=TIDY, tidier=TIDY)
+    (tmp_path / "lib").mkdir()
+    write(tmp_path / "lib", outer='use "../tiddy.prose"\noutput x = "1"\n')
+    assert failure(LocalPrograms(tmp_path), "./tdy.prose").hint == "did you mean `tidy.prose`?"
+    assert failure(LocalPrograms(tmp_path), "./lib/oter.prose").hint == "did you mean `lib/outer.prose`?"
+    assert failure(LocalPrograms(tmp_path), "./lib/tidy.prose").hint is None
+
+
 def test_a_program_with_errors_says_the_first(tmp_path: Path) -> None:
     write(tmp_path, bad='output x = "1"\noutput y = nowhere\noutput z = nowhere\n')
     error = failure(LocalPrograms(tmp_path), "./bad.prose")

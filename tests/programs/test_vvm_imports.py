@@ -92,6 +92,12 @@ def test_a23_a_missing_module_is_reported_at_the_import_that_names_it(tmp_path):
     ]
 
 
+def test_a_missing_module_has_the_hint_of_a_near_file(tmp_path):
+    write(tmp_path, lib__helper="x = 1\nexport x\n")
+    found = compiled(tmp_path, 'from "./lib/helpr.vvm" import x\nexport x\n').diagnostics
+    assert [(d.code, d.hint) for d in found] == [("V090", f"did you mean `{Path('lib', 'helper.vvm')}`?")]
+
+
 def test_a_missing_export_has_the_words_of_the_reference(tmp_path):
     write(tmp_path, a="agent b()\nplan = 1\nexport plan\nexport @b\n")
     text = 'from "./a.vvm" import plam\nfrom "./a.vvm" import b\nfrom "./a.vvm" import @plan\nexport plam\n'
