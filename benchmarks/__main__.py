@@ -12,6 +12,7 @@ HERE = Path(__file__).parent
 def main() -> None:
     scripts = (
         "parsing.py",
+        "contract_files.py",
         "machines.py",
         "kernel.py",
         "models.py",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import asdict
 from functools import cache
 from pathlib import Path
@@ -16,6 +16,8 @@ from prose_kernel.access import atomic
 from prose_kernel.cli import files, report
 from prose_kernel.cli.options import profile_of, profile_option, profile_options
 from prose_kernel.errors import CompileError, ImportProgramError, UsageError, usage_errors
+from prose_kernel.language.contracts import is_contract
+from prose_kernel.language.contracts.library import LIBRARY
 from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors
 from prose_kernel.runs import languages
 
@@ -24,6 +26,8 @@ if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language, Programs
 
 FAULT, USAGE = 1, 2
+Shared = dict[Path, dict[Hashable, Any]]
+"""By directory what the compiler keeps of contract files: a file that ten others call is checked once."""
 
 
 class Compiled(NamedTuple):
@@ -87,9 +91,10 @@ def _canonical(compiled: Compiled) -> str:
 
 
 def _compile_all(names: tuple[str, ...], profile: Profile) -> Iterator[Compiled]:
+    shared: Shared = {}
     for name in names:
         try:
-            yield compile_file(name, profile)
+            yield compile_file(name, profile, shared)
         except UsageError as problem:
             yield Compiled(name, languages.of_file(name), "", None, (), problem)
         except Exception as defect:  # a defect of ours in one file must not hide the findings in the others
@@ -102,10 +107,11 @@ def _compile_all(names: tuple[str, ...], profile: Profile) -> Iterator[Compiled]
             yield Compiled(name, languages.of_file(name), "", None, (), internal)
 
 
-def compile_file(name: str, profile: Profile = "default") -> Compiled:
+def compile_file(name: str, profile: Profile = "default", shared: Shared | None = None) -> Compiled:
     """Compile one file, checked against the programs that it uses: local ones, and fetched ones that are pinned.
 
-    `name` may be a program that was installed from elsewhere. Raises `UsageError` when it cannot be read.
+    `name` may be a program that was installed from elsewhere. `shared` is given by a command that compiles several
+    files. Raises `UsageError` when it cannot be read.
     """
     name = files.meant(name)
     if not files.is_file(name) and files.is_remote(name, strict=profile == "strict"):
@@ -118,7 +124,7 @@ def compile_file(name: str, profile: Profile = "default") -> Compiled:
     except CompileError as error:
         return Compiled(name, language, "", None, error.diagnostics)
     compiled = languages.compile_with_settings(
-        language, source, _pipefail, profile=profile, load=_contracts(name, language, profile)
+        language, source, _pipefail, profile=profile, load=_contracts(name, language, profile, shared)
     )
     return Compiled(name, language, source.text, compiled.program, compiled.diagnostics)
 
@@ -156,7 +162,7 @@ def _resolver(name: str) -> RemotePrograms:
     return remote_programs(settings.load(Path.cwd()), Path.cwd(), name)
 
 
-def _contracts(name: str, language: Language, profile: Profile) -> Callable[[str], Any]:
+def _contracts(name: str, language: Language, profile: Profile, shared: Shared | None) -> Callable[[str], Any]:
     """Looks up what the file uses; the machinery for it is loaded with the first `use`."""
 
     @cache
@@ -166,7 +172,13 @@ def _contracts(name: str, language: Language, profile: Profile) -> Callable[[str
         file = Path(name)
         return language.programs(file.parent, program=file, profile=profile, resolver=lambda: _resolver(name))
 
-    return lambda path: programs().load_contract(path)
+    def load(path: str) -> Any:
+        found = programs().load_contract(path)
+        if path == LIBRARY and shared is not None and is_contract(name):
+            found.shared = shared.setdefault(Path(name).parent, {})
+        return found
+
+    return load
 
 
 def _with_unreadable(compiled: Compiled) -> tuple[Diagnostic, ...]:

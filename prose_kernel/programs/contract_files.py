@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import CompileError, ImportProgramError
@@ -43,6 +43,7 @@ class ContractFiles:
         shown_from: str = "",
     ) -> None:
         self.home = home
+        self.shared: dict[Hashable, Any] | None = None
         self._texts = {} if texts is None else texts
         self._program = program
         self._directory = os.path.dirname(home)  # noqa: PTH120 - text in, text out

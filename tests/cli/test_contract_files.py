@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from cli.contract_world import ContractWorld, function, parameters, returns, script
@@ -16,6 +17,61 @@ PAIR = function("pair", returns("`a`: one", "`b`: two"))
 def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> ContractWorld:
     monkeypatch.chdir(tmp_path)
     return ContractWorld(tmp_path, capsys)
+
+
+# ---------------------------------------------------------------- many files
+
+
+def test_many_files_are_compiled_as_one_by_one(world: ContractWorld) -> None:
+    def calls(name: str, *called: str, more: str = "") -> str:
+        lines = [f"let x{n} = call {one}" for n, one in enumerate(called)]
+        return function(name, more, returns("`x0`"), script(*lines, "return x0"))
+
+    world.write(
+        a=calls("a", "b", "c"), b=calls("b", "c", more="### Ensures\n"), c=calls("c", "noted"),
+        noted=calls("noted", "leaf", more="### Parameter\n"), leaf=function("leaf", returns("`x`")),
+        round=calls("round", "trip"), trip=calls("trip", "round"), lost=calls("lost", "leav"),
+        user=calls("user", '"./one.prose"'), used=function("used", returns("`x`")),
+        there=calls("there", '"./back.prose"'), below__leaf=calls("leaf", '"../c"', '"../b"'),
+    )  # fmt: skip
+    world.put("one.prose", 'use "./used.prose.md" as used\noutput x = session "x"\n')
+    world.put("back.prose", 'use "./there.prose.md" as there\noutput x = session "x"\n')
+    names = [str(path.relative_to(world.directory)) for path in sorted(world.directory.rglob("*.md"))]
+    alone: dict[str, str] = {}
+    for name in names:
+        world.prose("compile", "--format", "json", name)
+        alone[name] = world.out
+    failing = {name for name, found in alone.items() if not json.loads(found)["ok"]}
+    assert failing == {"a.prose.md", "b.prose.md", "below/leaf.prose.md", "lost.prose.md", "there.prose.md"}
+    for order in (names, names[::-1], names * 2):
+        assert world.prose("compile", "--format", "json", *order) == 1
+        assert world.out == "".join(alone[name] for name in order)
+
+
+def test_a_file_that_many_call_is_checked_once(world: ContractWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    from prose_kernel.language.contracts import compile as contract_compiler
+
+    check, checked = contract_compiler.check_file, list[str]()
+
+    def counted(file: Any) -> Any:
+        checked.append(file.source.name)
+        return check(file)
+
+    monkeypatch.setattr(contract_compiler, "check_file", counted)
+    names = [f"part{n}" for n in range(10)]
+    for name, following in zip(names, [*names[1:], ""], strict=True):
+        lines = [f"let x = call {following}", "return x"] if following else ['return session "x"']
+        world.write(**{name: function(name, returns("`x`"), script(*lines))})
+    assert world.prose("compile", *(f"{name}.prose.md" for name in names)) == 0
+    assert sorted(checked) == [f"{name}.prose.md" for name in names]
+
+
+def test_a_changed_file_is_checked_again(world: ContractWorld) -> None:
+    caller = function("f", returns("`x`"), script("let x = call part", "return x"))
+    world.write(f=caller, part=function("part", returns("`x`")))
+    assert world.prose("compile", "f.prose.md") == 0
+    world.write(part=function("part", parameters("`topic`: what"), returns("`x`")))
+    assert world.codes("f.prose.md") == ["E026"]
 
 
 # ---------------------------------------------------------------- the contract

@@ -81,6 +81,16 @@ async def test_a_cell_calls_what_lies_beside_the_notebook(cells: Cells) -> None:
     assert broken.code == "E215"
 
 
+async def test_a_file_that_changes_between_two_cells_is_read_again(cells: Cells) -> None:
+    file, cell = cells.cwd / "brief.prose.md", SCRIPT + 'call brief\n  topic: "tea"\n'
+    file.write_text(BRIEF)
+    assert "error" not in (await run(cells, cell)).kinds
+    file.write_text(BRIEF.replace("- `topic`", "- `subject`: which\n- `topic`"))
+    assert (await run(cells, cell)).calls[-1][1].code == "E026"
+    file.write_text(BRIEF)
+    assert "error" not in (await run(cells, cell)).kinds
+
+
 @pytest.mark.parametrize("line", ["--profile nonsense", "--profile", "prosescript"])
 async def test_other_words_are_refused(cells: Cells, line: str) -> None:
     assert (await run(cells, f"%%prose {line}\nlet x = 1\n")).calls[-1][1].ename == "UsageError"

@@ -71,9 +71,11 @@ def compile_source(
     `load(LIBRARY)` gives the files around it. The part of the source's name after `#` is the node that is to run.
     """
     library: Library | None = load(LIBRARY) if load is not None else None
-    files = Files(library, profile, load=load, pipefail=pipefail)
     name, chosen = file_and_node(source.name)
-    file = files.add(Source(source.text, name, source.prompt), library.home if library is not None else name)
+    file = _shared(source.text, library, profile, load, pipefail=pipefail)
+    if file is None:
+        files = Files(library, profile, load=load, pipefail=pipefail)
+        file = files.add(Source(source.text, name, source.prompt), library.home if library is not None else name)
     checked = _check_all(file)
     found = checked[file]
     bad = _broken(checked)
@@ -87,6 +89,20 @@ def compile_source(
     others = tuple(one for one in checked if one is not file)
     program = ContractProgram(items, profile in STRICT, file=file, unit=unit, others=others)
     return Compiled(source, program, in_order(found))
+
+
+def _shared(text: str, library: Library | None, profile: Profile, load: Any, *, pipefail: bool) -> FileUnit | None:
+    """The file from those that were checked with earlier texts of its directory; None where it must be read alone."""
+    if library is None or library.shared is None:
+        return None
+    key = profile, pipefail
+    files: Files | None = library.shared.get(key)
+    if files is None or files.is_rooted:
+        files = library.shared[key] = Files(library, profile, load=load, pipefail=pipefail)
+    with contextlib.suppress(ImportProgramError):
+        file = files.file(library.home)
+        return file if file.source.text == text else None
+    return None
 
 
 def _items(unit: Unit) -> tuple[tree.Statement, ...]:
@@ -169,11 +185,14 @@ def _around(files: Files, home: str) -> FileUnit:
 
 def _check_all(start: FileUnit) -> dict[FileUnit, list[Diagnostic]]:
     """The findings of a file and of all that it leads to; each file is checked once."""
+    known = start.files.checked
     checked: dict[FileUnit, list[Diagnostic]] = {}
     agenda = [start]
     for file in agenda:
         if file not in checked:
-            checked[file] = check_file(file)
+            if file not in known:
+                known[file] = check_file(file)
+            checked[file] = known[file]
             agenda.extend(file.references.values())
     return checked
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final, Protocol
+from collections.abc import Hashable
+from typing import Any, Final, Protocol
 
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source
@@ -13,6 +14,9 @@ LIBRARY: Final = "library:"
 
 class Library(Protocol):
     """The files around one text. An address names a file; answers stay the same while a text is compiled."""
+
+    shared: dict[Hashable, Any] | None
+    """What the compiler keeps for the next text of the directory, while no file changes; None: it keeps nothing."""
 
     @property
     def home(self) -> str:

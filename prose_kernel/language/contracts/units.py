@@ -7,6 +7,7 @@ circle.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -37,7 +38,7 @@ _PROBLEM: Final = "nothing here can be called `{}`"
 _OUTSIDE: Final = re.compile(r"[^\w-]?")
 """The character next to a name, if it is not a part of it."""
 _NEAR: Final = 20_000
-"""Names that may be compared with unknown ones."""
+"""Names that may be compared with the unknown ones of a file."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -153,7 +154,7 @@ class Unit:
 
         files = self.file.files
         return compile_source(
-            self.source(self.interface()), profile=files.script_profile, load=files.load, pipefail=files.pipefail
+            self.source(self.interface()), profile=files.script_profile, load=files.loader, pipefail=files.pipefail
         )
 
     @property
@@ -235,9 +236,12 @@ class Files:
     def __init__(self, library: Library | None, profile: Profile, *, load: Any = None, pipefail: bool = False) -> None:
         self.library = library
         self.profile: Profile = profile
-        self.load = load
+        self._load = load
         self.pipefail = pipefail
-        self._near_left = _NEAR
+        self.checked: dict[FileUnit, list[Diagnostic]] = {}
+        self.is_rooted = False
+        """Whether a verdict may depend on the text that came first: programs may not `use` it (E112)."""
+        self._compared: Counter[str] = Counter()
         self._files: dict[str, FileUnit | ImportProgramError] = {}
 
     @property
@@ -262,10 +266,19 @@ class Files:
             raise known
         return known
 
+    @property
+    def loader(self) -> Callable[[str], Any] | None:
+        return self._loaded if self._load is not None else None
+
+    def _loaded(self, path: str) -> Any:
+        self.is_rooted = True
+        return self._load(path)
+
     def near(self, targets: Targets) -> tuple[str, ...]:
         """The names for the hint of an unknown one; none after many, so that a text of unknown names stays linear."""
-        names = targets.names({}) if self._near_left > 0 else ()
-        self._near_left -= len(names)
+        address = targets.unit.file.address
+        names = targets.names({}) if self._compared[address] < _NEAR else ()
+        self._compared[address] += len(names)
         return names
 
     def texts(self, own: str) -> dict[str, str]:
@@ -354,6 +367,7 @@ class Targets:
     def _program(self, found: Program) -> CallTarget:
         library = self.unit.file.files.library
         assert library is not None
+        self.unit.file.files.is_rooted = True
         contract = library.program(found.address)
         inputs = tuple(CallInput(name, not required) for name, required in contract.inputs.items())
         outputs = tuple(CallOutput(name) for name in contract.outputs or ())
