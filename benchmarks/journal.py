@@ -33,6 +33,7 @@ from prose_kernel.runtime.earlier_answers import EarlierAnswers
 from prose_kernel.runtime.journal_records import Answered, Asked, Head, Record, Text
 from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, ContextItem, SessionRequest, SessionResult
+from prose_kernel.runtime.requests import describe
 from prose_kernel.storage.file_history import FileHistory
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import NAME, read
@@ -107,7 +108,7 @@ def recorded(place: Path, count: int) -> Path:
     for number in range(count - 1):
         key = f"c1/2/x{number}"
         request = CommandRequest("echo said", str(place), 120.0, at=key)
-        described = codec.describe(request)
+        described = describe(request)
         file.append(Asked(key, "command", described.digest((path.parent.name.encode(),)), described.shown))
         file.append(Answered(key, result))
     file.close()

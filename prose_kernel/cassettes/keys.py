@@ -7,7 +7,7 @@ can be checked, and made again after a redaction, from the record alone.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +18,7 @@ from prose_kernel.cassettes.redaction import Redaction
 from prose_kernel.errors import PermissionDenied
 from prose_kernel.runtime.content import Material, images_in, material, readable
 from prose_kernel.runtime.ports import ContextItem, Given, JudgeRequest, SessionRequest
+from prose_kernel.runtime.requests import Request, memory_of, parts
 from prose_kernel.runtime.secret_patterns import holds_private_key
 from prose_kernel.runtime.session_options import Rule, Surroundings
 
@@ -25,6 +26,15 @@ WHOLE: Final = 65_536
 """Characters of a prompt that a record holds; of a longer one it holds the beginning and the digest."""
 HEAD: Final = 1_000
 """Characters of a context or of another long text that are held, for people and for telling what has changed."""
+
+_NAMES: Final = {
+    "agent's prompt": "system",
+    "permissions": "perm",
+    "question": "condition",
+    "labels": "options",
+    "values": "bindings",
+}
+"""Names of parts in a recording, where they are others."""
 
 Req = dict[str, Any]
 ToolNames = Callable[[SessionRequest], tuple[str, ...]]
@@ -52,54 +62,44 @@ class Identity:
         self._tool_names = tool_names
         self._permissions = dict(permissions)
 
-    # ------------------------------------------------------------ what is asked
-
     def session(self, request: SessionRequest) -> Req:
-        same = self.redaction.identity
-        memory = same(_memory(request))
-        names = self._tool_names(request)
-        return _without_empty(
-            {
-                "kind": request.kind,
-                "model": request.model,
-                "system": held(same(request.system), WHOLE) if request.system else None,
-                "prompt": held(same(request.task), WHOLE),
-                "context": {**self._given(request.given), **self._context(request.context or ())},
-                "settings": same(canonical(request.settings).decode()) if request.settings else None,
-                "output": held(same(canonical(request.output).decode())) if request.output else None,
-                "correction": held(same(request.correction), WHOLE) if request.correction else None,
-                "memory": "sha256:" + digest(memory) if memory else None,
-                "skills": {same(name): self._skill(name) for name in request.skills},
-                "tools": sorted(names),
-                "perm": self._touched(request, names),
-            }
-        )
+        same, names = self.redaction.identity, self._tool_names(request)
+        forms: dict[str, Callable[[Any], Any]] = {
+            "prompt": lambda text: held(same(text), WHOLE),
+            "agent's prompt": lambda text: held(same(text or ""), WHOLE),
+            "context": lambda items: self._given(request.given) | self._context(items or ()),
+            "input": lambda given: None,  # in the context
+            "settings": lambda settings: same(canonical(settings).decode()) if settings else None,
+            "output": lambda schema: held(same(canonical(schema).decode())) if schema else None,
+            "correction": lambda text: held(same(text), WHOLE),
+            "memory": lambda text: "sha256:" + digest(memory) if (memory := same(text)) else None,
+            "skills": lambda skills: {same(name): self._skill(name) for name in skills},
+            "tools": lambda tools: sorted(names),
+            "permissions": lambda rules: self._touched(request, names),
+        }
+        return _recorded(request, forms)
 
     def holds_private_key(self, request: SessionRequest) -> bool:
         """Whether any text that the session would get holds a private key."""
         context = [self._content(item) for item in request.context or () if not item.missing]
         given = request.given.text if request.given is not None else None
-        texts = (request.task, request.system, _memory(request), given, *context)
+        texts = (request.task, request.system, memory_of(request), given, *context)
         return any(holds_private_key(text) for text in texts if text)
 
-    def judgement(
-        self, kind: str, request: JudgeRequest, *, options: tuple[str, ...] = (), value: str = "", path: str = ""
-    ) -> Req:
-        """A question to the judge: its text and schema, and the bindings that it is sent."""
-        same = self.redaction.identity
-        sent = material(request) if kind in ("decide", "choose", "phrase") else Material({}, {})
-        return _without_empty(
-            {
-                "kind": kind,
-                "condition": held(same(request.text), WHOLE),
-                "options": [same(option) for option in options],
-                "loop": request.loop,
-                "path": same(path),
-                "text": held(same(value)) if value else None,
-                "bindings": {same(name): held(same(text)) for name, text in sent.whole.items()},
-                "previews": {same(name): same(text) for name, text in sent.previews.items()},
-            }
-        )
+    def judgement(self, kind: str, request: JudgeRequest, also: Sequence[str] = (), path: str = "") -> Req:
+        """A question to the judge: its text and schema, and the bindings that it is sent. `also` are the labels to
+        choose from, or the text to read, in which `path` is looked for."""
+        same, reads = self.redaction.identity, kind in ("extract", "items")
+        sent = material(request) if not reads else Material({}, {})
+        forms: dict[str, Callable[[Any], Any]] = {
+            "question": lambda text: held(same(text), WHOLE),
+            "labels": lambda labels: [same(label) for label in labels] if not reads else None,
+            "values": lambda asked: {same(name): held(same(text)) for name, text in sent.whole.items()},
+        }
+        previews = {same(name): same(text) for name, text in sent.previews.items()}
+        read = held(same(also[0])) if reads and also else None
+        more = {"kind": kind, "path": same(path), "text": read, "previews": previews}
+        return _recorded(request, forms, also) | _without_empty(more)
 
     def race(self, text: str) -> Req:
         """A `parallel` with a winner, by how it is written."""
@@ -174,9 +174,10 @@ class Identity:
         }
 
 
-def _memory(request: SessionRequest) -> str:
-    """Return the text of an agent's memory that the session gets."""
-    return request.prelude or (request.memory.text if request.memory is not None else None) or ""
+def _recorded(request: Request, forms: Mapping[str, Callable[[Any], Any]], also: Sequence[str] = ()) -> Req:
+    """The parts of a request in their `forms`, by their names in a recording, without empty ones."""
+    found = ((name, forms.get(name, lambda value: value)(value)) for name, value in parts(request, also))
+    return _without_empty({_NAMES.get(name, name): value for name, value in found})
 
 
 def _without_empty(req: Req) -> Req:

@@ -148,9 +148,9 @@ class Index:
 
     def _put(self, take: Take) -> None:
         self._exact.setdefault((take.key, take.at), take)
-        self._by_tail[take.key, tail(take.at)].add(take)
+        self._by_tail[take.key, tail(take.at)].answers.append(take)
         self._by_key[take.key].append(take)
-        self._by_scope[take.key, scope(take.at)].add(take)
+        self._by_scope[take.key, scope(take.at)].answers.append(take)
 
     def place(self, key: str, at: str, cell: str) -> str:
         """The path under which the answer to a request is recorded. A cell that is run again replaces its own record,

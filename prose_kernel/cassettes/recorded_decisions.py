@@ -25,13 +25,12 @@ P = TypeVar("P")
 
 
 class _Question(NamedTuple):
-    """What is put to a judge, and what it is called in a message."""
+    """What is put to a judge, and what it is called in a message. `also` are the labels, or the text to read."""
 
     kind: str
     request: JudgeRequest
     what: str
-    options: tuple[str, ...] = ()
-    value: str = ""
+    also: tuple[str, ...] = ()
     path: str = ""
 
     @property
@@ -43,9 +42,8 @@ class _Question(NamedTuple):
         """The question with its recordings."""
         from prose_kernel.cassettes.recorded_requests import RecordedRequest
 
-        kind, request, what, options, value, path = self
-        req = shelf.identity.judgement(kind, request, options=options, value=value, path=path)
-        return RecordedRequest(shelf, req, request.at, what, request.program)
+        req = shelf.identity.judgement(self.kind, self.request, self.also, self.path)
+        return RecordedRequest(shelf, req, self.request.at, self.what, self.request.program)
 
 
 class _Recorded(Generic[P]):
@@ -102,15 +100,15 @@ class RecordedJudge(_Recorded[Judge]):
         return structs.replace(request, further=tuple(left))
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
-        question = _Question("choose", request, f"the choice {quoted(request)}", options=labels)
+        question = _Question("choose", request, f"the choice {quoted(request)}", labels)
         return await self._answer(question, lambda: self._inner.choose(request, labels))
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
-        question = _Question("extract", request, f"what `{one_line(path)}` is in a text", value=value, path=path)
+        question = _Question("extract", request, f"what `{one_line(path)}` is in a text", (value,), path)
         return await self._answer(question, lambda: self._inner.extract(request, value, path))
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
-        question = _Question("items", request, "which items a text holds", value=value)
+        question = _Question("items", request, "which items a text holds", (value,))
         return await self._answer(question, lambda: self._inner.items(request, value))
 
 

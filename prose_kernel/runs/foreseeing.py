@@ -20,7 +20,6 @@ from prose_kernel.runs.keeping import EarlierRun, commands_first
 from prose_kernel.runs.replay import NoAnswers, Replaying, ReplayListener, Unwritten
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runtime.earlier_answers import AskedAgain, EarlierAnswers, OnUse
-from prose_kernel.runtime.journal_codec import Request
 from prose_kernel.runtime.journal_records import Asked, Record, Text
 from prose_kernel.runtime.journal_replay import KnownRecords
 from prose_kernel.runtime.keys import Keys
@@ -34,6 +33,7 @@ from prose_kernel.runtime.ports import (
     SessionResult,
     Store,
 )
+from prose_kernel.runtime.requests import Request
 from prose_kernel.storage.journal_reading import JournalRead, TextRead, read
 from prose_kernel.storage.shown_files import FilesToShow
 

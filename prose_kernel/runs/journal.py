@@ -22,7 +22,6 @@ from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.earlier_answers import EarlierAnswers, OnUse, Rules
 from prose_kernel.runtime.journal import NO_KEYS, Journal
 from prose_kernel.runtime.journal_approvals import Approved
-from prose_kernel.runtime.journal_codec import Moved
 from prose_kernel.runtime.journal_records import (
     NOTHING,
     Answered,
@@ -35,7 +34,7 @@ from prose_kernel.runtime.journal_records import (
     Text,
     answers_of,
 )
-from prose_kernel.runtime.journal_replay import KnownRecords, UnderWay
+from prose_kernel.runtime.journal_replay import KnownRecords, Moved, UnderWay
 from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.storage import file_history

@@ -18,8 +18,8 @@ from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.earlier_answers import EarlierAnswers, OnUse, Rules
 from prose_kernel.runtime.journal_approvals import approved
 from prose_kernel.runtime.journal_records import Answered, Asked, Head, Record, answers_of
-from prose_kernel.runtime.keys import KINDS
 from prose_kernel.runtime.ports import GateDecision
+from prose_kernel.runtime.requests import KINDS
 from prose_kernel.storage.journal_reading import JournalRead, is_written, read
 from prose_kernel.storage.layout import VVM
 

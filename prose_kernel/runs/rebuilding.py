@@ -21,9 +21,9 @@ from prose_kernel.runs.journal import Resumption
 from prose_kernel.runs.replay import ReplayListener, replay
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.journal_codec import describe
 from prose_kernel.runtime.journal_records import Answered, Asked, Interrupted, Record
 from prose_kernel.runtime.ports import GateDecision, GateRequest
+from prose_kernel.runtime.requests import describe
 from prose_kernel.runtime.text import escaped
 from prose_kernel.storage import runs
 from prose_kernel.storage.database import schema

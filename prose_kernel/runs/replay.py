@@ -36,7 +36,7 @@ from prose_kernel.storage.memory import MemoryStore
 
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language
-    from prose_kernel.runtime.journal_codec import Request
+    from prose_kernel.runtime.requests import Request
 
 PATIENCE: Final = 120.0
 """Seconds that a replay may take."""

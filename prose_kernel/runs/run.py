@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from prose_kernel.runs.languages import Compiled, Language
     from prose_kernel.runs.session_chain import SessionServices
     from prose_kernel.runtime.earlier_answers import EarlierAnswers
-    from prose_kernel.runtime.journal_codec import Request
     from prose_kernel.runtime.keys import Keys
+    from prose_kernel.runtime.requests import Request
     from prose_kernel.storage.answer_files import AnswerFiles
     from prose_kernel.storage.file_history import FileHistory
     from prose_kernel.storage.home import RunHome

@@ -47,7 +47,6 @@ from prose_kernel.models.usage import (
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.asker import SerialAsker, serial
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.journal_codec import Request
 from prose_kernel.runtime.ports import (
     CONFIGURED,
     Clock,
@@ -59,6 +58,7 @@ from prose_kernel.runtime.ports import (
     SessionRequest,
     Sessions,
 )
+from prose_kernel.runtime.requests import Request
 from prose_kernel.runtime.services import Asker, Guard, Terminals
 from prose_kernel.runtime.session_options import SessionOptions, Surroundings
 

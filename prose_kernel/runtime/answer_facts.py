@@ -19,7 +19,6 @@ from msgspec import MsgspecError, Struct, convert, json, structs
 
 from prose_kernel.runtime import asides
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.journal_codec import Request
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked
 from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import (
@@ -32,6 +31,7 @@ from prose_kernel.runtime.ports import (
     SessionResult,
     Verdict,
 )
+from prose_kernel.runtime.requests import Request
 
 T = TypeVar("T")
 

@@ -26,10 +26,10 @@ from msgspec import MsgspecError, Raw
 
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.answer_facts import KEPT_NOTES, Digests, EarlierAnswer, FilesThen, has_failed, has_written
-from prose_kernel.runtime.journal_codec import Request
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Record, Text
-from prose_kernel.runtime.keys import KINDS, Equal, Keys
+from prose_kernel.runtime.keys import Equal, Keys
 from prose_kernel.runtime.ports import CommandRequest, Files, SessionRequest
+from prose_kernel.runtime.requests import COMMON, KINDS, Request
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.execution_context import ExecutionContext
@@ -39,9 +39,6 @@ Why = Literal["failed", "changed", "new"]
 T = TypeVar("T")
 OnUse = Callable[[Request, Mapping[str, object], bool], None]
 """Called with a request that keeps an answer, and the notes on the answer."""
-
-_COMMON: Final = frozenset({"kind", "shell", "pipefail", "directory", "model", "env", "permissions", "tools", "rules"})
-"""Parts that are the same in many requests."""
 
 _WORDS: Final = {
     "failed": "it had failed",
@@ -128,7 +125,7 @@ class EarlierAnswers:
         self._answers: dict[str, EarlierAnswer] = {}
         for one in self._read(records):
             if one.asked.id:
-                self._equal[one.asked.id].add(one)
+                self._equal[one.asked.id].answers.append(one)
 
     def later(self, records: Iterable[tuple[int, Record]]) -> None:
         """Add a later run of the same cell, which didn't come to its end. An answer that this run kept, or asked again,
@@ -143,7 +140,7 @@ class EarlierAnswers:
             if old is not None:
                 old.used = True
         for one in new:
-            self._equal[one.asked.id].add(one)
+            self._equal[one.asked.id].answers.append(one)
 
     def _read(self, records: Iterable[tuple[int, Record]]) -> list[EarlierAnswer]:
         rules, found, texts = self._rules, dict[str, EarlierAnswer](), list[str]()
@@ -272,7 +269,7 @@ class EarlierAnswers:
         if not asked.id or self._rules.instead.get(asked.key, NOTHING) is None:
             return None
         here = self._answers.get(self._here(asked.key))
-        return here if here is not None and here.asked.id == asked.id and here.is_free else self._equal[asked.id].free()
+        return self._equal[asked.id].free(here if here is not None and here.asked.id == asked.id else None)
 
     def _missing(self, asked: Asked) -> str:
         """Why there is no such answer."""
@@ -376,4 +373,4 @@ def _next_attempt(key: str) -> str:
 
 def _telling(parts: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """The parts that few requests have in common."""
-    return ((name, part) for name, part in parts.items() if name not in _COMMON)
+    return ((name, part) for name, part in parts.items() if name not in COMMON)

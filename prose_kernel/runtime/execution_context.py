@@ -24,7 +24,6 @@ from prose_kernel.runtime import budgets
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.events import Audience, BranchStep, Event, Failed, Listener, Place, Warned
 from prose_kernel.runtime.journal import Journal
-from prose_kernel.runtime.journal_codec import Request
 from prose_kernel.runtime.numbering import ForkAllocation, NumberSequence
 from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import (
@@ -40,6 +39,7 @@ from prose_kernel.runtime.ports import (
     Store,
     Wait,
 )
+from prose_kernel.runtime.requests import Request
 from prose_kernel.runtime.scheduler import Scheduler, Suspension
 from prose_kernel.runtime.shared_names import Adopter, SharedNames
 from prose_kernel.runtime.statement_hook import StackFrame, StatementHook

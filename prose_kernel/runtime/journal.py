@@ -26,13 +26,13 @@ from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.answer_facts import with_files
 from prose_kernel.runtime.earlier_answers import EarlierAnswers
 from prose_kernel.runtime.journal_approvals import Approvals, Approved
-from prose_kernel.runtime.journal_codec import Described, Request
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Finished, Interrupted, Noted, Text
 from prose_kernel.runtime.journal_replay import KnownRecords, Replay, mismatch
 from prose_kernel.runtime.journal_requests import LiveRequest, LiveRequests
 from prose_kernel.runtime.journal_writer import Log, Recorder
 from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import Clock, CommandRequest, GateDecision, GateRequest, SessionRequest
+from prose_kernel.runtime.requests import Described, Request, describe
 from prose_kernel.runtime.scheduler import Scheduler
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Journal:
             raise asyncio.CancelledError
         replay = self._replay
         moved = replay.how.moved
-        described = codec.describe(moved.request(request) if moved is not None else request, also)
+        described = describe(moved.request(request) if moved is not None else request, also)
         if self._turns.interrupted is not None or isinstance(replay.coming, Interrupted):
             await self.stand_still()
         s.answered = described.key, s.statement

@@ -8,8 +8,8 @@ from typing import Final
 from msgspec import Raw
 
 from prose_kernel.errors import ResumeMismatch
-from prose_kernel.runtime.journal_codec import Described
 from prose_kernel.runtime.journal_records import Answered, Asked
+from prose_kernel.runtime.requests import Described
 
 Approved = tuple[str, str, str, bytes]
 """An approval in a journal: the key of its request, the name of the gate ("" in journals of earlier versions), what was

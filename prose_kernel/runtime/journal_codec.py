@@ -1,169 +1,21 @@
-"""Requests, answers and errors as a journal holds them.
-
-A request is kept as a digest of everything that decides its answer, and the beginning of its text, to show both when a
-program does something else than before. What only orients (finished steps, positions) is not part of the digest.
-"""
+"""Answers and errors as a journal and a recording hold them."""
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 import msgspec
-from msgspec import Raw, structs
+from msgspec import Raw
 
 from prose_kernel import errors
-from prose_kernel.language.shortening import clipped
-from prose_kernel.runtime.ports import (
-    CommandRequest,
-    CommandResult,
-    Finding,
-    GateRequest,
-    JudgeRequest,
-    LoadRequest,
-    MemoryRequest,
-    Question,
-    SessionRequest,
-    ShowRequest,
-    Wait,
-)
+from prose_kernel.runtime.ports import Finding
 
 T = TypeVar("T")
 
-Request = (
-    CommandRequest
-    | SessionRequest
-    | JudgeRequest
-    | Question
-    | GateRequest
-    | LoadRequest
-    | MemoryRequest
-    | ShowRequest
-    | Wait
-)
-
-_SHOWN: Final = 500
 _ENCODER: Final = msgspec.json.Encoder(enc_hook=str)
 _DECODERS: Final[dict[type, msgspec.json.Decoder[Any]]] = {}
 _BUILTINS: Final = {"EOFError": EOFError, "TimeoutError": TimeoutError}
-
-
-class Described(msgspec.Struct, frozen=True):
-    """A request as the journal knows it: its key, its kind, its text for people, and what its digest is made of; of a
-    gate also its name, and the id of its record."""
-
-    key: str
-    kind: str
-    said: str
-    parts: tuple[object, ...] = ()
-    gate: str = ""
-    record: str = ""
-    brief: str = ""
-    """In the place of a text that is not to be written down."""
-
-    def digest(self, without: Sequence[bytes]) -> str:
-        """Of all that decides the answer, `without` the ids of the run and of those that it branched from."""
-        data = dumps((self.kind, self.said, self.parts))
-        for run_id in without:
-            data = data.replace(run_id, b"*")
-        return hashlib.blake2b(data, digest_size=8).hexdigest()
-
-    @property
-    def shown(self) -> str:
-        return self.brief or shown(self.said)
-
-
-def shown(said: str) -> str:
-    """The beginning of a text without secrets, for people."""
-    from prose_kernel.runtime.secret_patterns import hidden_of_process  # what counts is in the digest
-
-    return clipped(hidden_of_process()(said[: 8 * _SHOWN]), _SHOWN)
-
-
-@dataclass(frozen=True, slots=True)
-class Moved:
-    """A run that continues in another directory: its records have the paths of the directory in which it was begun."""
-
-    then: str
-    now: str
-
-    def before(self, path: str) -> str:
-        """Return a path as it was in the first directory."""
-        return _below(path, self.now, self.then)
-
-    def request(self, request: Request) -> Request:
-        """Return a request as it was in the first directory."""
-        match request:
-            case CommandRequest():
-                return structs.replace(request, cwd=self.before(request.cwd))
-            case ShowRequest():
-                return structs.replace(request, directory=self.before(request.directory))
-            case _:
-                return request
-
-    def recorded(self, answer: T) -> T:
-        """Return an answer as a record has it."""
-        return _with_directory(answer, self.now, self.then)
-
-    def answer(self, answer: T) -> T:
-        """Return a recorded answer as it is in this directory."""
-        return _with_directory(answer, self.then, self.now)
-
-
-def _with_directory(answer: T, old: str, new: str) -> T:
-    if isinstance(answer, CommandResult) and answer.cwd_after is not None:
-        return structs.replace(answer, cwd_after=_below(answer.cwd_after, old, new))
-    return answer
-
-
-def _below(path: str, old: str, new: str) -> str:
-    return new + path[len(old) :] if path == old or path.startswith(f"{old}/") else path
-
-
-def describe(request: Request, also: Sequence[str] = ()) -> Described:
-    """What is asked; `also` is what belongs to the question beside the request (labels, the text to read)."""
-    match request:
-        case CommandRequest():
-            limits = (request.cwd, request.timeout, request.max_output, request.track)
-            piped = ("pipefail",) if request.pipefail else ()  # absent from journals of earlier versions
-            parts = (*limits, request.stdin, dict(request.env), *piped)
-            return Described(_numbered(request.at, request.attempt), "command", request.command, parts)
-        case SessionRequest():
-            context = None if request.context is None else [(c.name, c.text, c.missing) for c in request.context]
-            given = request.given.text if request.given is not None else None
-            memory = (request.memory.scope, request.memory.resume) if request.memory is not None else None
-            who = (request.kind, request.system, request.agent, request.label, request.model)
-            rest = (context, request.skills, dict(request.permissions), memory, request.timeout, given, request.prelude)
-            brief = f"@{request.agent}" if request.filed else ""
-            return Described(
-                _numbered(request.at, request.attempt), "session", request.task, (*who, *rest), brief=brief
-            )
-        case JudgeRequest():
-            return Described(request.at, "judge", request.text, (request.loop, request.subject, *also))
-        case GateRequest():
-            gate = (request.id, request.allow, request.timeout, request.on_reject)
-            key, said = _numbered(request.at, request.attempt - 1), request.prompt or request.name
-            return Described(key, "gate", said, gate, request.name, request.id)
-        case Question():
-            return Described(request.at, "input", request.prompt, (request.name,))
-        case LoadRequest():
-            return Described(request.at, "import", request.path)
-        case MemoryRequest():
-            return Described(request.at, "memory", request.key, (request.what, *also))
-        case ShowRequest():
-            return Described(request.at, "file", request.path, (request.directory,))
-        case Wait():
-            return Described(request.at, "wait", request.why, (request.seconds,))
-
-
-def _numbered(at: str, attempt: int) -> str:
-    return f"{at}#{attempt}" if attempt else at
-
-
-# ---------------------------------------------------------------- answers
 
 
 def encode(value: object) -> Raw:

@@ -10,11 +10,12 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeVar
+
+from msgspec import structs
 
 from prose_kernel.errors import ResumeMismatch
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.journal_codec import Described, Moved, Request
 from prose_kernel.runtime.journal_records import (
     Answered,
     Asked,
@@ -27,8 +28,11 @@ from prose_kernel.runtime.journal_records import (
     StepEnded,
 )
 from prose_kernel.runtime.journal_writer import Recorder
+from prose_kernel.runtime.ports import CommandRequest, CommandResult, ShowRequest
+from prose_kernel.runtime.requests import Described, Request
 from prose_kernel.runtime.scheduler import Scheduler, Turn
 
+T = TypeVar("T")
 OnReplayed = Callable[[Request, Mapping[str, Any], bool], None]
 """Called for each replayed answer with notes: the request, the notes, whether the program received it."""
 
@@ -36,6 +40,46 @@ UnderWay = Literal["rerun", "fail"]
 """The treatment of a command or session that had no answer when the run was killed."""
 
 _PASSED_OVER: Final = (Repeated, Completed, Step, StepEnded)
+
+
+@dataclass(frozen=True, slots=True)
+class Moved:
+    """A run that continues in another directory: its records have the paths of the directory in which it was begun."""
+
+    then: str
+    now: str
+
+    def before(self, path: str) -> str:
+        """Return a path as it was in the first directory."""
+        return _below(path, self.now, self.then)
+
+    def request(self, request: Request) -> Request:
+        """Return a request as it was in the first directory."""
+        match request:
+            case CommandRequest():
+                return structs.replace(request, cwd=self.before(request.cwd))
+            case ShowRequest():
+                return structs.replace(request, directory=self.before(request.directory))
+            case _:
+                return request
+
+    def recorded(self, answer: T) -> T:
+        """Return an answer as a record has it."""
+        return _with_directory(answer, self.now, self.then)
+
+    def answer(self, answer: T) -> T:
+        """Return a recorded answer as it is in this directory."""
+        return _with_directory(answer, self.then, self.now)
+
+
+def _with_directory(answer: T, old: str, new: str) -> T:
+    if isinstance(answer, CommandResult) and answer.cwd_after is not None:
+        return structs.replace(answer, cwd_after=_below(answer.cwd_after, old, new))
+    return answer
+
+
+def _below(path: str, old: str, new: str) -> str:
+    return new + path[len(old) :] if path == old or path.startswith(f"{old}/") else path
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,9 @@
 """The key of a request: a digest of everything that its answer depends on, and of nothing else.
 
-Two requests with equal keys ask the same, wherever they are in a program: the key holds the rendered text, inputs and
-contexts by their contents, the schema of a typed answer, tools and permissions; of a command the text, its directory,
-`env:`, `stdin:` and the shell. It holds no position, time, run id, name of a variable or option of a model. So an
-answer can be used again after the program's text has changed (`runtime/earlier_answers.py`).
+Two requests with equal keys ask the same, wherever they are in a program: the key is made of the request's parts
+(`runtime/requests.py`), values and contexts by their contents. It holds no position, time, run id, name of a variable
+or option of a model. So an answer can be used again after the program's text has changed
+(`runtime/earlier_answers.py`).
 
 A journal keeps the digests of the parts next to the key, to name the part that differs. A recording keeps the parts
 themselves, without secrets and places (`cassettes/keys.py`): its key is the same on every machine.
@@ -13,29 +13,18 @@ from __future__ import annotations
 
 import os.path
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar
 
 from msgspec import Struct
 
 from prose_kernel.errors import StateError
 from prose_kernel.runtime.content import images_in, material, readable
-from prose_kernel.runtime.journal_codec import Request, dumps
-from prose_kernel.runtime.ports import (
-    DEFAULT_MAX_OUTPUT,
-    Answers,
-    CommandRequest,
-    ContextItem,
-    GateRequest,
-    JudgeRequest,
-    Question,
-    SessionRequest,
-)
-
-KINDS: Final = ("command", "session", "gate", "input", "judge")
-"""The requests that have a key: those with effects or a cost, and those that a person answers."""
+from prose_kernel.runtime.journal_codec import dumps
+from prose_kernel.runtime.ports import Answers, ContextItem, JudgeRequest
+from prose_kernel.runtime.requests import Request, parts
 
 _ANSWER: Final = re.compile(rb"\.vvm/runs/\*/bindings/(b\d{6})\.md")
 _PART: Final = 6
@@ -62,11 +51,10 @@ class Equal(Generic[A]):
         self.answers: list[A] = []
         self._next = 0
 
-    def add(self, answer: A) -> None:
-        self.answers.append(answer)
-
-    def free(self) -> A | None:
-        """Return the next free answer; None: there is none."""
+    def free(self, here: A | None = None) -> A | None:
+        """Return the answer of the same place, `here`, if it is free, else the next free one; None: there is none."""
+        if here is not None and here.is_free:
+            return here
         while self._next < len(self.answers) and not self.answers[self._next].is_free:
             self._next += 1
         return self.answers[self._next] if self._next < len(self.answers) else None
@@ -79,10 +67,10 @@ class Key(Struct, frozen=True):
     parts: dict[str, str] = {}
 
 
-def key_of(kind: str, parts: Iterable[tuple[str, bytes]]) -> Key:
+def key_of(kind: str, encoded: Iterable[tuple[str, bytes]]) -> Key:
     """The key of a request of this kind with these parts, by their names; one without parts has no key."""
     whole, short = blake2b(kind.encode(), digest_size=_WHOLE), {}
-    for name, data in parts:
+    for name, data in encoded:
         digest = blake2b(data, digest_size=_WHOLE).digest()
         whole.update(b"\0%b\0%b" % (name.encode(), digest))
         short[name] = digest[:_PART].hex()
@@ -106,7 +94,7 @@ class Keys:
         return key_of(type(request).__name__, self._encoded(request, also))
 
     def _encoded(self, request: Request, also: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-        for name, value in self._parts(request, also):
+        for name, value in self._values(request, also):
             if not value:
                 continue
             data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else dumps(value)
@@ -115,6 +103,24 @@ class Keys:
             if b"/bindings/b" in data:  # the numbers of these files depend on the place in the program
                 data = _ANSWER.sub(self._content_of, data)
             yield name, data
+
+    def _values(self, request: Request, also: Sequence[str]) -> Iterator[tuple[str, object]]:
+        """The parts of a request, with contents in the place of what holds them."""
+        for name, value in parts(request, also):
+            if name == "context":
+                for number, item in enumerate(value or (), 1):  # type: ignore[arg-type, var-annotated]
+                    yield f"context {number}", _content(item)
+            elif name == "directory":
+                yield name, self._relative(str(value))
+            elif name == "shell":
+                yield name, self.shell
+            else:
+                yield name, _FORMS[name](value) if name in _FORMS else value
+
+    def _relative(self, cwd: str) -> str:
+        if cwd == self.directory:
+            return ""
+        return os.path.relpath(cwd, self.directory) if self.directory else cwd
 
     def _content_of(self, found: re.Match[bytes]) -> bytes:
         """The digest of an answer, in the place of its file's path."""
@@ -125,50 +131,25 @@ class Keys:
             text = None
         return found[0] if text is None else blake2b(text.encode("utf-8", "replace"), digest_size=_WHOLE).digest()
 
-    def _parts(self, request: Request, also: Sequence[str]) -> Iterable[tuple[str, object]]:
-        match request:
-            case CommandRequest():
-                return self._command(request)
-            case SessionRequest():
-                return _session(request)
-            case JudgeRequest():
-                sent = material(request)
-                values = [*sent.whole.values(), *sent.previews.values()]
-                return ("question", request.text), ("loop", request.loop), ("labels", tuple(also)), ("values", values)
-            case Question():
-                return (("question", request.prompt or request.name),)
-            case GateRequest():
-                rules = request.allow, request.on_reject
-                return ("gate", request.name), ("question", request.prompt), ("rules", rules)
-            case _:
-                return ()
 
-    def _command(self, request: CommandRequest) -> Iterator[tuple[str, object]]:
-        yield "text", request.command
-        if request.cwd != self.directory:
-            yield "directory", os.path.relpath(request.cwd, self.directory) if self.directory else request.cwd
-        yield "stdin", request.stdin
-        yield "env", dict(sorted(request.env.items()))
-        yield "shell", self.shell
-        yield "pipefail", request.pipefail
-        yield "max-output", request.max_output if request.max_output != DEFAULT_MAX_OUTPUT else None
+def _sorted(value: Mapping[str, object]) -> dict[str, object]:
+    return dict(sorted(value.items()))
 
 
-def _session(request: SessionRequest) -> Iterator[tuple[str, object]]:
-    yield "kind", request.kind if request.kind != "session" else None
-    yield "model", request.model
-    yield "prompt", request.task
-    yield "agent's prompt", request.system
-    for number, item in enumerate(request.context or (), 1):
-        yield f"context {number}", _content(item)
-    if request.given is not None:
-        yield "input", request.given.text or "empty"
-    yield "output", request.output
-    yield "correction", request.correction
-    yield "memory", request.prelude
-    yield "skills", request.skills
-    yield "tools", (*request.tools, "none") if request.bare else request.tools
-    yield "permissions", dict(sorted(request.permissions.items()))
+def _judged(request: JudgeRequest) -> list[object]:
+    sent = material(request)
+    return [*sent.whole.values(), *sent.previews.values()]
+
+
+_FORMS: Final[Mapping[str, Callable[[Any], object]]] = {
+    "kind": lambda kind: kind if kind != "session" else None,
+    "input": lambda given: (given.text or "empty") if given is not None else None,
+    "settings": lambda settings: None,  # options of a model
+    "env": _sorted,
+    "permissions": _sorted,
+    "values": _judged,
+}
+"""The forms of some parts in a key; others are as they are."""
 
 
 def _content(item: ContextItem) -> object:

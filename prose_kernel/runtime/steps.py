@@ -20,8 +20,9 @@ from typing import Final
 
 from msgspec import Raw
 
-from prose_kernel.runtime.journal_codec import dumps, shown
+from prose_kernel.runtime.journal_codec import dumps
 from prose_kernel.runtime.journal_records import NOTHING, Record, Step, StepEnded
+from prose_kernel.runtime.requests import shown
 
 MODEL: Final = "model"
 TOOL: Final = "tool"

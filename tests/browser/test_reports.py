@@ -14,9 +14,10 @@ from browser.conftest import Pictures
 from browser.lab import STEP_MILLISECONDS, Lab, expect
 
 from prose_kernel.cli.main import main
-from prose_kernel.runtime.journal_codec import describe, encode
+from prose_kernel.runtime.journal_codec import encode
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Record, Text
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
+from prose_kernel.runtime.requests import describe
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import read
 

@@ -190,7 +190,7 @@ def test_a_judgement_is_known_by_its_question_and_what_it_is_shown() -> None:
     made = identity()
 
     def key_for(text: str, *, kind: str = "decide", options: tuple[str, ...] = (), **bindings: Any) -> str:
-        return key_of(made.judgement(kind, JudgeRequest(text, "c1/j0", bindings=bindings), options=options))
+        return key_of(made.judgement(kind, JudgeRequest(text, "c1/j0", bindings=bindings), options))
 
     base = key_for("draft is good", draft="one", other="x")
     assert base == key_for("draft is good", draft="one", other="y", more="z")

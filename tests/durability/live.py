@@ -16,11 +16,11 @@ from machine.fakes import World
 
 from prose_kernel.errors import RunError
 from prose_kernel.runs.journal import RunJournal
-from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.events import CommandOutput, Event, SessionProgressed
 from prose_kernel.runtime.execution_context import Host
 from prose_kernel.runtime.journal_records import Answered, Asked, Interrupted, Record, Rewound, Text
 from prose_kernel.runtime.journal_replay import KnownRecords
+from prose_kernel.runtime.requests import describe
 
 ASKED: ContextVar[str] = ContextVar("ASKED", default="")
 """The key of the request that is being answered."""
@@ -35,7 +35,7 @@ class KeyedJournal(RunJournal):
     """Tells the outside which request it answers."""
 
     async def answer(self, s: Any, request: Any, *more: Any, **options: Any) -> Any:
-        ASKED.set(codec.describe(request).key)
+        ASKED.set(describe(request).key)
         return await super().answer(s, request, *more, **options)
 
 

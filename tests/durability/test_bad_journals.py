@@ -25,6 +25,7 @@ from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished, Head, Record, Text
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Finding, SessionResult
+from prose_kernel.runtime.requests import describe
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import read
 
@@ -312,7 +313,7 @@ def test_texts_come_back_as_they_were(text: str, tmp_path: Path) -> None:
     assert isinstance(error, RunError) and (error.message, error.details) == (text, {"x": [text]})
     path = written(tmp_path, [RECORDS[0], Text(1, "openprose", "cell", text), Asked("k", "command", "d", text)])
     assert [getattr(one, "text", getattr(one, "said", "")) for _, one in read(path).records(1)] == [text, text]
-    codec.describe(CommandRequest(text, f"/{text}", 1.0, at="c1/1/x0")).digest("")
+    describe(CommandRequest(text, f"/{text}", 1.0, at="c1/1/x0")).digest("")
 
 
 async def test_a_value_that_is_nested_too_deeply_is_an_error_of_its_session() -> None:

@@ -1,0 +1,166 @@
+"""Requests that leave a program, and what each is made of: the one list of their parts.
+
+From it come the key of a request (`runtime/keys.py`), its form in a recording (`cassettes/keys.py`), and the names of
+the parts that differ from an earlier request (`prose plan --keep`, `--why`, a missing recording).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from msgspec import Struct
+
+from prose_kernel.language.shortening import clipped
+from prose_kernel.runtime.journal_codec import dumps
+from prose_kernel.runtime.ports import (
+    DEFAULT_MAX_OUTPUT,
+    CommandRequest,
+    GateRequest,
+    JudgeRequest,
+    LoadRequest,
+    MemoryRequest,
+    Question,
+    SessionRequest,
+    ShowRequest,
+    Wait,
+)
+
+Request = (
+    CommandRequest
+    | SessionRequest
+    | JudgeRequest
+    | Question
+    | GateRequest
+    | LoadRequest
+    | MemoryRequest
+    | ShowRequest
+    | Wait
+)
+
+KINDS: Final = ("command", "session", "gate", "input", "judge")
+"""The requests that have a key: those with effects or a cost, and those that a person answers."""
+
+COMMON: Final = frozenset({"kind", "shell", "pipefail", "directory", "model", "env", "permissions", "tools", "rules"})
+"""Parts that are the same in many requests: they say little about which earlier request is the nearest."""
+
+_SHOWN: Final = 500
+
+
+def parts(request: Request, also: Sequence[str] = ()) -> Iterator[tuple[str, object]]:
+    """What the answer to a request depends on, wherever the program makes it, by the names that people read. `also`
+    belongs to the question (labels, the text to read)."""
+    match request:
+        case CommandRequest():
+            yield "text", request.command
+            yield "directory", request.cwd
+            yield "stdin", request.stdin
+            yield "env", request.env
+            yield "shell", None  # that of the run
+            yield "pipefail", request.pipefail
+            yield "max-output", request.max_output if request.max_output != DEFAULT_MAX_OUTPUT else None
+        case SessionRequest():
+            yield "kind", request.kind
+            yield "model", request.model
+            yield "prompt", request.task
+            yield "agent's prompt", request.system
+            yield "context", request.context
+            yield "input", request.given
+            yield "settings", request.settings
+            yield "output", request.output
+            yield "correction", request.correction
+            yield "memory", memory_of(request)
+            yield "skills", request.skills
+            yield "tools", (*request.tools, "none") if request.bare else request.tools
+            yield "permissions", request.permissions
+        case JudgeRequest():
+            yield "question", request.text
+            yield "loop", request.loop
+            yield "labels", tuple(also)
+            yield "values", request
+        case Question():
+            yield "question", request.prompt or request.name
+        case GateRequest():
+            yield "gate", request.name
+            yield "question", request.prompt
+            yield "rules", (request.allow, request.on_reject)
+
+
+def memory_of(request: SessionRequest) -> str:
+    """The text of an agent's memory that a session gets."""
+    return request.prelude or (request.memory.text if request.memory is not None else None) or ""
+
+
+# ---------------------------------------------------------------- a request at its place
+
+
+class Described(Struct, frozen=True):
+    """A request at its place, as a journal knows it: its key, its kind, its text for people, and what a replay compares
+    at this place; of a gate also its name, and the id of its record. `brief` replaces a text that is not to be written
+    down."""
+
+    key: str
+    kind: str
+    said: str
+    compared: tuple[object, ...] = ()
+    gate: str = ""
+    record: str = ""
+    brief: str = ""
+
+    def digest(self, without: Sequence[bytes]) -> str:
+        """Of all that a replay compares, `without` the ids of the run and of those that it branched from."""
+        data = dumps((self.kind, self.said, self.compared))
+        for run_id in without:
+            data = data.replace(run_id, b"*")
+        return hashlib.blake2b(data, digest_size=8).hexdigest()
+
+    @property
+    def shown(self) -> str:
+        return self.brief or shown(self.said)
+
+
+def shown(said: str) -> str:
+    """The beginning of a text without secrets, for people."""
+    from prose_kernel.runtime.secret_patterns import hidden_of_process  # what counts is in the digest
+
+    return clipped(hidden_of_process()(said[: 8 * _SHOWN]), _SHOWN)
+
+
+def describe(request: Request, also: Sequence[str] = ()) -> Described:
+    """A request at its place. A replay also compares limits and labels, which are no parts of the question, and reads
+    no contents: at the same place they follow from earlier answers."""
+    match request:
+        case CommandRequest():
+            limits = (request.cwd, request.timeout, request.max_output, request.track)
+            piped = ("pipefail",) if request.pipefail else ()  # absent from journals of earlier versions
+            compared = (*limits, request.stdin, dict(request.env), *piped)
+            return Described(_numbered(request.at, request.attempt), "command", request.command, compared)
+        case SessionRequest():
+            context = None if request.context is None else [(c.name, c.text, c.missing) for c in request.context]
+            given = request.given.text if request.given is not None else None
+            memory = (request.memory.scope, request.memory.resume) if request.memory is not None else None
+            who = (request.kind, request.system, request.agent, request.label, request.model)
+            rest = (context, request.skills, dict(request.permissions), memory, request.timeout, given, request.prelude)
+            key, brief = _numbered(request.at, request.attempt), f"@{request.agent}" if request.filed else ""
+            return Described(key, "session", request.task, (*who, *rest), brief=brief)
+        case JudgeRequest():
+            return Described(request.at, "judge", request.text, (request.loop, request.subject, *also))
+        case GateRequest():
+            gate = (request.id, request.allow, request.timeout, request.on_reject)
+            key, said = _numbered(request.at, request.attempt - 1), request.prompt or request.name
+            return Described(key, "gate", said, gate, request.name, request.id)
+        case Question():
+            return Described(request.at, "input", request.prompt, (request.name,))
+        case LoadRequest():
+            return Described(request.at, "import", request.path)
+        case MemoryRequest():
+            return Described(request.at, "memory", request.key, (request.what, *also))
+        case ShowRequest():
+            return Described(request.at, "file", request.path, (request.directory,))
+        case Wait():
+            return Described(request.at, "wait", request.why, (request.seconds,))
+
+
+def _numbered(at: str, attempt: int) -> str:
+    return f"{at}#{attempt}" if attempt else at
