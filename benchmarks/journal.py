@@ -24,7 +24,7 @@ from typing import Any
 from kernels import PROSE, Bench
 
 from prose_kernel.runs.files_back import FilesBack
-from prose_kernel.runs.journal import point_of, resumption
+from prose_kernel.runs.resumption import point_of, resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
-from prose_kernel.runs.journal import resumption
+from prose_kernel.runs.resumption import resumption
 from prose_kernel.runtime.journal_records import Answered, Record
 from prose_kernel.storage import journal_reading
 from prose_kernel.storage.journal_file import JournalFile

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,11 +21,21 @@ from prose_kernel.cassettes.recorded_requests import RecordedRequest, RecordedSe
 from prose_kernel.cassettes.records import Meta, NewRecord
 from prose_kernel.cassettes.redaction import Redaction, sound
 from prose_kernel.runtime import asides
-from prose_kernel.runtime.ports import Clock, SessionRequest, Usage
+from prose_kernel.runtime.content import quoted
+from prose_kernel.runtime.ports import Clock, JudgeRequest, SessionRequest, Usage
 from prose_kernel.runtime.secret_patterns import mapped
 from prose_kernel.runtime.session_options import CassetteOptions, Rule, Surroundings
+from prose_kernel.runtime.text import one_line
 
 PLACES = ("«ws»", "«home»")
+_JUDGED = {
+    "decide": "the condition {}",
+    "choose": "the choice {}",
+    "extract": "what `{}` is in a text",
+    "items": "which items a text holds",
+    "phrase": "the words of {}",
+}
+"""Questions to a judge, in messages."""
 _BRANCH = re.compile(r"[bi]\d+(?:~\d+)?")
 _NUMBER = re.compile(r"\d+")
 
@@ -50,6 +60,7 @@ class CassetteStore:
         self.redaction = Redaction(where.environment, options.redact, _places(where))
         self.identity = Identity(self.redaction, where, tool_names, permissions)
         self.own = files.own_path(options, where)
+        self.own_name = files.shown_name(self.own, self._workspace)
         self._writer = Writer(self.own, private=options.private)
         self._turn = asyncio.Lock()
         self._pending: deque[tuple[Entry, bytes]] = deque()
@@ -65,10 +76,6 @@ class CassetteStore:
         self._done = 0
         self.on_use: Callable[[str, Meta], None] | None = None
         self.load()
-
-    @property
-    def own_name(self) -> str:
-        return files.shown_name(self.own, self._workspace)
 
     # ------------------------------------------------------------ reading
 
@@ -96,7 +103,7 @@ class CassetteStore:
 
     def _find_again(self) -> None:
         """The records have changed."""
-        self._index = self._index.renewed(found.entries for found in self._files.values())
+        self._index = self._index.renewed(found.entries for found in self.cassettes)
         self._nearest = None
 
     def _read(self, path: Path) -> CassetteFile | None:
@@ -125,11 +132,16 @@ class CassetteStore:
             self._warn(warning)
 
     def entries(self) -> Iterable[Entry]:
-        for found in self._files.values():
-            yield from found.entries
+        return (entry for found in self.cassettes for entry in found.entries)
 
     def session(self, request: SessionRequest) -> RecordedSession:
         return RecordedSession(self, request)
+
+    def judgement(self, kind: str, asked: JudgeRequest, also: Sequence[str] = (), path: str = "") -> RecordedRequest:
+        """A question to a judge; `also` and `path` as in `Identity.judgement`."""
+        req = self.identity.judgement(kind, asked, also, path)
+        what = _JUDGED[kind].format(one_line(path) if path else quoted(asked))
+        return RecordedRequest(self, req, asked.at, what, asked.program)
 
     def race(self, text: str, at: str) -> RecordedRequest:
         return RecordedRequest(self, self.identity.race(text), at)
@@ -188,14 +200,14 @@ class CassetteStore:
             if counts and not entry.used and entry.file in self._touched:
                 yield entry
 
-    def miss(self, what: str, req: Mapping[str, Any], key: str, at: str, program: str) -> tuple[str, str]:
-        """Why nothing is found under this key, and how to record it."""
+    def miss(self, asked: RecordedRequest) -> tuple[str, str]:
+        """Why nothing is found for a request, and how to record it."""
+        key, at = asked.key, asked.at
         used_up = 0 if self._index.find(key, at, asides.cell.get()) else self._index.count(key, scope(at))
         if self._nearest is None:
-            counting = [entry for entry in self.entries() if not entry.replaced]
-            self._nearest = differences.Nearest(counting, self.own_name)
-        message = differences.message(what, self._nearest, req, at, used_up=used_up)
-        return message, differences.command(program)
+            self._nearest = differences.Nearest((e for e in self.entries() if not e.replaced), self.own_name)
+        message = differences.message(asked.what, self._nearest, asked.req, at, used_up=used_up)
+        return message, differences.command(asked.program)
 
     # ------------------------------------------------------------ races
 
@@ -210,7 +222,7 @@ class CassetteStore:
     # ------------------------------------------------------------ writing
 
     def place(self, key: str, at: str) -> str:
-        """The path under which the answer to a request at this path is recorded (`Index.place`)."""
+        """`Index.place` of a request at this path."""
         return self._index.place(key, at, asides.cell.get())
 
     def meta(self, begun: float | None = None, usage: Usage | None = None, **told: Any) -> Meta:
@@ -235,12 +247,18 @@ class CassetteStore:
 
     def _queue(self, record: NewRecord) -> None:
         kind, at, req = record.t, record.at, record.req
-        answer = record.data()
-        plain = mapped(answer, sound)
+        texts: list[str] = []
+
+        def noted(text: str) -> str:
+            texts.append(text)
+            return sound(text)
+
+        plain = mapped(record.data(), noted)
         body, facts = mapped(plain, self.redaction.text)
         if [body, facts] != [*plain]:
             self.warn(f"{kind} {at}: the record has a placeholder in the place of a secret; a replay gives that text")
-        meta = self._told_of(record.meta, answer)
+        places = {word.strip("«»"): place for word, place in self.redaction.places_in(texts, PLACES).items()}
+        meta = self.redaction.data(to_builtins(record.meta)) | places
         data: dict[str, Any] = {"t": kind, "v": records.VERSION, "at": at, "out": body, "meta": meta}
         if facts:
             data["facts"] = facts
@@ -251,12 +269,6 @@ class CassetteStore:
                 data["cell"] = cell
         line = records.encoded(data)
         self._pending.append((self._enter(line, at), line))
-
-    def _told_of(self, meta: Meta, out: Any) -> dict[str, Any]:
-        places = self.redaction.places_in(_texts(out), PLACES)
-        told: dict[str, Any] = self.redaction.data(to_builtins(meta))
-        named = {word.strip("«»"): place for word, place in places.items()}
-        return told | named
 
     def _enter(self, line: bytes, at: str) -> Entry:
         """What is recorded answers from now on, in this run too."""
@@ -332,15 +344,3 @@ def _places(where: Surroundings) -> dict[str, str]:
                 places[place.relative_to(workspace).as_posix()] = "«run»"
         places[run.name] = "«run»"
     return {place: word for place, word in places.items() if len(place) > 1}
-
-
-def _texts(data: Any) -> Iterable[str]:
-    match data:
-        case str():
-            yield data
-        case Mapping():
-            for value in data.values():
-                yield from _texts(value)
-        case list() | tuple():
-            for value in data:
-                yield from _texts(value)

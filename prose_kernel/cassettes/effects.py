@@ -14,9 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from msgspec import structs
+
 from prose_kernel.access import atomic, plain_files
 from prose_kernel.access.policy import Policy
-from prose_kernel.cassettes.records import Facts, Written
+from prose_kernel.cassettes.records import Facts, Written, without_facts
 from prose_kernel.cassettes.redaction import Redaction
 from prose_kernel.errors import PermissionDenied, ProviderError
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionRequest, SessionResult, Target
@@ -214,15 +216,8 @@ def answer_of(
     if any(holds_private_key(text) for text in texts if text):
         shelf.warn(f"session {request.at} is not recorded: its answer holds a private key (PEM)")
         return None
-    answer = SessionResult(
-        text,
-        result.summary,
-        details={"cut": True} if result.details.get("cut") is True else {},
-        trace=result.trace,
-        memory_after=result.memory_after,
-        segment=result.segment,
-        reply=result.reply,
-    )
+    details = {"cut": True} if result.details.get("cut") is True else {}
+    answer = structs.replace(without_facts(result), text=text, provider="", origin="", details=details, replayed=False)
     return answer, Facts(result.reads, tuple(writes))
 
 

@@ -9,15 +9,17 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
+from msgspec import structs
+
 from prose_kernel.cassettes import records
 from prose_kernel.cassettes.cassette_files import Entry, replaced_by
 from prose_kernel.runtime.keys import Equal
-from prose_kernel.runtime.ports import Usage
+from prose_kernel.runtime.ports import SessionResult, Usage
 from prose_kernel.runtime.session_options import Repeats
 
 How = Literal["path", "key", "reuse"]
 _CELL = re.compile(r"(?:(?<=/)|\A)c\d+(?=/|\Z)")
-_SCOPE = re.compile(r"case=[^/]*/variant=[^/]*/r(\d+)/")
+_SCOPE = re.compile(r"case=[^/]*/variant=[^/]*/r\d+/")
 
 
 def tail(at: str) -> str:
@@ -34,8 +36,7 @@ def scope(at: str) -> str:
 def _borrows(scope: str) -> bool:
     """Whether a run of an evaluation may use what an ordinary run has recorded: the first repetition may, because all
     others would have the same answers, and would not be repetitions."""
-    found = _SCOPE.match(scope)
-    return found is not None and found[1] == "1"
+    return scope.endswith("/r1/")
 
 
 @dataclass(slots=True, eq=False)
@@ -54,10 +55,7 @@ class Take:
 
     def entry(self, attempt: int) -> Entry | None:
         """The record of an attempt. A first one whose record is lost gets the first that there is."""
-        found = self.attempts.get(attempt)
-        if found is None and attempt == 1 and self.attempts:
-            found = self.attempts[min(self.attempts)]
-        return found
+        return self.attempts.get(min(self.attempts, default=1) if attempt == 1 else attempt)
 
     @property
     def last(self) -> Entry:
@@ -86,6 +84,18 @@ class Found(NamedTuple):
     @property
     def usage(self) -> Usage:
         return records.usage_of(self.entry.record)
+
+    def details(self, **more: object) -> dict[str, object]:
+        """Where an answer comes from, for its details."""
+        told = {"recorded": self.meta.recorded, "model": self.meta.resolved, "cassette": self.entry.file, **more}
+        return {name: value for name, value in told.items() if value}
+
+    def result(self, answer: SessionResult) -> SessionResult:
+        """A recorded answer as the program gets it."""
+        meta, cut = self.meta, answer.details.get("cut")
+        details = self.details(provider=meta.provider, sampling=meta.sampling, effects=meta.effects, cut=cut)
+        answer = records.without_facts(answer)
+        return structs.replace(answer, provider=meta.provider, origin=meta.origin, details=details, replayed=True)
 
 
 class Miss(NamedTuple):
@@ -164,8 +174,7 @@ class Index:
         place = (entry.record.key, entry.record.at)
         take = self._exact.get(place)
         if take is None or take.file != entry.file:
-            take = Take(entry.file, *place, used=True)
-            self._exact[place] = take
+            take = self._exact[place] = Take(entry.file, *place)
             self._by_key[take.key].append(take)
         replaced = replaced_by(take.attempts, entry)
         take.used = entry.used = True
@@ -178,26 +187,20 @@ class Index:
     def find(self, key: str, at: str, cell: str = "") -> tuple[Take, How] | None:
         """The take that answers a request, which is not used up by asking. What a cell has recorded answers it, and no
         other record; once in a process: a cell that is run again there asks again."""
-        bound = self._bound.get((key, at))
-        if bound is not None:
+        if (bound := self._bound.get((key, at))) is not None:
             return bound
-        place = (key, tail(at), cell)
+        place, own, reuses = (key, tail(at), cell), scope(at), self._repeats == "reuse"
         if cell and (take := self._by_cell.get(place)) is not None:
             if place not in self._ran:
                 return take, "path" if take.at == at else "key"
-            return (take, "reuse") if self._repeats == "reuse" else None
-        exact = self._exact.get((key, at))
-        if exact is not None:
-            return exact, "path"
-        own = scope(at)
-        for queue in (self._by_tail[key, tail(at)], self._by_scope[key, own]):
-            if (take := queue.free()) is not None:
-                return take, "key"
-        if own and (lent := self._lent(key, own)) is not None:
-            return lent, "key"
-        if self._repeats == "reuse" and (last := next(self._reusable(key, own), None)) is not None:
-            return last, "reuse"
-        return None
+            return (take, "reuse") if reuses else None
+        if (take := self._exact.get((key, at))) is not None:
+            return take, "path"
+        take = self._by_tail[key, tail(at)].free() or self._by_scope[key, own].free() or self._lent(key, own)
+        if take is not None:
+            return take, "key"
+        last = next(self._reusable(key, own), None) if reuses else None
+        return (last, "reuse") if last is not None else None
 
     def _reusable(self, key: str, own: str) -> Iterator[Take]:
         """The takes that may answer again, the last one first: for an ordinary run none of an evaluation."""

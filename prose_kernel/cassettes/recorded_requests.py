@@ -8,14 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prose_kernel.cassettes import effects
 from prose_kernel.cassettes.matching import Found, Miss
 from prose_kernel.cassettes.records import Facts, Meta, NewRecord, key_of
-from prose_kernel.errors import (
-    BudgetSpent,
-    CassetteMiss,
-    NoProvider,
-    PermissionDenied,
-    ProviderAuth,
-    ProviderError,
-)
+from prose_kernel.errors import BudgetSpent, CassetteMiss, NoProvider, PermissionDenied, ProviderAuth, ProviderError
 from prose_kernel.runtime import asides
 from prose_kernel.runtime.budgets import Spent
 from prose_kernel.runtime.ports import SessionRequest, SessionResult, Usage
@@ -28,8 +21,8 @@ NOT_RECORDED: Final = (CassetteMiss, NoProvider, PermissionDenied, ProviderAuth)
 
 
 class RecordedRequest:
-    """A request at a path. `req` is its identity, `what` its name in messages, `number` that of the attempt (from
-    1)."""
+    """A request at a path. `req` is its identity, `what` its name in messages, `program` names its program in a hint,
+    `number` is that of the attempt (from 1)."""
 
     def __init__(
         self, shelf: CassetteStore, req: Mapping[str, Any], at: str, what: str = "", program: str = "", number: int = 1
@@ -38,9 +31,9 @@ class RecordedRequest:
         self.req = req
         self.key = key_of(req)
         self.at = at
+        self.what = what
+        self.program = program
         self.number = number
-        self._what = what
-        self._program = program
 
     def lookup(self, *, failed: bool = True) -> Found | None:
         """The record that answers it. Without `failed`, a session that ended in a failure does not count: whoever can
@@ -49,15 +42,14 @@ class RecordedRequest:
 
     def miss(self) -> tuple[str, str]:
         """Why nothing is found, and how to record it."""
-        return self.shelf.miss(self._what, self.req, self.key, self.at, self._program)
+        return self.shelf.miss(self)
 
     def note(self, found: Found | None = None) -> None:
         """A run that is resumed has to know which record has answered, or (None) was written."""
         aside = asides.current()
         if aside is not None:
-            place = (self.key, self.shelf.place(self.key, self.at))
-            if found is not None:
-                place = (found.entry.record.key, found.entry.record.at)
+            record = found.entry.record if found is not None else None
+            place = (record.key, record.at) if record is not None else (self.key, self.shelf.place(self.key, self.at))
             aside.notes["record"] = [*place, self.number]
 
     def new(self, kind: str, answer: object, meta: Meta, facts: Facts | None = None) -> NewRecord:
@@ -129,32 +121,6 @@ class RecordedSession(RecordedRequest):
     def _meta(self, usage: Usage | None = None, **told: Any) -> Meta:
         agent, label = self.request.agent or "", self.request.label or ""
         return self.shelf.meta(self.begun, usage, agent=agent, label=label, **told)
-
-
-def result_of(answer: SessionResult, found: Found) -> SessionResult:
-    """A recorded answer as the program gets it."""
-    meta = found.meta
-    details = {
-        "recorded": meta.recorded,
-        "provider": meta.provider,
-        "model": meta.resolved,
-        "sampling": meta.sampling,
-        "cassette": found.entry.file,
-        "effects": meta.effects,
-        "cut": answer.details.get("cut"),
-    }
-    return SessionResult(
-        answer.text,
-        answer.summary,
-        meta.provider,
-        meta.origin,
-        {name: value for name, value in details.items() if value},
-        answer.trace,
-        memory_after=answer.memory_after,
-        segment=answer.segment,
-        replayed=True,
-        reply=answer.reply,
-    )
 
 
 def failure_of(error: object, *, replayed: bool) -> ProviderError:

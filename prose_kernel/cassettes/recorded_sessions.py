@@ -80,7 +80,7 @@ class RecordedSessions:
     # ------------------------------------------------------------ replaying
 
     async def _replay(self, session: RecordedSession, found: Found, on_progress: OnProgress) -> SessionResult:
-        from prose_kernel.cassettes.recorded_requests import failure_of, result_of
+        from prose_kernel.cassettes.recorded_requests import failure_of
 
         await budgets.placed()
         shelf = session.shelf
@@ -94,7 +94,7 @@ class RecordedSessions:
             raise failure_of(answer, replayed=not realtime)
         if writes := found.facts.writes:
             await self._write(session, found, writes)
-        result = result_of(answer, found)
+        result = found.result(answer)
         for use in result.trace:
             on_progress(SessionProgress("tool", f"{use.tool} {use.summary}".rstrip(), use))
         return result

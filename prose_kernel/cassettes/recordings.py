@@ -96,15 +96,12 @@ class Cassettes:
 
     def unused(self) -> tuple[Entry, ...]:
         """Records of the cassettes in use that this run has not needed, in file order."""
-        if self._opened is None:
-            return ()
-        return tuple(self._opened.unused())
+        return tuple(self._opened.unused()) if self._opened is not None else ()
 
     def used(self) -> frozenset[tuple[str, bytes]]:
         """The lines that this run has used, each with the path of its cassette: what `prose cassette prune` keeps."""
-        if self._opened is None:
-            return frozenset()
-        return frozenset((str(c.path), entry.raw) for c in self._opened.cassettes for entry in c.entries if entry.used)
+        found = self._opened.cassettes if self._opened is not None else ()
+        return frozenset((str(one.path), entry.raw) for one in found for entry in one.entries if entry.used)
 
     def note_used(self, lines: frozenset[tuple[str, bytes]]) -> None:
         """Something beside the program has used these lines, as `used` gives them."""
@@ -118,10 +115,9 @@ class Cassettes:
 
 
 class _Lent(Cassettes):
-    """Recordings that many runs use."""
+    """Recordings that many runs use, so that the end of a run does not close them."""
 
-    def close(self) -> None:
-        """End the use by one of the runs."""
+    def close(self) -> None: ...
 
     def end(self) -> None:
         super().close()

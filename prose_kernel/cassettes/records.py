@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
+from msgspec import structs
 
 from prose_kernel._version import __version__
 from prose_kernel.errors import BudgetSpent
@@ -37,6 +38,13 @@ _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _EDITED: Final = "its key does not match its request: it was edited by hand"
 _NO_ANSWER: Final = "its answer cannot be read"
 _EMPTY: Final = msgspec.Raw(b"{}")
+_USAGE: Final = {
+    "requests": "requests",
+    "in": "tokens_in",
+    "out": "tokens_out",
+    "cost": "cost",
+    "cached": "tokens_cached",
+}
 _NAMED: Final = ("context", "bindings", "previews")
 """The parts of a request that are values by their names."""
 
@@ -127,17 +135,13 @@ class BadLine(ValueError):
 
 _read = msgspec.json.Decoder(Record).decode
 _plain = msgspec.json.Decoder().decode
-_write = msgspec.json.Encoder(order="sorted")
-
-
-def canonical(data: object) -> bytes:
-    """JSON in the one form that keys are taken of: sorted, without spaces, UTF-8."""
-    return _write.encode(data)
+canonical = msgspec.json.Encoder(order="sorted").encode
+"""JSON in the one form that keys are taken of: sorted, without spaces, UTF-8."""
 
 
 def encoded(data: object) -> bytes:
     """A record as a line, with its line end."""
-    return _write.encode(data) + b"\n"
+    return canonical(data) + b"\n"
 
 
 def head() -> dict[str, object]:
@@ -149,7 +153,7 @@ def read(line: bytes) -> Record:
     try:
         record = _read(line)
         if record.v < VERSION:
-            record = msgspec.structs.replace(_read(encoded(_upgraded(_plain(line)))), v=record.v)
+            record = structs.replace(_read(encoded(_upgraded(_plain(line)))), v=record.v)
     except _UNREADABLE as problem:
         raise BadLine(_why(line, problem)) from None
     if record.t in ANSWERS and record.v <= VERSION and not record.key:
@@ -270,11 +274,8 @@ def _without_names(name: str, value: Any) -> Any:
 
 def usage_facts(usage: Usage | None) -> Mapping[str, float]:
     """What an answer consumed, as `meta` holds it."""
-    if usage is None:
-        return {}
-    facts = {"requests": usage.requests, "in": usage.tokens_in, "out": usage.tokens_out, "cost": usage.cost}
-    facts["cached"] = usage.tokens_cached
-    return {name: value for name, value in facts.items() if value}
+    found = {name: getattr(usage, field, 0) for name, field in _USAGE.items()}
+    return {name: value for name, value in found.items() if value}
 
 
 def usage_of(record: Record) -> Usage:
@@ -282,3 +283,8 @@ def usage_of(record: Record) -> Usage:
     facts = part(record.meta, Meta).usage
     requests, tokens_in, tokens_out = (int(facts.get(name, 0)) for name in ("requests", "in", "out"))
     return Usage(requests, tokens_in, tokens_out, facts.get("cost", 0.0))
+
+
+def without_facts(result: SessionResult) -> SessionResult:
+    """A session's answer without what a record holds beside it, and what no record holds."""
+    return structs.replace(result, writes=(), reads=(), usage=None, answer_file=None, patches=())

@@ -25,8 +25,8 @@ from prose_kernel.views.output_window import Limits
 
 if TYPE_CHECKING:
     from prose_kernel.cli.only_stale import Former
-    from prose_kernel.runs.journal import Resumption
     from prose_kernel.runs.languages import Compiled, Language
+    from prose_kernel.runs.resumption import Resumption
     from prose_kernel.runs.run import Run
     from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.journal_records import Asked

@@ -19,7 +19,7 @@ from prose_kernel.views.cell_view import CellView
 from prose_kernel.views.display import Display, Output
 
 if TYPE_CHECKING:
-    from prose_kernel.runs.journal import Resumption
+    from prose_kernel.runs.resumption import Resumption
 
 
 class NotebookCells(Cells):

@@ -21,10 +21,11 @@ from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.scan import has_statements, own_language, segments
 from prose_kernel.runs.freshness import Freshness
-from prose_kernel.runs.journal import Range, Resumption, branch
+from prose_kernel.runs.journal import Range
 from prose_kernel.runs.keeping import earlier_run
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.provenance import Opening
+from prose_kernel.runs.resumption import Resumption, branch
 from prose_kernel.runs.settings import DECIDES
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.earlier_answers import EarlierAnswers

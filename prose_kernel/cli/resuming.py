@@ -22,9 +22,9 @@ from prose_kernel.cli.terminal import somebody_here
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages, settings
-from prose_kernel.runs.journal import Resumption, branch, imported, point_of, resumption
 from prose_kernel.runs.keeping import EarlierRun, earlier_run
 from prose_kernel.runs.resuming import refuse_dry_run
+from prose_kernel.runs.resumption import Resumption, branch, imported, point_of, resumption
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.runtime.text import escaped

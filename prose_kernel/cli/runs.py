@@ -288,7 +288,7 @@ def _page(run: KeptRun, bound: list[StoredBinding]) -> Iterator[str]:
 
 
 def _how_it_goes_on(journal: JournalRead) -> str:
-    from prose_kernel.runs.journal import resumption
+    from prose_kernel.runs.resumption import resumption
 
     run = journal.head.run
     if journal.head.interactive:

@@ -107,7 +107,7 @@ def fork(run: str, at: str, with_files: bool, yes: bool, state_dir: str | None) 
 
     """
     from prose_kernel.runs.files_back import FilesBack
-    from prose_kernel.runs.journal import branch, point_of
+    from prose_kernel.runs.resumption import branch, point_of
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.storage.layout import new_run_id
     from prose_kernel.storage.runs import check_directory, find

@@ -30,9 +30,9 @@ from prose_kernel.views.stage import Stage, announced
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.checking import Printing
-    from prose_kernel.runs.journal import Resumption
     from prose_kernel.runs.languages import Compiled, Language, Programs
     from prose_kernel.runs.machines import Named
+    from prose_kernel.runs.resumption import Resumption
     from prose_kernel.runs.run import Run
     from prose_kernel.runs.settings import Settings
     from prose_kernel.runs.workspace import Workspace
@@ -578,7 +578,7 @@ class Cells:
     async def _go_on_with(self, text: str, language: Language) -> None:
         """Where the text is the one that was interrupted when the restored run ended, be where that was: what it had
         finished is not run again."""
-        from prose_kernel.runs.journal import Resumption, interrupted_at
+        from prose_kernel.runs.resumption import Resumption, interrupted_at
         from prose_kernel.storage.journal_reading import read
 
         how, self._stopped = self._stopped, None
@@ -620,7 +620,7 @@ class Cells:
 
     async def _again(self, compiled: Compiled, view: CellView, number: int, record: int) -> Value:
         """Run a text again that was left to go back in it: answers from before `record` are those that it got."""
-        from prose_kernel.runs.journal import Resumption
+        from prose_kernel.runs.resumption import Resumption
         from prose_kernel.storage.journal_reading import read
         from prose_kernel.views.cell_view import CellView
 

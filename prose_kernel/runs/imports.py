@@ -72,7 +72,7 @@ class Imports:
         start = self._context.start
         file = None if start.origin else self._context.file
         if not self._replayed and not self._recorded and self._context.resumption is not None:
-            from prose_kernel.runs.journal import imported
+            from prose_kernel.runs.resumption import imported
 
             self._recorded.update(imported(self._context.resumption.journal))
         elif start.keep is not None:

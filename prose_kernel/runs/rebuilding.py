@@ -17,8 +17,8 @@ from msgspec import structs
 
 from prose_kernel.errors import StateError, UsageError
 from prose_kernel.runs import languages, parts
-from prose_kernel.runs.journal import Resumption
 from prose_kernel.runs.replay import ReplayListener, replay
+from prose_kernel.runs.resumption import Resumption
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Answered, Asked, Interrupted, Record

@@ -31,7 +31,7 @@ from prose_kernel.runtime.text import escaped
 
 if TYPE_CHECKING:
     from prose_kernel.runs.context import RunContext
-    from prose_kernel.runs.journal import Resumption
+    from prose_kernel.runs.resumption import Resumption
     from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.services import Asker
     from prose_kernel.storage.gates.gatekeeper import Gatekeeper

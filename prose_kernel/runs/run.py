@@ -412,8 +412,8 @@ class Run:
         """The answers of the earlier run that this one keeps, also when it is resumed; None if there is none."""
         keep, how = self.context.start.keep, self.context.resumption
         if keep is None and how is not None and how.keeps is not None:
-            from prose_kernel.runs.journal import resumption
             from prose_kernel.runs.keeping import EarlierRun
+            from prose_kernel.runs.resumption import resumption
 
             with contextlib.suppress(UsageError):  # it is gone: the rest is asked
                 keep = EarlierRun(resumption(how.keeps))

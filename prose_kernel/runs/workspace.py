@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic
     from prose_kernel.processes import Engine
     from prose_kernel.remote.commands import RemoteState
-    from prose_kernel.runs.journal import Resumption
     from prose_kernel.runs.languages import Compiled, Language
     from prose_kernel.runs.machines import Defined, Named
     from prose_kernel.runs.resuming import Resuming
+    from prose_kernel.runs.resumption import Resumption
     from prose_kernel.runtime.machine import Machine, Preview
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
@@ -507,7 +507,6 @@ class Workspace:
         Raises `ResumeMismatch` when the program asks something else than it did, and `CancelledError` when it is
         interrupted meanwhile: then the journal is as it was.
         """
-        from prose_kernel.runs.journal import interrupted_text, texts_of
 
         how = self.context.resumption
         assert how is not None
@@ -515,9 +514,9 @@ class Workspace:
             await self._prepare()
         texts = how.journal.texts
         run = self._open(languages.LANGUAGES[texts[0].record.language if texts else how.head.language])
-        for text in texts_of(how):
+        for text in how.ended_texts:
             await self._run_again(run, text)
-        if (unfinished := interrupted_text(how)) is not None:
+        if (unfinished := how.interrupted_text) is not None:
             self._continue_as(run, unfinished)
         self._listeners.mute(False)  # a cell that continues is shown as one that runs
         if run.journal is None or not run.journal.has_more:

@@ -14,9 +14,9 @@ from typing import Any
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.messages import error_content
-from prose_kernel.runs.journal import Resumption
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.provenance import Opening
+from prose_kernel.runs.resumption import Resumption
 from prose_kernel.runs.workspace import Workspace
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.events import (

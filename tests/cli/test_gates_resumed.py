@@ -22,7 +22,7 @@ from waiting import until
 from prose_kernel.cli.main import main
 from prose_kernel.errors import GateRejected, ResumeMismatch, RunError
 from prose_kernel.runs import resuming
-from prose_kernel.runs.journal import resumption
+from prose_kernel.runs.resumption import resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec

@@ -24,7 +24,7 @@ from prose_kernel.cli.main import main
 from prose_kernel.errors import ExecError
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.runs import settings
-from prose_kernel.runs.journal import resumption
+from prose_kernel.runs.resumption import resumption
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.values import full_text
 

@@ -31,8 +31,8 @@ from prose_kernel.errors import CompileError, ProseError, RunError
 from prose_kernel.models.providers import scripted
 from prose_kernel.processes.shell import ShellCommands
 from prose_kernel.runs import languages
-from prose_kernel.runs.journal import resumption, texts_of
 from prose_kernel.runs.keeping import earlier_run
+from prose_kernel.runs.resumption import resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace, load_what_cells_need
 from prose_kernel.runtime import asides
@@ -244,7 +244,7 @@ async def play(job: Job) -> dict[str, Any]:
     finished = 0
     try:
         if how is not None:
-            finished = len(texts_of(how))
+            finished = len(how.ended_texts)
             await workspace.restore()
         for one, text in ((case.cells[0][0], case.former),) if job.former else case.cells[finished:]:
             try:

@@ -19,7 +19,7 @@ from models.people import ScriptedPerson
 from msgspec import Raw
 
 from prose_kernel.errors import ProviderError, ResumeMismatch, RunError, UsageError
-from prose_kernel.runs.journal import resumption
+from prose_kernel.runs.resumption import resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec

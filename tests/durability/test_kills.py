@@ -17,7 +17,7 @@ from postgres import PostgresServer
 from waiting import until
 
 from prose_kernel.errors import UsageError
-from prose_kernel.runs.journal import resumption
+from prose_kernel.runs.resumption import resumption
 from prose_kernel.storage.journal_file import JournalFile
 
 

@@ -21,7 +21,7 @@ from prose_kernel.cli.report import under_way
 from prose_kernel.errors import RunError
 from prose_kernel.models.providers import model_adapter
 from prose_kernel.models.usage import Line
-from prose_kernel.runs.journal import resumption
+from prose_kernel.runs.resumption import resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.journal_records import Answered, Record, Step, StepEnded

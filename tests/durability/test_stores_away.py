@@ -22,7 +22,7 @@ from waiting import until
 from prose_kernel.cli.main import main
 from prose_kernel.cli.narrator import Narrator
 from prose_kernel.errors import StoreFailed
-from prose_kernel.runs.journal import resumption
+from prose_kernel.runs.resumption import resumption
 from prose_kernel.runtime.events import StoreWaits
 from prose_kernel.storage.database import postgres, writes
 from prose_kernel.storage.runs import Directories, all_runs

@@ -19,7 +19,6 @@ from models.people import ScriptedPerson
 from prose_kernel.errors import ProviderError
 from prose_kernel.models.providers.scripted import ScriptedSessions
 from prose_kernel.runs import languages
-from prose_kernel.runs.journal import texts_of
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
@@ -118,7 +117,7 @@ def run(cwd: Path, text: str | list[str], name: str, **chosen: Any) -> Callable[
         else:
             if how is not None:
                 await here.restore()
-            done = len(texts_of(how)) if how is not None else 0
+            done = len(how.ended_texts) if how is not None else 0
             for number, cell in list(enumerate(text))[done:]:
                 language = languages.of_file("c.vvm" if number % 2 else "c.prose")
                 await here.execute(cell, f"cell {number + 1}", language=language)

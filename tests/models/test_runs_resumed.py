@@ -21,7 +21,7 @@ from prose_kernel.models.providers.choice import Choice
 from prose_kernel.models.providers.scripted import ScriptedSessions
 from prose_kernel.models.usage import Line, consumed
 from prose_kernel.runs import languages
-from prose_kernel.runs.journal import Resumption, branch
+from prose_kernel.runs.resumption import Resumption, branch
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.journal_records import Answered, Record

@@ -13,7 +13,7 @@ from notebook.test_cells import Person, fine, wrong
 from sample_files import png
 
 from prose_kernel.notebook.cells import Cells
-from prose_kernel.runs.journal import resumption
+from prose_kernel.runs.resumption import resumption
 
 IMAGE = b64encode(png()).decode()
 LINE = "PNG image, 3 × 2, 72 bytes"

@@ -19,7 +19,7 @@ from storage.backends import Backend, backends
 from prose_kernel.errors import RunError, StateError
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.runs import parts as run_parts
-from prose_kernel.runs.journal import Resumption, resumption
+from prose_kernel.runs.resumption import Resumption, resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.asker import Unattended

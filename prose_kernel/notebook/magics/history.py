@@ -29,8 +29,8 @@ _NAMES = 30
     " approvals of the earlier process are asked once more, unless --yes confirms them",
 )
 async def restore(call: Call) -> None:
-    from prose_kernel.runs.journal import interrupted_at, resumption
     from prose_kernel.runs.resuming import refuse_dry_run
+    from prose_kernel.runs.resumption import interrupted_at, resumption
 
     words, confirmed = list(call.words), dict[str, bool]()
     while (gate := taken(words, "--yes", restore)) is not None:
@@ -88,7 +88,7 @@ async def history(call: Call) -> None:
     " ([run] keep_files), --yes also those that others have changed; otherwise files stay",
 )
 async def back(call: Call) -> None:
-    from prose_kernel.runs.journal import point_of
+    from prose_kernel.runs.resumption import point_of
 
     words = [word for word in call.words if word not in ("--files", "--yes")]
     options = set(call.words) - set(words)
@@ -109,7 +109,7 @@ async def back(call: Call) -> None:
 
 async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], options: set[str]) -> None:
     """To a record of the journal, which the text describes. A cell that had begun has not ended then."""
-    from prose_kernel.runs.journal import branch, interrupted_text, resumption
+    from prose_kernel.runs.resumption import branch, resumption
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.storage.layout import new_run_id
 
@@ -130,7 +130,7 @@ async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], opt
     head = f"The run is as it was {words}. What commands did outside of the run is not undone."
     if files is None:
         head = f"The run is as it was {words}. Files, and what commands did outside, are not undone."
-    call.show(_restored(call.cells, head, new.head.run, interrupted_text(how)))
+    call.show(_restored(call.cells, head, new.head.run, how.interrupted_text))
     if files is not None:
         call.say("\n".join(files.summary()))
 
