@@ -27,7 +27,7 @@ MOST: Final = 20
 TOGETHER: Final = 20_000_000
 """Bytes of all of them: as text they are a third longer, and servers take messages of about 30 MB."""
 
-_SUFFIXES: Final = ("png", "jpg", "jpeg", "gif", "webp", "pdf")
+_SUFFIXES: Final = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,17 +60,13 @@ async def attachments(request: SessionRequest, access: Access) -> tuple[Attachme
 def _wanted(request: SessionRequest) -> Iterator[tuple[str, bytes | None]]:
     """The images and PDFs in their order, each with its name and its bytes; of a file, its path alone."""
     for item in request.context or ():
-        if item.file and _is_image(item.text or ""):
+        if item.file and (item.text or "").lower().endswith(_SUFFIXES):
             yield item.text or "", None
         elif not item.file and not item.missing:
             yield from ((item.name, image) for image in images_in(item.content))
     for path in request.given.references if request.given else ():
-        if _is_image(path):
+        if path.lower().endswith(_SUFFIXES):
             yield path, None
-
-
-def _is_image(path: str) -> bool:
-    return path.lower().endswith(tuple(f".{suffix}" for suffix in _SUFFIXES))
 
 
 def _checked(label: str, data: bytes, path: str = "") -> Attachment:

@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from prose_kernel.access import atomic, jsonl
 from prose_kernel.access import safe_files as places
@@ -216,14 +216,10 @@ def _unusable(binding: MemoryBinding, why: str, hint: str) -> ProviderError:
 
 def _place(binding: MemoryBinding) -> str:
     """Where a memory is, in words."""
-    name = binding.name
-    match binding.scope:
-        case "project":
-            return f".vvm/memory/{name}"
-        case "user":
-            return f"~/.vvm/memory/{name}"
-        case _:
-            return f"{(binding.path or '.').rstrip('/')}/{name}"
+    directory = {"project": ".vvm/memory", "user": "~/.vvm/memory"}.get(binding.scope) or (binding.path or ".").rstrip(
+        "/"
+    )
+    return f"{directory}/{binding.name}"
 
 
 # ---------------------------------------------------------------- reading
@@ -329,11 +325,8 @@ def _apply(directory: str, patch: _Patch, now: str) -> None:
     ledger = Path(directory, LEDGER)
     if ledger.is_symlink():
         raise ToolRefused(f"{LEDGER} is a link")
-    entry: dict[str, Any] = {"ts": now}
-    if patch.digest is not None:
-        entry["digest"] = patch.digest
-    if patch.retain is not None:
-        entry["retain"] = patch.retain
+    stated = {"digest": patch.digest, "retain": patch.retain}
+    entry = {"ts": now, **{name: value for name, value in stated.items() if value is not None}}
     with jsonl.added(ledger, f"{json.dumps(entry, ensure_ascii=False)}\n".encode("utf-8", "replace")):
         if patch.digest is not None:
             path = Path(directory, DIGEST)

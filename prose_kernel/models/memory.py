@@ -232,7 +232,9 @@ class RememberingSessions:
                     self._memories.compare(
                         directory, memory_directory.digest_of(files.former), f"the memory of agent '{memory.agent}'"
                     )
-                result = answer = await self._inner.run(self._told(request, memory, files), on_progress)
+                segment = f"{memory.directory.rstrip('/')}/{files.segment_name}"
+                known = structs.replace(memory, text=files.former if memory.resume else None, segment=segment)
+                result = answer = await self._inner.run(structs.replace(request, memory=known), on_progress)
                 await in_thread(lambda _stop: files.keep(request, answer, self._clock.now()))
             except BaseException:
                 if result is not None:
@@ -254,11 +256,6 @@ class RememberingSessions:
         except OSError as error:
             raise not_kept(memory, error) from None
         return files
-
-    def _told(self, request: SessionRequest, memory: AgentMemory, files: MemoryFiles) -> SessionRequest:
-        segment = f"{memory.directory.rstrip('/')}/{files.segment_name}"
-        text = files.former if memory.resume else None
-        return structs.replace(request, memory=structs.replace(memory, text=text, segment=segment))
 
     async def _lock(
         self, directory: str, memory: AgentMemory, on_progress: OnProgress, held: contextlib.ExitStack

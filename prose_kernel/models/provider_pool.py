@@ -100,10 +100,20 @@ class LiveProviders:
         self._check(choice)
         if choice.kind == "agent":
             return self._agent(choice.name)
-        found = self._sessions.get(choice)
-        if found is None:
-            found = self._sessions[choice] = self._model(choice)
-        return found
+        if choice not in self._sessions:
+            from prose_kernel.models.providers.models import ModelSessions
+
+            means = self._means
+            self._sessions[choice] = ModelSessions(
+                self._model_servers(),
+                choice.name,
+                choice.model,
+                workbench=means.workbench,
+                rounds=means.options.tool_rounds,
+                own_tools=means.found,
+                streams=means.streams,
+            )
+        return self._sessions[choice]
 
     async def prepare(self, choice: Choice) -> None:
         """Load what a model needs; nobody is called. Raises `ProviderError` if it is unavailable."""
@@ -119,10 +129,12 @@ class LiveProviders:
             from prose_kernel.models.providers.agent_judge import AgentJudge
 
             return AgentJudge(choice.name, self._agent(choice.name), model=model)
-        found = self._judges.get((choice, model))
-        if found is None:
-            found = self._judges[choice, model] = self._model_judge(choice, model)
-        return found
+        if (choice, model) not in self._judges:
+            from prose_kernel.models.providers.model_judge import ModelJudge
+
+            servers, chosen = self._model_servers(), model or choice.model
+            self._judges[choice, model] = ModelJudge(servers, choice.name, chosen, clock=self._means.clock)
+        return self._judges[choice, model]
 
     def _check(self, choice: Choice) -> None:
         if self._means.options.offline:
@@ -146,25 +158,6 @@ class LiveProviders:
             if isinstance(problem, BaseException):
                 raise problem  # all of them have been closed by now
 
-    def _model(self, choice: Choice) -> ModelSessions:
-        from prose_kernel.models.providers.models import ModelSessions
-
-        means = self._means
-        return ModelSessions(
-            self._model_servers(),
-            choice.name,
-            choice.model,
-            workbench=means.workbench,
-            rounds=means.options.tool_rounds,
-            own_tools=means.found,
-            streams=means.streams,
-        )
-
-    def _model_judge(self, choice: Choice, model: str | None) -> ModelJudge:
-        from prose_kernel.models.providers.model_judge import ModelJudge
-
-        return ModelJudge(self._model_servers(), choice.name, model or choice.model, clock=self._means.clock)
-
     def _model_servers(self) -> ModelServers:
         """Sessions and judgements share them."""
         if self._servers is None:
@@ -175,9 +168,7 @@ class LiveProviders:
         return self._servers
 
     def _agent(self, name: str) -> AcpSessions:
-        found = self._agents.get(name)
-        if found is None:
-            from prose_kernel.errors import NoProvider
+        if name not in self._agents:
             from prose_kernel.models.providers.acp import AcpSessions, AgentHost
 
             means = self._means
@@ -185,8 +176,8 @@ class LiveProviders:
                 raise NoProvider(f"{name} cannot be started here: no process engine would end it")
             host = AgentHost(means.policy, means.desk, means.where, means.guard, means.terminals)
             command, limit = means.options.agents[name], means.options.max_parallel
-            found = self._agents[name] = AcpSessions(name, command, host, limit=limit)
-        return found
+            self._agents[name] = AcpSessions(name, command, host, limit=limit)
+        return self._agents[name]
 
 
 class LiveSessions:

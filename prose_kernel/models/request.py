@@ -430,16 +430,9 @@ def _output(target: Target | None, scope: BlockScope | None, memory: AgentMemory
 
 def headline(request: SessionRequest) -> str:
     """One line naming the session: path, kind, label, agent, model, retry."""
-    facts = [f"{request.kind} {request.at}".rstrip()]
-    if request.label:
-        facts.append(f"label {request.label}")
-    if request.agent:
-        facts.append(f"agent {request.agent}")
-    if request.model:
-        facts.append(f"model {request.model}")
-    if request.attempt:
-        facts.append(f"retry {request.attempt}")
-    return " · ".join(facts)
+    named = {"label": request.label, "agent": request.agent, "model": request.model, "retry": request.attempt}
+    facts = (f"{what} {value}" for what, value in named.items() if value)
+    return " · ".join([f"{request.kind} {request.at}".rstrip(), *facts])
 
 
 def asked(request: SessionRequest) -> str:
@@ -496,9 +489,9 @@ def confirmation(reply: str) -> Confirmation | None:
     What stands before and after is ignored, and light markdown around a line (`- **Summary:** x`) does no harm.
     """
     fields: dict[str, str] = {}
-    for name, text in _fields(reply.splitlines()):
-        if name == "Binding written" or fields:
-            fields.setdefault(name, text.strip().strip("*_` "))
+    for match in filter(None, map(_FIELD.match, reply.splitlines())):
+        if match[1] == "Binding written" or fields:
+            fields.setdefault(match[1], match[2].strip().strip("*_` "))
     if "Binding written" not in fields:
         return None
     execution_id = fields.get("Execution ID", "")
@@ -509,10 +502,6 @@ def confirmation(reply: str) -> Confirmation | None:
         summary=fields.get("Summary", ""),
         memory=fields.get("Memory updated", ""),
     )
-
-
-def _fields(lines: Iterable[str]) -> Iterable[tuple[str, str]]:
-    return ((match[1], match[2]) for line in lines if (match := _FIELD.match(line)))
 
 
 def summarise(text: str) -> str:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
-from typing import Any, Final, Protocol, cast, runtime_checkable
+from typing import Any, Final, Protocol, TypeVar, cast, runtime_checkable
 
 from msgspec import structs
 
@@ -27,6 +27,8 @@ from prose_kernel.runtime.ports import (
     Verdict,
     reported,
 )
+
+Judged = TypeVar("Judged", Verdict, Pick, Finding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,10 +127,17 @@ class UsageTotals:
         _note(what, provider, model, usage, replayed)
 
     def _add(self, what: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
-        line = self._lines.get((provider, model)) or Line(provider, model)
-        line = replace(line, sessions=line.sessions + (what == "session"))
-        line = replace(line, judgements=line.judgements + (what == "judgement"))
-        self._lines[provider, model] = _with(line, usage, replayed)
+        more = Line(provider, model, sessions=what == "session", judgements=what == "judgement", replayed=replayed)
+        if usage is not None and not replayed:
+            more = replace(
+                more,
+                **{name: getattr(usage, name) for name in ("requests", "tokens_in", "tokens_out", "tokens_cached")},
+                cost=usage.cost or 0.0,
+                unpriced=usage.cost is None,
+                uncounted=not usage.counted,
+            )
+        known = self._lines.get((provider, model))
+        self._lines[provider, model] = _sum(more, [more] if known is None else [known, more])
         if not replayed:
             budgets.consumed(usage, by=f"{provider} {model}".rstrip())
 
@@ -140,9 +149,14 @@ class UsageTotals:
     @property
     def total(self) -> Line:
         """The sum of all lines; its provider is `total`."""
-        total = Line("total", "")
-        numbers = [name for name in Line.__slots__ if name not in ("provider", "model")]
-        return replace(total, **{name: sum(getattr(line, name) for line in self.lines) for name in numbers})
+        return _sum(Line("total", ""), self.lines)
+
+    async def judged(self, at: str, answering: Awaitable[Judged]) -> Judged:
+        """Count a judgement at the path `at`, and what it consumes on the way."""
+        with self.listening(at):
+            answer = await answering
+        self.judgement(answer)
+        return answer
 
 
 def plain(usage: Usage) -> dict[str, object]:
@@ -151,21 +165,10 @@ def plain(usage: Usage) -> dict[str, object]:
     return {name: value for name, value in structs.asdict(usage).items() if as_usual.get(name, ...) != value}
 
 
-def _with(line: Line, usage: Usage | None, replayed: bool) -> Line:
-    if replayed:
-        return replace(line, replayed=line.replayed + 1)
-    if usage is None:
-        return line
-    return replace(
-        line,
-        requests=line.requests + usage.requests,
-        tokens_in=line.tokens_in + usage.tokens_in,
-        tokens_out=line.tokens_out + usage.tokens_out,
-        cost=line.cost + (usage.cost or 0.0),
-        unpriced=line.unpriced + (usage.cost is None),
-        uncounted=line.uncounted + (not usage.counted),
-        tokens_cached=line.tokens_cached + usage.tokens_cached,
-    )
+def _sum(named: Line, lines: Sequence[Line]) -> Line:
+    """The sum of lines, with the provider and model of `named`."""
+    numbers = Line.__slots__[2:]
+    return replace(named, **{name: sum(getattr(line, name) for line in lines) for name in numbers})
 
 
 # ---------------------------------------------------------------- ports that count
@@ -199,28 +202,16 @@ class CountedJudge:
         self._usage = usage
 
     async def decide(self, request: JudgeRequest) -> Verdict:
-        with self._usage.listening(request.at):
-            verdict = await self._inner.decide(request)
-        self._usage.judgement(verdict)
-        return verdict
+        return await self._usage.judged(request.at, self._inner.decide(request))
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
-        with self._usage.listening(request.at):
-            pick = await self._inner.choose(request, labels)
-        self._usage.judgement(pick)
-        return pick
+        return await self._usage.judged(request.at, self._inner.choose(request, labels))
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
-        with self._usage.listening(request.at):
-            found = await self._inner.extract(request, value, path)
-        self._usage.judgement(found)
-        return found
+        return await self._usage.judged(request.at, self._inner.extract(request, value, path))
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
-        with self._usage.listening(request.at):
-            found = await self._inner.items(request, value)
-        self._usage.judgement(found)
-        return found
+        return await self._usage.judged(request.at, self._inner.items(request, value))
 
 
 class CountedPhrases:
@@ -231,10 +222,7 @@ class CountedPhrases:
         self._usage = usage
 
     async def phrase(self, request: JudgeRequest) -> Finding:
-        with self._usage.listening(request.at):
-            found = await self._inner.phrase(request)
-        self._usage.judgement(found)
-        return found
+        return await self._usage.judged(request.at, self._inner.phrase(request))
 
 
 @runtime_checkable
@@ -243,7 +231,6 @@ class Ahead(Protocol):
 
     def kept(self, request: JudgeRequest) -> Verdict | None:
         """The answer that came together with that to an earlier question; it is handed out once."""
-        ...
 
 
 class LimitedJudge:

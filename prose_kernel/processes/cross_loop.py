@@ -7,7 +7,6 @@ a coroutine that runs there. Either way the answer always comes, and a caller th
 from __future__ import annotations
 
 import asyncio
-import contextlib
 from collections.abc import Callable, Coroutine
 from typing import Generic, TypeVar
 
@@ -15,6 +14,15 @@ from prose_kernel.processes.engine import Engine, EngineClosed
 from prose_kernel.processes.process import EngineProcess
 
 T = TypeVar("T")
+
+
+def posted(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> bool:
+    """Call something in a loop, from any thread; False where the loop is closed."""
+    try:
+        loop.call_soon_threadsafe(callback)
+    except RuntimeError:
+        return False
+    return True
 
 
 async def answered(answer: asyncio.Future[T], cancel: Callable[[], object]) -> T:
@@ -51,14 +59,11 @@ class ProcessCall(Generic[T]):
         self._process: EngineProcess | None = None
 
     def post(self, callback: Callable[[], None]) -> bool:
-        """From the engine's loop to the caller's; False where that is closed."""
-        try:
-            self._loop.call_soon_threadsafe(callback)
-        except RuntimeError:  # the caller's loop is closed: this process is not needed any more
-            if self._process is not None:
-                self._process.stop("cancelled")
-            return False
-        return True
+        """From the engine's loop to the caller's; False where that is closed: then the process is not needed."""
+        open_ = posted(self._loop, callback)
+        if not open_ and self._process is not None:
+            self._process.stop("cancelled")
+        return open_
 
     def done(self, result: T, last: Callable[[], None] | None = None) -> None:
         """The process has ended; `last` is called in the caller's loop before it learns of it."""
@@ -104,8 +109,7 @@ async def in_engine(engine: Engine, work: Callable[[], Coroutine[object, object,
             else:
                 answer.set_result(task.result())
 
-        with contextlib.suppress(RuntimeError):  # the caller's loop is closed: nothing waits for it
-            loop.call_soon_threadsafe(complete)
+        posted(loop, complete)
 
     def cancel() -> None:
         for task in running:

@@ -18,6 +18,7 @@ from typing import Final
 
 from prose_kernel.access.created_code import require_agreed
 from prose_kernel.errors import UsageError
+from prose_kernel.processes.cross_loop import posted
 from prose_kernel.processes.engine import Engine, EngineClosed
 from prose_kernel.processes.output import no_op
 from prose_kernel.processes.process import Launch, Process, Record, exit_of
@@ -205,15 +206,8 @@ class RunningHelper:
         self._pieces.append(text)
         if self._brought - self._taken > _BACKLOG:
             self._process.kill("cancelled")
-        elif not self._post(self._deliver):
+        elif not posted(self._loop, self._deliver):
             self._process.stop("cancelled")  # the caller's loop is closed: this helper is not needed any more
-
-    def _post(self, callback: Callable[[], None]) -> bool:
-        try:
-            self._loop.call_soon_threadsafe(callback)
-        except RuntimeError:
-            return False
-        return True
 
     def _done(self, record: Record) -> None:
         self._hang_up()

@@ -389,8 +389,8 @@ def probe() -> None:
     print(f"landlock {sandbox_syscalls.landlock_version()}")
     for name, attempt in (
         ("sub-reaper", sandbox_syscalls.become_sub_reaper),
-        ("network", _try_network),
-        ("apart", _try_apart),
+        ("network", lambda: sandbox_syscalls.own_namespaces(True, False)),
+        ("apart", lambda: sandbox_syscalls.own_namespaces(False, True)),
         ("domain", _try_domain),
         ("filter", _try_filter),
     ):
@@ -408,14 +408,6 @@ def probe() -> None:
 def _try_domain() -> None:
     sandbox_syscalls.no_new_privileges()
     sandbox_syscalls.landlock([(b"/usr", sandbox_syscalls.READ)], False)
-
-
-def _try_network() -> None:
-    sandbox_syscalls.own_namespaces(True, False)
-
-
-def _try_apart() -> None:
-    sandbox_syscalls.own_namespaces(False, True)
 
 
 def _try_filter() -> None:

@@ -15,15 +15,17 @@ import signal
 import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from prose_kernel.processes import process_table, system_call_filter
 from prose_kernel.processes.drain import Drain
-from prose_kernel.processes.process import Owner
 from prose_kernel.processes.process_table import Member
 from prose_kernel.processes.spawn import close
 from prose_kernel.processes.system import memory_file
 from prose_kernel.runtime.ports import Outcome, Stream
+
+if TYPE_CHECKING:
+    from prose_kernel.processes.engine import Engine
 
 _START_TIMEOUT = 20.0
 _OURS: dict[str, Outcome] = {"timed_out": "timed_out", "interrupted": "interrupted", "cancelled": "cancelled"}
@@ -84,25 +86,12 @@ class MonitoredLaunch:
     umask: int = 0o022
 
     def marshalled(self) -> bytes:
-        return marshal.dumps(
-            {
-                "program": os.fsencode(self.program),
-                "argv": [os.fsencode(each) for each in self.argv],
-                "env": dict(self.env),
-                "cwd": os.fsencode(self.cwd),
-                "timeout": self.timeout,
-                "start_timeout": _START_TIMEOUT,
-                "grace": self.grace,
-                "interrupt_grace": self.interrupt_grace,
-                "limits": list(self.limits),
-                **{name: getattr(self.confinement, name) for name in Confinement.__slots__},
-                "filter": self.confinement.filter,
-                "identity": self.identity,
-                "cwd_identity": self.cwd_identity,
-                "umask": self.umask,
-                "kernel": os.getpid(),
-            }
-        )
+        confinement = {name: getattr(self.confinement, name) for name in Confinement.__slots__}
+        job = {name: getattr(self, name) for name in self.__slots__ if name != "confinement"}
+        argv = [os.fsencode(each) for each in self.argv]
+        own = {"program": os.fsencode(self.program), "argv": argv, "env": dict(self.env), "cwd": os.fsencode(self.cwd)}
+        kernel = {"filter": self.confinement.filter, "start_timeout": _START_TIMEOUT, "kernel": os.getpid()}
+        return marshal.dumps({**confinement, **job, **own, **kernel})
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +132,7 @@ class MonitoredProcess:
 
     def __init__(
         self,
-        owner: Owner,
+        owner: Engine,
         launch: MonitoredLaunch,
         keeper: Keeper,
         done: Callable[[MonitorRecord], None],

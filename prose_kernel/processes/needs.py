@@ -8,11 +8,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import threading
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from prose_kernel.processes.cross_loop import posted
 from prose_kernel.processes.shell import NOT_STARTED
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Commands, OnOutput
 
@@ -96,8 +98,7 @@ class LimitedCommands:
                 if blocked.isdisjoint(one.needs) and covers(self._has, one.needs, self._taken):
                     self._waiting.remove(one)
                     self._taken.append(one.needs)
-                    with contextlib.suppress(RuntimeError):  # the caller's loop is closed
-                        one.loop.call_soon_threadsafe(_wake, one.turn)
+                    posted(one.loop, functools.partial(_wake, one.turn))
                 else:
                     blocked.update(one.needs)
 

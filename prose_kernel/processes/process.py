@@ -23,7 +23,7 @@ from prose_kernel.processes.termination import GroupScope, Ladder, TreeScope, la
 from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, Outcome, Stream
 
 if TYPE_CHECKING:
-    from prose_kernel.processes.monitor import Monitor
+    from prose_kernel.processes.engine import Engine
 
 _CHUNK = 65536
 _LOOK = 0.003
@@ -93,36 +93,28 @@ class EngineProcess(Protocol):
     @property
     def pid(self) -> int | None:
         """The leader of its group, where the engine owns that; else None."""
-        ...
 
     @property
     def has_exited(self) -> bool:
         """Whether it has ended, seen now; what it printed may still be on its way."""
-        ...
 
     def start(self) -> None:
         """Start it; what fails is reported like every other end."""
-        ...
 
     def refuse(self, outcome: Outcome) -> None:
         """End one that was never started."""
-        ...
 
     def stop(self, outcome: Outcome, grace: float | None = None) -> None:
         """TERM, the grace in seconds (None: the usual one), KILL."""
-        ...
 
     def kill(self, outcome: Outcome) -> None:
         """KILL without a grace."""
-        ...
 
     def interrupt(self) -> None:
         """A user's interrupt: INT, TERM, KILL; a second one jumps to KILL."""
-        ...
 
     def shutdown(self) -> None:
         """The engine closes: TERM now, then KILL."""
-        ...
 
 
 class Feed(Protocol):
@@ -140,29 +132,6 @@ class Feed(Protocol):
 
     def stop(self) -> None:
         """Nothing more comes."""
-        ...
-
-
-class Owner(Protocol):
-    """The part of the engine that an `EngineProcess` uses."""
-
-    loop: asyncio.AbstractEventLoop
-    grace: float
-
-    @property
-    def monitor(self) -> Monitor: ...
-
-    def started(self, pid: int, ticks: int = 0) -> None: ...
-
-    def ended(self, process: EngineProcess, left: Sequence[process_table.Member]) -> None: ...
-
-    def forget(self, leader: int) -> None: ...
-
-    def adopt(self, child: Child) -> None: ...
-
-    def take_orphans(self) -> None: ...
-
-    def table(self, *, fresh: bool = False) -> list[process_table.Member]: ...
 
 
 class Process:
@@ -173,7 +142,7 @@ class Process:
 
     def __init__(
         self,
-        owner: Owner,
+        owner: Engine,
         launch: Launch,
         live: Feed | None,
         done: Callable[[Record], None],
@@ -234,7 +203,7 @@ class Process:
         self._exit = ExitWatch(loop, pid, self._exit_seen)
         self._drain.start(self._child.stdout, self._child.stderr)
         if self._launch.timeout is not None:
-            self._deadline = loop.call_later(self._launch.timeout, self._expire)
+            self._deadline = loop.call_later(self._launch.timeout, self.stop, "timed_out")
         if self._begun is not None:
             self._begun()
 
@@ -321,9 +290,6 @@ class Process:
         self._climb(ladder("cancelled", self._owner.grace))
 
     # ------------------------------------------------------------ ending it
-
-    def _expire(self) -> None:
-        self.stop("timed_out")
 
     def stop(self, outcome: Outcome, grace: float | None = None) -> None:
         """Start the ladder of a cause, unless one runs already. An exit that was there first keeps its outcome."""

@@ -68,14 +68,18 @@ def _tried() -> Mechanisms:
     if not system.LINUX:
         return Mechanisms("it needs Linux (a process that adopts orphans, Landlock)", 0, "there is no monitor")
     try:
-        lines = _run([*COMMAND, "--probe", _filter().hex()]).stdout.decode().split("\n")
+        command, nothing = [*COMMAND, "--probe", _filter().hex()], subprocess.DEVNULL
+        asked = subprocess.run(command, stdin=nothing, capture_output=True, timeout=_SECONDS, check=False, env={})
+        lines = asked.stdout.decode().split("\n")
     except (OSError, subprocess.SubprocessError) as problem:
         return Mechanisms(f"the monitor does not start: {type(problem).__name__}", 0, "there is no monitor")
     found = dict(line.split(" ") for line in lines if line)
     if found.get("sub-reaper") != "0" or not hasattr(os, "pidfd_open"):
         return Mechanisms("this system cannot hand orphans to the monitor", 0, "there is no monitor")
     version = int(found["landlock"]) if found.get("domain") == "0" else 0
-    network = "" if found.get("network") == "0" else _reason(found.get("network", "1"))
+    number = found.get("network", "1")
+    why = f"the system does not allow it ({errno.errorcode.get(int(number), number)})"
+    network = "" if number == "0" else why
     return Mechanisms("", version, network, found.get("filter") == "0", found.get("apart") == "0")
 
 
@@ -85,56 +89,45 @@ def _filter() -> bytes:
     return b""
 
 
-def _run(argv: list[str]) -> subprocess.CompletedProcess[bytes]:
-    return subprocess.run(argv, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False, env={})
-
-
-def _reason(number: str) -> str:
-    return f"the system does not allow it ({errno.errorcode.get(int(number), number)})"
-
-
 def probe(found: Mechanisms | None = None) -> tuple[Finding, ...]:
     """The lines of `prose doctor`: what is enforced for agents' programs here, and what is refused where it is not."""
     found = mechanisms() if found is None else found
     if found.monitor:
         missing = f"not available: {found.monitor}; Exec is refused, and so are agents' commands under rules that bind"
         return (Finding("note", "monitor", missing),)
+    enforced = f"`read:` and `write:` are enforced for agents' programs (version {found.landlock})"
     return (
         Finding("ok", "monitor", "agents' programs are ended together with everything they have started"),
-        _landlock_finding(found),
-        _network_finding(found.network),
-        _calls_finding(found),
-        _apart_finding(found),
+        _finding(
+            "landlock",
+            found.landlock > 0 and found.scopes,
+            enforced,
+            f"{enforced}; too old to keep them from signalling your other processes"
+            if found.landlock
+            else "not available: agents' programs are refused where `read:` or `write:` is stated"
+            " (or run unbound: [exec] lists)",
+        ),
+        _finding(
+            "no network",
+            not found.network,
+            "`network: deny` is enforced for agents' programs",
+            f"not available: {found.network}; agents' programs are refused under `network: deny`"
+            " (or run with less: [exec] network)",
+        ),
+        _finding(
+            "system calls",
+            found.filters,
+            "sockets, keys, io_uring and user namespaces are refused where they must be",
+            "cannot be filtered; agents' programs are refused under `network: deny`",
+        ),
+        _finding(
+            "apart",
+            found.apart,
+            "agents' programs share no memory, and cannot change protected files",
+            "no namespaces of mounts and memory: shared memory is refused, protected files can be changed",
+        ),
     )
 
 
-def _landlock_finding(found: Mechanisms) -> Finding:
-    if not found.landlock:
-        text = "not available: agents' programs are refused where `read:` or `write:` is stated"
-        return Finding("note", "landlock", f"{text} (or run unbound: [exec] lists)")
-    text = f"`read:` and `write:` are enforced for agents' programs (version {found.landlock})"
-    if found.scopes:
-        return Finding("ok", "landlock", text)
-    return Finding("note", "landlock", f"{text}; too old to keep them from signalling your other processes")
-
-
-def _network_finding(problem: str) -> Finding:
-    if not problem:
-        return Finding("ok", "no network", "`network: deny` is enforced for agents' programs")
-    text = f"not available: {problem}; agents' programs are refused under `network: deny`"
-    return Finding("note", "no network", f"{text} (or run with less: [exec] network)")
-
-
-def _calls_finding(found: Mechanisms) -> Finding:
-    if found.filters:
-        return Finding(
-            "ok", "system calls", "sockets, keys, io_uring and user namespaces are refused where they must be"
-        )
-    return Finding("note", "system calls", "cannot be filtered; agents' programs are refused under `network: deny`")
-
-
-def _apart_finding(found: Mechanisms) -> Finding:
-    if found.apart:
-        return Finding("ok", "apart", "agents' programs share no memory, and cannot change protected files")
-    text = "no namespaces of mounts and memory: shared memory is refused, protected files can be changed"
-    return Finding("note", "apart", text)
+def _finding(subject: str, works: bool, yes: str, no: str) -> Finding:
+    return Finding("ok", subject, yes) if works else Finding("note", subject, no)

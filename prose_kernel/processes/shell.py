@@ -141,7 +141,8 @@ class Shell:
                 # a shell would take a sign at the beginning for one of its options
                 return (*start, b" " + text if text[:1] in (b"-", b"+") else text, "exec"), ()
             return (*start, cwd_report.wrapper(report), "exec", text), ()
-        script = _script(text)
+        # no name and nothing to clean up
+        script = high(memory_file(text), cwd_report.LOWEST_DESCRIPTOR)
         source = cwd_report.source(self.name, script)
         wrapper = source if report is None else cwd_report.wrapper(report, source)
         return (*start, wrapper, "exec"), (script,)
@@ -215,11 +216,6 @@ def _encode(command: str) -> bytes:
         return command.encode()
     except UnicodeEncodeError:
         raise SpawnFailure("spawn", "the command contains a character that cannot be encoded") from None
-
-
-def _script(text: bytes) -> int:
-    """A descriptor of 100 or more from which the shell can read the text; no name, nothing to clean up."""
-    return high(memory_file(text), cwd_report.LOWEST_DESCRIPTOR)
 
 
 def derive(request: CommandRequest, record: Record, asked: bool) -> CommandResult:

@@ -94,24 +94,21 @@ def spawn(
 
 def classify(problem: Exception, program: str, cwd: str) -> SpawnFailure:
     """Return the reason of a failed start for people, without numbers or places that change from run to run."""
+    code = problem.errno if isinstance(problem, OSError) else None
+    place = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ESTALE)
+    if not isinstance(problem, OSError) or code in place:
+        reason = directory_problem(cwd)
+        if reason is not None:
+            return SpawnFailure("cwd", reason)
     if not isinstance(problem, OSError):
-        reason = directory_problem(cwd)
-        if reason is not None:
-            return SpawnFailure("cwd", reason)
         return SpawnFailure("spawn", f"cannot start the command: {problem}")
-    code = problem.errno
-    if code in (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ESTALE):
-        reason = directory_problem(cwd)
-        if reason is not None:
-            return SpawnFailure("cwd", reason)
-        if code == errno.ENOENT and Path(program).exists():
-            return SpawnFailure("spawn", f"cannot start {program}: its interpreter was not found")
-        if code == errno.ENOENT:
-            return SpawnFailure("spawn", f"cannot start {program}: not found")
+    if code == errno.ENOENT:
+        missing = "its interpreter was not found" if Path(program).exists() else "not found"
+        return SpawnFailure("spawn", f"cannot start {program}: {missing}")
+    if code in place:
         return SpawnFailure("spawn", f"cannot start {program}: {_words(code)}")
-    if code == errno.E2BIG:
-        return SpawnFailure("spawn", "cannot start the command: it and the environment are too long (E2BIG)")
-    return SpawnFailure("spawn", f"cannot start the command: {_words(code)}")
+    why = "it and the environment are too long (E2BIG)" if code == errno.E2BIG else _words(code)
+    return SpawnFailure("spawn", f"cannot start the command: {why}")
 
 
 def directory_problem(cwd: str) -> str | None:

@@ -94,8 +94,6 @@ class AnswerFiles:
                 self._begin()
             case ev.RunEnded() if self._started:
                 self._end(event.error, event.outputs)
-            case _:
-                pass
 
     def _make(self, keep: Callable[[], object]) -> None:
         try:

@@ -53,7 +53,7 @@ def header(binding: Binding) -> str:
         lines.append(f"execution_id: {key.execution_id}")
     if binding.label is not None:
         lines.append(f"label: {binding.label}")
-    fence = _fence(binding.source)
+    fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", binding.source))])
     lines += ["", "source:", f"{fence}prose", binding.source, fence, ""]
     if isinstance(binding.value, ExecText) and (metadata := outcome(binding.value)):
         lines += [*(field_text(name, value) for name, value in metadata.items()), ""]
@@ -109,13 +109,6 @@ def kind_of(binding: Binding) -> Kind:
     """The kind that a binding is stored with."""
     # 7.4 stores an error as a constant, unless it is an input or output of the program.
     return "const" if isinstance(binding.value, ErrorValue) and binding.kind == "let" else binding.kind
-
-
-def _fence(source: str) -> str:
-    if "`" not in source:
-        return "```"
-    longest = max((len(run) for run in re.findall("`+", source)), default=0)
-    return "`" * max(3, longest + 1)
 
 
 def outcome(value: ExecText) -> dict[str, object]:

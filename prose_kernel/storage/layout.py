@@ -5,8 +5,9 @@ from __future__ import annotations
 import hashlib
 import random
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import count
 from pathlib import Path
 from typing import Final
 
@@ -102,13 +103,15 @@ def copies_of(text: str, others: Mapping[str, str]) -> dict[str, str]:
     (prose-md.md 2). `others` are texts by address."""
     copies = {"root.prose.md": text}
     for address, other in others.items():
-        stem, number = address.rpartition("/")[2].removesuffix(".prose.md"), 1
-        name = f"sources/{file_stem(stem)}.prose.md"
-        while name in copies:
-            number += 1
-            name = f"sources/{file_stem(stem)}~{number}.prose.md"
-        copies[name] = other
+        stems = numbered(file_stem(address.rpartition("/")[2].removesuffix(".prose.md")), "~")
+        names = (f"sources/{stem}.prose.md" for stem in stems)
+        copies[next(name for name in names if name not in copies)] = other
     return copies
+
+
+def numbered(name: str, mark: str, first: int = 1) -> Iterator[str]:
+    """Iterate over a name and its variants: `plan`, `plan~2`, `plan~3`, and so on."""
+    return (name if number == 1 else f"{name}{mark}{number}" for number in count(first))
 
 
 def file_stem(name: str) -> str:
@@ -119,7 +122,23 @@ def file_stem(name: str) -> str:
     return f"{name[:_LONGEST_STEM]}~{digest}"
 
 
-class FileNames:
+class _Names:
+    """Names of files or directories, each given once. A disk that ignores case takes `Plan` and `plan` for the same."""
+
+    def __init__(self, *, ignore_case: bool) -> None:
+        self._ignore_case = ignore_case
+        self._taken: set[str] = set()
+
+    def _first_free(self, names: Iterable[str]) -> str:
+        name = next(name for name in names if self._folded(name) not in self._taken)
+        self._taken.add(self._folded(name))
+        return name
+
+    def _folded(self, name: str) -> str:
+        return name.casefold() if self._ignore_case else name
+
+
+class FileNames(_Names):
     """Assigns file names to the keys of one run, deterministically.
 
     Two keys never share a file, such as `x__1` at the root and `x` in frame 1, or `Plan` and `plan` on a disk that
@@ -127,46 +146,22 @@ class FileNames:
     """
 
     def __init__(self, *, ignore_case: bool) -> None:
-        self._ignore_case = ignore_case
+        super().__init__(ignore_case=ignore_case)
         self._names: dict[Key, str] = {}
-        self._taken: set[str] = set()
 
     def __call__(self, key: Key) -> str:
         name = self._names.get(key)
         if name is None:
-            name = self._names[key] = self._free(file_stem(key_stem(key)))
+            name = self._names[key] = f"{self._first_free(numbered(file_stem(key_stem(key)), '~'))}.md"
         return name
 
-    def _free(self, stem: str) -> str:
-        candidate, number = stem, 1
-        while self._folded(candidate) in self._taken:
-            number += 1
-            candidate = f"{stem}~{number}"
-        self._taken.add(self._folded(candidate))
-        return candidate + ".md"
 
-    def _folded(self, name: str) -> str:
-        return name.casefold() if self._ignore_case else name
-
-
-class CallNames:
+class CallNames(_Names):
     """Assigns directory names to the calls of imported programs: `{handle}--{slug}[--number]`, never twice (6.5)."""
-
-    def __init__(self, *, ignore_case: bool) -> None:
-        self._ignore_case = ignore_case
-        self._taken: set[str] = set()
 
     def __call__(self, handle: str, slug: str, number: int) -> str:
         wanted = file_stem(f"{handle}--{slug}".replace("/", "_").replace("\0", "_"))
-        name = wanted if number == 1 else f"{wanted}--{number}"
-        while self._folded(name) in self._taken:
-            number += 1
-            name = f"{wanted}--{number}"
-        self._taken.add(self._folded(name))
-        return name
-
-    def _folded(self, name: str) -> str:
-        return name.casefold() if self._ignore_case else name
+        return self._first_free(numbered(wanted, "--", number))
 
 
 def ignores_case(directory: Path) -> bool:

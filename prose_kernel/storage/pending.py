@@ -174,7 +174,7 @@ class PendingWrites:
                     reason = "its value is nested too deeply"
                 except StateError as error:
                     reason = error.message
-            problems[path] = (_name(path, content), reason)
+            problems[path] = (Path(path).name if isinstance(content, str) else content.key.name, reason)
             unwritten[path] = content
         with self._swap:
             self._files = {**unwritten, **self._files}
@@ -233,10 +233,6 @@ def weight(content: Binding | str) -> int:
             return _SMALL_BATCH if len(value) > 100 else 0
         case _:
             return 0
-
-
-def _name(path: str, content: Binding | str) -> str:
-    return Path(path).name if isinstance(content, str) else content.key.name
 
 
 def _reason(error: OSError) -> str:

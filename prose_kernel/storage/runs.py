@@ -179,12 +179,10 @@ class RunPlace(Protocol):
 
     def bindings(self, run: KeptRun) -> Iterable[StoredBinding]:
         """The names at the root of a run."""
-        ...
 
     def remove(self, run: KeptRun) -> None:
         """Remove what it keeps of the run, which may be nothing. Raises `UsageError` when that cannot be, and for a run
         that is running."""
-        ...
 
 
 # ---------------------------------------------------------------- directories
@@ -280,7 +278,7 @@ def all_runs(where: Sequence[RunPlace]) -> list[KeptRun]:
 
     def order(run: KeptRun) -> tuple[str, str, str]:
         second = run.id[:15]
-        return second, _started(run) if seconds[second] > 1 else "", run.id
+        return second, run.head.started if seconds[second] > 1 and run.head is not None else "", run.id
 
     return sorted(found.values(), key=order)
 
@@ -289,11 +287,6 @@ def _one_of(one: KeptRun, other: KeptRun) -> KeptRun:
     """The same run in two places: the one with a journal, as the one that knows of another machine tells it."""
     kept = other if other.has_journal and not one.has_journal else one
     return replace(kept, ended=other.ended, elsewhere=True) if other.elsewhere and kept is one else kept
-
-
-def _started(run: KeptRun) -> str:
-    """When exactly, of several that began in one second."""
-    return run.head.started if run.head is not None else ""
 
 
 def remove(where: Sequence[RunPlace], run: KeptRun) -> None:

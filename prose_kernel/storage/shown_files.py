@@ -131,16 +131,13 @@ def _read(name: str, file: BinaryIO) -> ShownFile:
         return ShownFile(name, media, size, _whole(name, file, size))
     if suffix in _PICTURES:
         what = {"jpg": "JPEG", "pdf": "PDF", "webp": "WebP"}.get(suffix, suffix.upper())
-        raise _refused(name, f"it is no {what}: {_found(begin)}")
+        found = "it begins with other bytes" if begin else "it is empty"
+        raise _refused(name, f"it is no {what}: {found}")
     if media in ("text/csv", "application/jsonl"):
         return _table(name, file, size, media) or _text(name, file, size, "text/plain")
     if media in _WHOLE or (not media and _is_svg(begin)):
         return ShownFile(name, media or "image/svg+xml", size, _whole(name, file, size))
     return _text(name, file, size, media or "text/plain")
-
-
-def _found(begin: bytes) -> str:
-    return "it is empty" if not begin else "it begins with other bytes"
 
 
 def _whole(name: str, file: BinaryIO, size: int) -> bytes:

@@ -176,7 +176,8 @@ class Trace:
         # 7.3: the marker comes before the condition is tested; a loop that ends there shows one line, with `exit`.
         self._release()
         self._pass_begins(event)
-        maximum = self._maximum(event)
+        # of an iteration of `parallel for`, it is the number of items
+        maximum = construct.count if (construct := self._construct(event)) is not None else event.maximum
         if maximum is None or event.index < maximum:
             self._held = event, maximum
 
@@ -184,11 +185,6 @@ class Trace:
         if self._held is not None:
             (event, maximum), self._held = self._held, None
             self._line(event, loop_pass(event.index, maximum))
-
-    def _maximum(self, event: ev.LoopPass) -> int | None:
-        """Return the number of passes if it is known; for an iteration of `parallel for`, the number of items."""
-        construct = self._construct(event)
-        return construct.count if construct is not None else event.maximum
 
     def _construct(self, event: ev.LoopPass) -> ev.ParallelStarted | None:
         """Return the `parallel for` of which this pass is an iteration, None for another loop."""

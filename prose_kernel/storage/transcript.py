@@ -62,7 +62,8 @@ class InContextTrace:
             case ev.LoopPass():
                 return loop_pass(event.index, event.maximum)
             case ev.LoopLeft():
-                return None if event.reason in ("end", "raised") else _left(event)
+                shown = loop_pass(event.index, event.maximum)
+                return None if event.reason in ("end", "raised") else f"{shown} exit({event.reason})"
             case ev.Bound() | ev.CommandFinished() | ev.SessionFinished() | ev.Failed():
                 return _statement(event)
             case ev.ParallelStarted() | ev.BranchFinished() | ev.ParallelJoined():
@@ -139,8 +140,10 @@ class MarkedTrace(InContextTrace):
                 yield f"{self.START} Run: {one_line(event.program_file)}"
             case ev.SessionStarted():
                 if not event.request.attempt:
-                    yield f"{self.START} {_head(event.place)}"
-                yield f"{self.WAITING} @{event.request.agent or 'agent'}{_model(event)}"
+                    head = event.place.source.slice(event.place.span).lstrip().partition("\n")[0]
+                    yield f"{self.START} {head}"
+                model = f" (model={event.request.model})" if event.request.model else ""
+                yield f"{self.WAITING} @{event.request.agent or 'agent'}{model}"
             case ev.SessionFinished(error=None):
                 yield f"{self.VALUE} {_result(event)}"
             case ev.SessionFinished(error=RunError() as error):
@@ -185,15 +188,6 @@ class MarkedTrace(InContextTrace):
                 yield from super()._markers(event) if isinstance(event, _OF_OTHERS) else ()
 
 
-def _head(place: ev.Place) -> str:
-    """Return the first line at a place."""
-    return place.source.slice(place.span).lstrip().partition("\n")[0]
-
-
-def _model(event: ev.SessionStarted) -> str:
-    return f" (model={event.request.model})" if event.request.model else ""
-
-
 def _result(event: ev.SessionFinished) -> str:
     """An answer in a few words; of one that is a file where it is."""
     value = event.value
@@ -224,10 +218,6 @@ def _short(value: Value) -> str:
             return one_line(clipped(full_text(value), 20))
         case _:
             return kind_of(value)
-
-
-def _left(event: ev.LoopLeft) -> str:
-    return f"{loop_pass(event.index, event.maximum)} exit({event.reason})"
 
 
 def _signs(branches: list[tuple[str, str]]) -> str:

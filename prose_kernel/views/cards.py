@@ -281,14 +281,12 @@ def notes_display(notes: Sequence[Note]) -> Display:
     shown = found[:ROWS]
     if len(found) > ROWS:
         shown.append(Note(f"and {len(found) - ROWS:,} more of this kind"))
-    rows = (tag("div", *_emphasis(note), coded(note.rest)) for note in shown)
+    rows = (
+        tag("div", *((tag("em", note.condition), " ") if note.condition else ()), coded(note.rest)) for note in shown
+    )
     lines = [visible(f"{note.condition} {note.rest}".lstrip()) for note in shown]
     facts = [dict(note.facts) for note in notes if note.facts][:ROWS]
     return card([tag("small", *rows)], lines, {"decisions": facts} if facts else {})
-
-
-def _emphasis(note: Note) -> Sequence[str]:
-    return (tag("em", note.condition), " ") if note.condition else ()
 
 
 def _counted(notes: Sequence[Note]) -> list[Note]:

@@ -314,7 +314,7 @@ class CellView:
         if self._answer_name == event.name and any(event.value is shown for shown in self._answer):
             return  # and so has this one, which is a plain text
         steps = event.place.branches
-        if event.place.depth > 0 or event.place.program or (steps and self._is_branch_name(event)):
+        if event.place.depth > 0 or event.place.program or (steps and steps[-1].label == event.name):
             return  # names of a block or an imported program are its own; a branch is shown by its row
         self._cards_wait = self._cards_wait or event.looped or bool(steps)
         known = self._cards.get(event.name)
@@ -324,9 +324,6 @@ class CellView:
             known.value, known.language, known.times = event.value, self.language, known.times + 1
         self._last_name = event.name
         self._card_statement = event.place.ordinal
-
-    def _is_branch_name(self, event: ev.Bound) -> bool:
-        return event.place.branches[-1].label == event.name
 
     def on_statement_done(self, event: ev.StatementDone) -> None:
         if self._joined and event.place.kind == "parallel":
@@ -356,12 +353,9 @@ class CellView:
             self.send(quiet_line(note))
 
     def on_command_output(self, event: ev.CommandOutput) -> None:
-        if (command := self._commands.get(event.spawn)) is not None and not self._held(event):
+        held = event.stream == "stdout" and event.spawn in self._declared  # a part of data, which is shown as a whole
+        if (command := self._commands.get(event.spawn)) is not None and not held:
             command.feed(event.stream, event.text, event.omitted)
-
-    def _held(self, event: ev.CommandOutput) -> bool:
-        """Whether it is a part of data, which is shown as a whole."""
-        return event.stream == "stdout" and event.spawn in self._declared
 
     def _data(self, event: ev.CommandFinished, command: CommandView) -> None:
         """What a bare command printed that is no text: data in its declared format, and an image."""

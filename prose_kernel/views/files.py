@@ -53,7 +53,8 @@ def file_display(file: ShownFile, *, scripts: bool = False) -> Display:
         case "text/html":
             return _page(file, scripts)
         case "text/csv" | "application/jsonl":
-            return _table(file)
+            table = _rows(file)
+            return table.display(file.name) if table is not None else _plain(file)
         case "application/x-ipynb+json":
             return _notebook(file)
         case "application/json":
@@ -149,11 +150,6 @@ def file_text(file: ShownFile, width: int) -> str:
 
 def _rows(file: ShownFile) -> ValueTable | None:
     return sample_table(Sample(file.rows, file.total, file.note), texts=file.media == "text/csv")
-
-
-def _table(file: ShownFile) -> Display:
-    table = _rows(file)
-    return table.display(file.name) if table is not None else _plain(file)
 
 
 def _json(file: ShownFile) -> Display:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
+from prose_kernel.views.safety import clip
+
 if TYPE_CHECKING:
     from prose_kernel.runs.foreseeing import Foreseeing
     from prose_kernel.runtime.earlier_answers import AskedAgain
@@ -14,8 +16,6 @@ if TYPE_CHECKING:
 
 def told(asked: Asked) -> str:
     """A request for people: `command c1/2/x0: make all`."""
-    from prose_kernel.views.safety import clip
-
     return f"{asked.kind} {asked.key}: {clip(asked.said)}" if asked.said else f"{asked.kind} {asked.key}"
 
 
@@ -36,8 +36,6 @@ def reason(one: AskedAgain) -> str:
 
 def declared(command: CommandRequest) -> list[str]:
     """The files that a command declares with `reads:` and `writes:`."""
-    from prose_kernel.views.safety import clip
-
     found = []
     if command.reads is not None:
         found.append(f"reads {clip(', '.join(command.reads)) or 'nothing'}")

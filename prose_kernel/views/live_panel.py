@@ -16,7 +16,7 @@ from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.views.bundle import QUIET, TABLE, card, quiet, row, wide_row
 from prose_kernel.views.display import Display
-from prose_kernel.views.live_run import LiveRun, Work
+from prose_kernel.views.live_run import LiveRun
 from prose_kernel.views.live_words import RUNS, Line
 from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.refresh import Refresh, Time
@@ -43,7 +43,8 @@ class LivePanel:
     ) -> None:
         clock = clock or Time()
         self.run = LiveRun(clock.now, loops, asked)
-        self.run.own = _shown_itself
+        # outside of branches, what a bare command prints has a place of its own
+        self.run.own = lambda work: not work.branches and work.bare
         self.run.apart = lambda work: work.session and not work.branches
         self.stage = stage
         self._refresh = Refresh(self._draw, clock)
@@ -92,11 +93,6 @@ class LivePanel:
             self._visible = True
             self.stage.panel(live_display(lines))
         return STEADY
-
-
-def _shown_itself(work: Work) -> bool:
-    """Outside of branches, what a bare command prints has a place of its own."""
-    return not work.branches and work.bare
 
 
 # ---------------------------------------------------------------- how the lines look

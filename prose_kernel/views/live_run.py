@@ -250,16 +250,13 @@ class LiveRun:
                 fork.results[event.index] = event
         else:
             fork.cancelled += 1
-            self._leave(steps)
+            # nothing inside a cancelled branch runs
+            self._forget(lambda _, work: work.branches[: len(steps)] == steps)
+            for key in [key for key in self._forks if key[0][: len(steps)] == steps]:
+                del self._forks[key]
 
     def on_parallel_joined(self, event: ev.ParallelJoined) -> None:
         self._forks.pop((event.place.branches, event.parallel), None)
-
-    def _leave(self, steps: Branches) -> None:
-        """Remove everything inside a cancelled branch."""
-        self._forget(lambda _, work: work.branches[: len(steps)] == steps)
-        for key in [key for key in self._forks if key[0][: len(steps)] == steps]:
-            del self._forks[key]
 
     # ------------------------------------------------------------ what is seen
 
@@ -303,7 +300,8 @@ class LiveRun:
         limit for one parallel construct."""
         self._look_at_loops()
         now = self.now()
-        found = [*self._loop_lines((), now)]
+        passes = self._passes.values()
+        found = [self._loop_line(loop, seen, first, now) for loop, seen, first in passes if not loop.s.branches]
         outside = [work for work in self._work.values() if not work.branches and not self.apart(work)]
         found += [self._work_line(work, now) for work in outside]
         for (branches, _), fork in self._forks.items():
@@ -320,11 +318,6 @@ class LiveRun:
             if key not in self._passes:
                 self._passes[key] = loop, self.now(), loop.index
                 self._step(loop.s.branches, self.now())
-
-    def _loop_lines(self, branches: Branches, now: float) -> Iterator[Line]:
-        for loop, seen, first in self._passes.values():
-            if loop.s.branches == branches:
-                yield self._loop_line(loop, seen, first, now)
 
     def _loop_line(self, loop: OpenLoop, seen: float, first: int, now: float) -> Line:
         about, done = [pass_text(loop)], None

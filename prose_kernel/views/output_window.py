@@ -172,7 +172,6 @@ class Replaceable(Protocol):
 
     def reserve(self, display: Display) -> str | None:
         """Show it and return its id; None where it cannot be replaced."""
-        ...
 
     def replace(self, display: Display, display_id: str) -> None: ...
 

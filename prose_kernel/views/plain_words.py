@@ -70,7 +70,8 @@ class _Words:
     def steps(self, steps: Iterable[Step], depth: int) -> Iterator[Line]:
         for step in steps:
             line = self._source.location(step.span.start).line
-            yield depth, f"line {line}: {self._sentence(step)}"
+            end = ":" if any(way.steps for way in step.ways) else "."
+            yield depth, f"line {line}: {self._said(step)}{end}"
             if step.inside:
                 yield depth + 1, f"… {counted(step.inside, 'statement')} that nest too deep to be explained"
             for way in step.ways:
@@ -80,22 +81,15 @@ class _Words:
         if not way.label or (step.kind == "parallel" and len(way.steps) == 1):
             yield from self.steps(way.steps, depth)
             return
-        yield depth, self._label(step, way)
+        if step.kind == "parallel":
+            yield depth, f"the branch {_code(way.label)}:"
+        else:
+            yield depth, _WAYS.get(way.label) or f"if {_code(way.label)}:"
         yield from self.steps(way.steps, depth + 1)
         if not way.steps:
             yield depth + 1, "does nothing"
 
-    def _label(self, step: Step, way: Way) -> str:
-        if step.kind == "parallel":
-            return f"the branch {_code(way.label)}:"
-        return _WAYS.get(way.label) or f"if {_code(way.label)}:"
-
     # ------------------------------------------------------------ sentences
-
-    def _sentence(self, step: Step) -> str:
-        said = self._said(step)
-        end = ":" if step.ways and any(way.steps for way in step.ways) else "."
-        return f"{said}{end}"
 
     def _said(self, step: Step) -> str:
         text = _code(step.text)

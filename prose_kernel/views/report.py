@@ -188,7 +188,8 @@ class _Report:
         counts = self.story.counts
         tiles = [(len(self.story.texts), "cells")] if self.found.head.notebook else []
         tiles += [(counts.get(what.removesuffix("s"), 0), what) for what in _COUNTED]
-        found = [tag("li", tag("b", f"{count:,}"), tag("span", _plural(count, what))) for count, what in tiles if count]
+        named = ((n, what.removesuffix("s") if n == 1 and what != "failed" else what) for n, what in tiles if n)
+        found = [tag("li", tag("b", f"{count:,}"), tag("span", what)) for count, what in named]
         took = sum((cell.ended or cell.began) - cell.began for cell in self.story.record.cells)
         lines = self.usage.lines
         tokens, cost = sum(line.tokens_in + line.tokens_out for line in lines), sum(line.cost for line in lines)
@@ -410,10 +411,6 @@ def _link(line: int, entry: Entry | None) -> Html:
 def _cell(number: int, story: Story) -> str:
     name, number = story.source.name, story.source.number(number)
     return f"Cell {number}" if name in ("cell", f"cell {number}") else f"{number}: {name}"
-
-
-def _plural(count: int, what: str) -> str:
-    return what if count != 1 or what == "failed" else what.removesuffix("s")
 
 
 def _moment(started: str) -> str:

@@ -198,7 +198,9 @@ class Entries:
             parts.append(self.pre("command", entry.words))
         facts = [("environment", ", ".join(f"{name}={value}" for name, value in request.env.items()))]
         if request.cwd != self.directory:
-            facts.append(("directory", _relative(request.cwd, self.directory)))
+            path = Path(request.cwd)
+            inside = path.is_relative_to(self.directory)
+            facts.append(("directory", str(path.relative_to(self.directory)) if inside else request.cwd))
         facts += _failed_attempts(entry)
         if request.stdin is not None:
             parts.append(self.pre("standard input", request.stdin))
@@ -383,11 +385,6 @@ def _failed_attempts(entry: Entry) -> list[tuple[str, str]]:
 
 def judged_by(by: str) -> str:
     return "a rule" if by == "rules" else ORIGINS.get(by, by)
-
-
-def _relative(directory: str, base: str) -> str:
-    path = Path(directory)
-    return str(path.relative_to(base)) if path.is_relative_to(base) else directory
 
 
 def _first_line(entry: Entry, redact: Callable[[str], str]) -> str:

@@ -166,16 +166,12 @@ def _laid_out(lane: Lane, branch: str, depth: int, at: int, rows: list[_Row]) ->
     """Append the rows of a line of control that begins at step `at`; where it ends."""
     for item in lane.items:
         if isinstance(item, Lanes):
-            ends = [_laid_out(one, _branch(one), depth + 1, at, rows) for one in item]
+            ends = [_laid_out(one, "/".join(step.label for step in one.steps), depth + 1, at, rows) for one in item]
             at = max(ends, default=at)
         else:
             rows.append(_Row(branch, depth, item, at, at + 1))
             at += 1
     return at
-
-
-def _branch(lane: Lane) -> str:
-    return "/".join(step.label for step in lane.steps)
 
 
 def _timeline_text(rows: Sequence[_Row], rest: str, timed: bool) -> str:

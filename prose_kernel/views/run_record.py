@@ -197,8 +197,6 @@ class RunRecord:
                 activity.by = "rule" if event.by == "rules" else event.by
                 activity.said = (cards.verdict(event.answer), clip(event.reason, REASON))
                 activity.figures = consumed(event)
-            case _:
-                pass
         assert activity.end is not None
         activity.figures.seconds = activity.end - activity.begin
         cell.total(activity).add(activity)

@@ -434,9 +434,7 @@ class RunStory:
             loop = self._add("loop", "", place)
             self._push(loop, place, place.depth, "loop")
         line = self._line(place)
-        at = next(
-            (at for at in range(len(line) - 1, 0, -1) if line[at].what == "loop" and line[at].span == place.span), 0
-        )
+        at = _loop_at(line, place.span)
         if not at:
             return
         _close_pass(line, at)
@@ -449,10 +447,7 @@ class RunStory:
 
     def on_loop_left(self, event: ev.LoopLeft) -> None:
         line = self._line(event.place)
-        at = next(
-            (at for at in range(len(line) - 1, 0, -1) if line[at].what == "loop" and line[at].span == event.place.span),
-            0,
-        )
+        at = _loop_at(line, event.place.span)
         if not at:
             return
         last, loop = line[at + 1].of if len(line) > at + 1 else None, line[at].of
@@ -499,6 +494,11 @@ class RunStory:
 def _attempt(request: CommandRequest | SessionRequest) -> str:
     """Return the key of a request in the journal."""
     return f"{request.at}#{request.attempt}" if request.attempt else request.at
+
+
+def _loop_at(line: list[_Level], span: Span) -> int:
+    """Return the innermost level of a loop with this span; 0: there is none."""
+    return next((at for at in range(len(line) - 1, 0, -1) if line[at].what == "loop" and line[at].span == span), 0)
 
 
 def _close_pass(line: list[_Level], loop: int) -> None:

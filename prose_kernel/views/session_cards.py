@@ -8,10 +8,10 @@ clicks, and links keep only harmless targets.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 
 from prose_kernel.language.shortening import clipped
+from prose_kernel.processes.output import BothEnds
 from prose_kernel.runtime.ports import SessionRequest, SessionResult, ToolUse, Usage
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import KEPT, LEFT, QUIET, TABLE, bundle, markdown, row, wide_row
@@ -43,40 +43,26 @@ _LEFT = f"{LEFT}; vertical-align: top"
 _PRE = "margin: 2px 0; white-space: pre-wrap; max-height: 12em; overflow: auto"
 
 
-class Streamed:
+class Streamed(BothEnds):
     """The text of a session as it arrives, in space that does not grow with it: its beginning, and its end."""
 
     def __init__(self) -> None:
-        self.count = 0
-        self._head: list[str] = []
-        self._held = 0
-        self._tail: deque[str] = deque()
-        self._kept = 0
+        super().__init__(LIVE, SHOWN)
 
-    def add(self, piece: str) -> None:
-        self.count += len(piece)
-        if self._held < SHOWN:
-            part = piece[: SHOWN - self._held]
-            self._head.append(part)
-            self._held += len(part)
-        end = piece[-LIVE:]
-        self._tail.append(end)
-        self._kept += len(end)
-        while self._kept - len(self._tail[0]) >= LIVE:
-            self._kept -= len(self._tail.popleft())
+    @property
+    def count(self) -> int:
+        return self.total
 
     @property
     def beginning(self) -> str:
-        return "".join(self._head)
+        return self.head(SHOWN)
 
     @property
     def end(self) -> str:
         """The last characters, from the beginning of a line where there is one."""
-        text = "".join(self._tail)[-LIVE:]
-        if self.count <= len(text):
-            return text
+        text = self.tail(LIVE)
         _, newline, rest = text.partition("\n")
-        return rest if newline and rest else text
+        return rest if self.total > len(text) and newline and rest else text
 
 
 # ---------------------------------------------------------------- the header

@@ -31,7 +31,6 @@ class Place(Protocol):
 
     def reserve(self, display: Display) -> str | None:
         """Show a display that will be replaced, and return its id; None where there is no room for one more."""
-        ...
 
     def replace(self, display: Display, display_id: str) -> None: ...
 

@@ -65,7 +65,7 @@ def task_table(tasks: Sequence[TaskSnapshot], *, everything: bool) -> Block:
 
 def output_display(output: TaskOutput) -> Display:
     """The preview of `%task ID output`."""
-    text = visible(output.preview.rstrip()) if "\n" not in output.preview else _visible_lines(output.preview)
+    text = "\n".join(map(visible, output.preview.rstrip().split("\n")))
     notes = []
     if output.truncated and output.artifact:
         notes.append("the log of the task has more: prose tasks output")
@@ -73,10 +73,6 @@ def output_display(output: TaskOutput) -> Display:
         notes.append(output.log_error)
     body = [text or "(no output yet)" if not output.task.ended else text or "(no output)"]
     return Display({"text/plain": "\n".join([*body, *(f"[{note}]" for note in notes)])}, facts(output.task))
-
-
-def _visible_lines(text: str) -> str:
-    return "\n".join(visible(line) for line in text.rstrip().split("\n"))
 
 
 def news_display(tasks: Sequence[TaskSnapshot], earlier: Sequence[TaskSnapshot], waiting: int) -> Display | None:

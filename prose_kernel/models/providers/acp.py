@@ -84,12 +84,8 @@ class AcpSessions:
     ) -> None:
         self._name = name
         self._command = command
-        self._policy_of = host.policy_of
-        self._desk = host.desk
-        self._where = host.where
+        self._host = host
         self._turn = asyncio.Semaphore(limit or AT_ONCE)
-        self._guard = host.guard
-        self._terminals = host.terminals
         self._patience = patience or Patience()
         self._starting: asyncio.Task[Agent] | None = None
         self._agents: set[Agent] = set()
@@ -102,15 +98,15 @@ class AcpSessions:
                 retryable=False,
                 hint="let a model answer this session, or leave `tools` out",
             )
-        policy = self._policy_of(request)
+        policy = self._host.policy_of(request)
         refuse_unenforceable(self._name, self._command, policy)
         model = self._model(request.model)
-        access = Access(request, policy, self._desk, self._where, by_files=True)
+        access = Access(request, policy, self._host.desk, self._host.where, by_files=True)
         async with self._turn:
             await budgets.placed()
             await budgets.reserve()
-            outputs = await asyncio.to_thread(Outputs, request, self._where)
-            texts, context = messages(request), links(request, self._where)
+            outputs = await asyncio.to_thread(Outputs, request, self._host.where)
+            texts, context = messages(request), links(request, self._host.where)
             attached = await attachments(request, access)
             said = await self._session(texts, context, access, on_progress, model, request, attached)
             result = await asyncio.to_thread(outputs.harvest, said)
@@ -124,8 +120,8 @@ class AcpSessions:
 
         `model` is an alias or one of the agent's own names.
         """
-        nothing = Policy.of({"read": "deny", "network": "deny"}, {}, self._where.cwd)
-        access = Access(SessionRequest("session", message, ""), nothing, self._desk, self._where)
+        nothing = Policy.of({"read": "deny", "network": "deny"}, {}, self._host.where.cwd)
+        access = Access(SessionRequest("session", message, ""), nothing, self._host.desk, self._host.where)
         wanted = self._command.aliases.get(model, model) if model else None
         async with self._turn:
             return await self._session([message], [], access, lambda progress: None, wanted)
@@ -170,13 +166,13 @@ class AcpSessions:
         from prose_kernel.models.providers.acp_client import Conversation
 
         strict = self._command.enforcement == "strict"
-        conversation = Conversation(self._name, access, on_progress, strict=strict, terminals=self._terminals)
+        conversation = Conversation(self._name, access, on_progress, strict=strict, terminals=self._host.terminals)
         blocks: list[Block] = [
             *(schema.TextContentBlock(type="text", text=text) for text in texts),
             *(schema.ResourceContentBlock(type="resource_link", name=name, uri=uri) for name, uri in context),
             *[block for one in attached for block in await self._attached(one, agent)],
         ]
-        session = await agent.open(self._where.cwd, conversation)
+        session = await agent.open(self._host.where.cwd, conversation)
         try:
             if model is not None:
                 await agent.choose_model(session, model)
@@ -211,14 +207,14 @@ class AcpSessions:
     def _file_of(self, one: Attachment) -> Path:
         """The file of an image: the one that the program names, else one below the run's directory."""
         if one.path:
-            return Path(self._where.cwd, Path(one.path).expanduser())
-        if self._where.run_directory is None:
+            return Path(self._host.where.cwd, Path(one.path).expanduser())
+        if self._host.where.run_directory is None:
             raise ProviderError(
                 f"`{one.label}` cannot be sent: the agent {self._name} takes no images, and this run has no directory",
                 retryable=False,
                 hint='let a command write the image to a file, and name that: `file: "chart.png"`',
             )
-        file = Path(self._where.cwd, self._where.run_directory, "images", file_name(one.picture, one.data))
+        file = Path(self._host.where.cwd, self._host.where.run_directory, "images", file_name(one.picture, one.data))
         file.parent.mkdir(parents=True, exist_ok=True)
         atomic.write_whole(file, one.data)
         return file
@@ -262,15 +258,10 @@ class AcpSessions:
         )
 
     def _unfinished(self, reason: str) -> ProviderError:
-        match reason:
-            case "refusal":
-                return ProviderError(f"the agent {self._name} refused to answer", retryable=False)
-            case "max_turn_requests":
-                return ProviderError(f"the agent {self._name} stopped at its own limit of requests", retryable=False)
-            case "cancelled":
-                return SessionCancelled(f"the agent {self._name} broke off", retryable=True)
-            case _:
-                return ProviderError(f"the agent {self._name} broke off")
+        if reason == "cancelled":
+            return SessionCancelled(f"the agent {self._name} broke off", retryable=True)
+        said = {"refusal": "refused to answer", "max_turn_requests": "stopped at its own limit of requests"}
+        return ProviderError(f"the agent {self._name} {said.get(reason, 'broke off')}", retryable=reason not in said)
 
     # ------------------------------------------------------------ the process
 
@@ -291,10 +282,10 @@ class AcpSessions:
         agent = await Agent.start(
             self._name,
             self._command,
-            guard=self._guard,
-            cwd=self._where.cwd,
+            guard=self._host.guard,
+            cwd=self._host.where.cwd,
             patience=self._patience,
-            terminals=self._terminals is not None,
+            terminals=self._host.terminals is not None,
         )
         self._agents.add(agent)
         return agent

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
@@ -94,7 +94,12 @@ class Agent:
                 hint=f"install it, or mend `command` in [agents.{name}] of prose.toml",
             ) from None
         agent._wire.write = agent._helper.write
-        agent._connection = Connection(agent._handle, agent._wire)
+        agent._connection = Connection(
+            lambda method, params, notification: dispatch(
+                agent.conversations, method, params, notification=notification
+            ),
+            agent._wire,
+        )
         agent._watching = asyncio.ensure_future(agent._watch())
         try:
             await agent._hello(terminals)
@@ -110,7 +115,8 @@ class Agent:
         await self._connection.close()
 
     async def _hello(self, terminals: bool) -> None:
-        hello = asyncio.ensure_future(self._request("initialize", self._greeting(terminals), schema.InitializeResponse))
+        greeting = serialize_params(self._greeting(terminals))
+        hello = asyncio.ensure_future(self._send("initialize", greeting))
         disturbed = asyncio.ensure_future(self._wire.disturbed.wait())
         try:
             await asyncio.wait((hello, disturbed), return_when=asyncio.FIRST_COMPLETED)
@@ -118,7 +124,7 @@ class Agent:
                 await asyncio.wait((hello,), timeout=self._patience.noise)
             if not hello.done():
                 raise await self._gone() if self._wire.broken is not None else self._no_agent()
-            answer = hello.result()
+            answer = self._read(schema.InitializeResponse, hello.result(), "initialize")
         except (ProviderConnection, ProviderTimeout, ProviderBadReply):
             if self._wire.noise is not None:
                 raise self._no_agent() from None
@@ -265,7 +271,8 @@ class Agent:
 
     def _notify_cancel(self, id: str) -> None:
         params = serialize_params(schema.CancelNotification(session_id=id))
-        self._helper.write(_line({"jsonrpc": "2.0", "method": "session/cancel", "params": params}))
+        message = {"jsonrpc": "2.0", "method": "session/cancel", "params": params}
+        self._helper.write(json.dumps(message, separators=(",", ":")) + "\n")
 
     async def leave(self, session: Opened) -> None:
         """The session is over. The last one to leave a retired agent ends it."""
@@ -286,9 +293,6 @@ class Agent:
             return  # a courtesy: what it keeps in memory for the session is its own affair
 
     # ------------------------------------------------------------ requests
-
-    async def _request(self, method: str, params: BaseModel, answer: type[Model]) -> Model:
-        return self._read(answer, await self._send(method, serialize_params(params)), method)
 
     async def _send(self, method: str, params: dict[str, Any]) -> Any:
         """A request that must be answered soon."""
@@ -319,9 +323,6 @@ class Agent:
                 f"the agent {self.name} answered `{method}` with something that makes no sense",
                 hint="it may speak another version of the Agent Client Protocol",
             ) from None
-
-    def _handle(self, method: str, params: Any, notification: bool) -> Coroutine[Any, Any, Any]:
-        return dispatch(self.conversations, method, params, notification=notification)
 
     # ------------------------------------------------------------ errors
 
@@ -379,10 +380,6 @@ def _said(refused: RequestError) -> str:
     details = data.get("details") or data.get("message") or data.get("error") if isinstance(data, dict) else data
     words = [str(refused), details] if isinstance(details, str) and details not in str(refused) else [str(refused)]
     return one_line(": ".join(words), 300)
-
-
-def _line(message: dict[str, Any]) -> str:
-    return json.dumps(message, separators=(",", ":")) + "\n"
 
 
 def _models(answer: schema.NewSessionResponse, raw: Any) -> Models:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import Final
+from typing import Final, Literal
 
 from prose_kernel.access.safe_files import Place, resolve
 from prose_kernel.language.shortening import clipped
@@ -81,9 +81,8 @@ class Calls:
             return ToolUse(_name(call), self._summary(call), "refused", self._detail(reported.refused))
         if reported.violated is not None:
             return ToolUse(_name(call), self._summary(call), "ok", f"done without asking: {reported.violated}")
-        if reported.status == "failed":
-            return ToolUse(_name(call), self._summary(call), "failed", self._detail(reported.said))
-        return ToolUse(_name(call), self._summary(call), "ok", self._detail(reported.said))
+        outcome: Literal["failed", "ok"] = "failed" if reported.status == "failed" else "ok"
+        return ToolUse(_name(call), self._summary(call), outcome, self._detail(reported.said))
 
     @property
     def trace(self) -> tuple[ToolUse, ...]:
@@ -98,15 +97,12 @@ class Calls:
     def _summary(self, call: Call) -> str:
         named = command_of(call) if call.kind == "execute" else address_of(call) if call.kind == "fetch" else ""
         if call.kind in ("read", "edit", "delete", "move") and not named:
-            named = ", ".join(dict.fromkeys(self._shown(path) for path in paths_of(call)))
+            places = ((path, self._place(path)) for path in paths_of(call))
+            named = ", ".join(dict.fromkeys(self._access.shown(place) if place else path for path, place in places))
         return one_line(self._access.neutral(named or call.title or call.kind or "tool"), 160)
 
     def _detail(self, said: str) -> str:
         return clipped(printable(self._access.neutral(said)).strip(), _DETAIL, tidy=True)
-
-    def _shown(self, path: str) -> str:
-        place = self._place(path)
-        return self._access.shown(place) if place is not None else path
 
     def _place(self, path: str) -> Place | None:
         try:

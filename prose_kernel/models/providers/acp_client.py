@@ -24,7 +24,7 @@ from prose_kernel.models.tools import files
 from prose_kernel.models.tools.access import Access
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused, in_thread
 from prose_kernel.runtime import budgets
-from prose_kernel.runtime.ports import SessionProgress, ToolUse, Usage
+from prose_kernel.runtime.ports import SessionProgress, Usage
 from prose_kernel.runtime.services import Terminal, Terminals
 
 LONGEST_REPLY: Final = 32 * 1024 * 1024
@@ -33,6 +33,13 @@ _SURROGATE: Final = re.compile("[\ud800-\udfff]")
 
 Answer = TypeVar("Answer")
 Handler = Callable[["Conversation", Any], Awaitable[BaseModel | None]]
+
+
+class _CalledOff(RequestError):
+    """The session is being cancelled."""
+
+    def __init__(self) -> None:
+        super().__init__(_NOT_ALLOWED, "the session was cancelled")
 
 
 class Conversation:
@@ -176,8 +183,9 @@ class Conversation:
         """May it do this?"""
         reported = self._reported(asked.tool_call)
         reported.asked = True
-        ruling = await self._while_busy(self._rules.decide(reported.call))
-        if ruling is None:
+        try:
+            ruling = await self._while_busy(self._rules.decide(reported.call))
+        except _CalledOff:
             return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
         blanket = is_blanket(self._access.policy, reported.call)
         options = [Option(option.option_id, option.kind) for option in asked.options]
@@ -193,17 +201,19 @@ class Conversation:
             return schema.RequestPermissionResponse(outcome=schema.DeniedOutcome(outcome="cancelled"))
         return schema.RequestPermissionResponse(outcome=schema.AllowedOutcome(outcome="selected", option_id=chosen))
 
-    async def _while_busy(self, work: Awaitable[Answer]) -> Answer | None:
-        """The work's answer; None when the session is called off meanwhile."""
-        if self._called_off:
-            asyncio.ensure_future(work).cancel()
-            return None
+    async def _while_busy(self, work: Awaitable[Answer]) -> Answer:
+        """The work's answer. Raises `_CalledOff` when the session is called off meanwhile."""
         asking = asyncio.ensure_future(work)
+        if self._called_off:
+            asking.cancel()
+            raise _CalledOff
         self._asking.add(asking)
         self.busy += 1
         try:
             await asyncio.wait((asking,))
-            return None if asking.cancelled() else asking.result()
+            if asking.cancelled():
+                raise _CalledOff
+            return asking.result()
         finally:
             asking.cancel()
             self._asking.discard(asking)
@@ -219,9 +229,9 @@ class Conversation:
 
         text = await self._do(call, work())
         if text is None:
-            self._tell(call, failed="there is no such file")
+            self.calls.own(call, failed="there is no such file")
             raise RequestError.resource_not_found(asked.path)
-        self._tell(call)
+        self.calls.own(call)
         return schema.ReadTextFileResponse(content=_lines(text, asked.line, asked.limit))
 
     async def write(self, asked: schema.WriteTextFileRequest) -> schema.WriteTextFileResponse:
@@ -232,7 +242,7 @@ class Conversation:
             self.calls.wrote(place, await in_thread(lambda _: files.replace(place, asked.content)))
 
         await self._do(call, work())
-        self._tell(call)
+        self.calls.own(call)
         return schema.WriteTextFileResponse()
 
     async def start(self, asked: schema.CreateTerminalRequest) -> schema.CreateTerminalResponse:
@@ -257,13 +267,12 @@ class Conversation:
                 raise ToolFailed(str(problem)) from None
 
         terminal = await self._do(call, work())
-        assert terminal is not None
         if self._called_off:
             await terminal.close()
-            raise RequestError(_NOT_ALLOWED, "the session was cancelled")
+            raise _CalledOff
         id = f"terminal-{len(self._running) + 1}"
         self._running[id] = terminal
-        self._tell(call)
+        self.calls.own(call)
         return schema.CreateTerminalResponse(terminal_id=id)
 
     async def output(self, asked: schema.TerminalOutputRequest) -> schema.TerminalOutputResponse:
@@ -275,8 +284,6 @@ class Conversation:
 
     async def wait(self, asked: schema.WaitForTerminalExitRequest) -> schema.WaitForTerminalExitResponse:
         end = await self._while_busy(self._terminal(asked.terminal_id).wait())
-        if end is None:
-            raise RequestError(_NOT_ALLOWED, "the session was cancelled")
         return schema.WaitForTerminalExitResponse(exit_code=end.exit_code, signal=end.signal)
 
     async def kill(self, asked: schema.KillTerminalRequest) -> schema.KillTerminalResponse:
@@ -293,34 +300,23 @@ class Conversation:
             raise RequestError(_NOT_ALLOWED, f"there is no terminal {id}")
         return terminal
 
-    async def _do(self, call: Call, work: Awaitable[Answer]) -> Answer | None:
+    async def _do(self, call: Call, work: Awaitable[Answer]) -> Answer:
         """Something for the agent. Its refusal or failure goes into the trace, and to the agent."""
-
-        async def caught() -> tuple[Answer | None, ToolUse | None, str]:
-            try:
-                return await work, None, ""
-            except ToolRefused as refused:
-                return None, self.calls.own(call, refused=str(refused)), str(refused)
-            except ToolFailed as failed:
-                return None, self.calls.own(call, failed=str(failed)), str(failed)
-
-        outcome = await self._while_busy(caught())
-        if outcome is None:
-            raise RequestError(_NOT_ALLOWED, "the session was cancelled")
-        answer, use, why = outcome
-        if use is not None:
-            if use.outcome == "refused":
-                self._audit(call, why)
-            self._on_progress(SessionProgress("tool", use.summary, use))
-            raise RequestError(_NOT_ALLOWED, why, {"details": why})
-        return answer
+        try:
+            return await self._while_busy(work)
+        except ToolRefused as problem:
+            why = str(problem)
+            use = self.calls.own(call, refused=why)
+            self._audit(call, why)
+        except ToolFailed as problem:
+            why = str(problem)
+            use = self.calls.own(call, failed=why)
+        self._on_progress(SessionProgress("tool", use.summary, use))
+        raise RequestError(_NOT_ALLOWED, why, {"details": why})
 
     def _audit(self, call: Call, why: str) -> None:
         arguments = call.raw if isinstance(call.raw, Mapping) else {"title": call.title, "paths": call.paths}
         self._access.refused(call.kind or "tool", arguments, why)
-
-    def _tell(self, call: Call, *, failed: str | None = None) -> None:
-        self.calls.own(call, failed=failed)
 
 
 def _lines(text: str, first: int | None, limit: int | None) -> str:

@@ -29,8 +29,17 @@ _KINDS: Final[Mapping[str, Kind]] = {
     "fetch": "network",
 }
 _PATHS: Final = frozenset(
-    {"path", "paths", "file", "files", "file_path", "filepath", "filePath", "filename", "absolute_path", "abs_path"}
-    | {
+    [
+        "path",
+        "paths",
+        "file",
+        "files",
+        "file_path",
+        "filepath",
+        "filePath",
+        "filename",
+        "absolute_path",
+        "abs_path",
         "notebook_path",
         "directory",
         "source",
@@ -41,7 +50,7 @@ _PATHS: Final = frozenset(
         "new_path",
         "oldPath",
         "newPath",
-    }
+    ]
 )
 _COMMANDS: Final = ("command", "cmd", "script")
 _ADDRESSES: Final = ("url", "uri", "urls")
@@ -73,7 +82,8 @@ def refuse_unenforceable(name: str, command: AgentCommand, policy: Policy) -> No
     if command.enforcement == "advisory":
         return
     read, network = policy.words("read"), policy.words("network")
-    closed = [f"read: {_written(read)}"] if _restricts_reads(read) else []
+    restricted = not _WHOLE & set(read) if isinstance(read, tuple) else read in ("deny", "prompt")
+    closed = [f"read: {_written(read)}"] if restricted else []
     if network == "deny" or not isinstance(network, str):
         closed.append(f"network: {_written(network)}")
     if closed:
@@ -83,12 +93,6 @@ def refuse_unenforceable(name: str, command: AgentCommand, policy: Policy) -> No
             hint=f'leave the rule out, choose a model instead, or set `enforcement = "advisory"` in [agents.{name}] of '
             "prose.toml to take it as advice",
         )
-
-
-def _restricts_reads(rule: object) -> bool:
-    if isinstance(rule, tuple):
-        return not _WHOLE & set(rule)
-    return rule in ("deny", "prompt")
 
 
 def _written(rule: object) -> str:

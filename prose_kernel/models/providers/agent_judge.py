@@ -41,17 +41,21 @@ class AgentJudge:
     async def decide(self, request: JudgeRequest) -> Verdict:
         """Yes, no, uncertain; of a loop also that it makes no progress."""
         words = tuple(ANSWERS) if request.loop is not None else tuple(ANSWERS)[:3]
-        form = f'{{"reason": "one short sentence", "answer": {_either(words)}}}'
+        form = _form(" or ".join(map(json.dumps, words)))
         question = f"{statement(request)}\n\n`uncertain` when the material does not settle it."
         if request.loop is not None:
             question += " `no_progress` when the passes of the loop change nothing any more."
-        answer, reason, details = await self._ask(message(request, question), form, lambda said: _one_of(said, words))
+
+        def read(said: Said) -> str:
+            return words[words.index(said["answer"])]  # anything else raises `ValueError`
+
+        answer, reason, details = await self._ask(message(request, question), form, read)
         return Verdict(ANSWERS[answer], "agent", reason, answer == "no_progress", details)
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         """The label of the option that fits best."""
         numbered = "\n".join(f"{number}: {label}" for number, label in enumerate(labels, 1))
-        form = f'{{"reason": "one short sentence", "answer": {_either(range(1, len(labels) + 1))}}}'
+        form = _form(" or ".join(map(str, range(1, len(labels) + 1))))
         question = f"Which option fits best? Answer with its number.\n{request.question}\n\nOptions:\n{numbered}"
         number, reason, details = await self._ask(
             message(request, question), form, lambda said: _number(said, len(labels))
@@ -70,7 +74,7 @@ class AgentJudge:
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
         """The items of a text, in its order and its words."""
-        form = '{"reason": "one short sentence", "answer": ["the items", "in the words of the text", "in their order"]}'
+        form = _form('["the items", "in the words of the text", "in their order"]')
         question = "Which items does the text list?"
         items, reason, details = await self._ask(message(request, question, value), form, _texts)
         return Finding(items, "agent", reason, details)
@@ -79,7 +83,11 @@ class AgentJudge:
         """The text of an `input` in plain words. Asked once: the person waits."""
         form = '{"question": "one or two short sentences", "options": ["the answers to choose from, or none"]}'
         about = message(request, f"{TO_PHRASE}\n{request.question}")
-        found, reason, details = await self._ask(about, form, _phrased, system=PHRASING, tries=1)
+
+        def read(said: Said) -> dict[str, Value]:
+            return {"question": str(said["question"]), "options": _texts({"answer": said["options"]})}
+
+        found, reason, details = await self._ask(about, form, read, system=PHRASING, tries=1)
         return Finding(found, "agent", reason, details)
 
     async def _ask(
@@ -126,24 +134,16 @@ def last_line(reply: str) -> Said:
     return said if isinstance(said, dict) else {}
 
 
+def _form(answer: str) -> str:
+    return f'{{"reason": "one short sentence", "answer": {answer}}}'
+
+
 def _problem(said: Said, wrong: Exception) -> str:
     if not said:
         return "its last line is not a JSON object"
     if isinstance(wrong, KeyError):
         return f"`{wrong.args[0]}` is missing"
     return "a value in its last line does not have the form asked for"
-
-
-def _either(words: object) -> str:
-    assert isinstance(words, tuple | range)
-    return " or ".join(json.dumps(word) for word in words)
-
-
-def _one_of(said: Said, words: tuple[str, ...]) -> str:
-    answer = said["answer"]
-    if not isinstance(answer, str) or answer not in words:
-        raise ValueError
-    return answer
 
 
 def _number(said: Said, count: int) -> int:
@@ -168,7 +168,3 @@ def _texts(said: Said) -> list[Value]:
     if not isinstance(answer, list):
         raise TypeError
     return [item if isinstance(item, str) else json.dumps(item) for item in answer]
-
-
-def _phrased(said: Said) -> dict[str, Value]:
-    return {"question": str(said["question"]), "options": _texts({"answer": said["options"]})}

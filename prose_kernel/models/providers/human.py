@@ -96,9 +96,12 @@ class HumanSessions:
                     case ":show" if not rest:
                         self._show(request, whole=True)
                     case ":quit" if not rest:
-                        await self._quit()
+                        if self._interrupt is None:
+                            raise ProviderError("the person who answered quit", retryable=False)
+                        self._interrupt()
+                        await asyncio.get_running_loop().create_future()  # until it arrives as a cancellation
                     case _:
-                        lines.append(_unescaped(line))
+                        lines.append(line[1:] if line.strip() == ".." or line.startswith("::") else line)
             if form.parts or several is None:
                 form = _with_values(form, said)
             answers = several is None and any(line.strip() for line in lines)
@@ -125,12 +128,6 @@ class HumanSessions:
 
     def _show(self, request: SessionRequest, *, whole: bool = False) -> None:
         self._asker.show(printable(to_answer(request, whole=whole)))
-
-    async def _quit(self) -> None:
-        if self._interrupt is None:
-            raise ProviderError("the person who answered quit", retryable=False)
-        self._interrupt()
-        await asyncio.get_running_loop().create_future()  # until the interrupt arrives as a cancellation
 
 
 _BUTTONS = (
@@ -195,10 +192,6 @@ def _answered(request: SessionRequest, lines: list[str]) -> SessionResult:
     return answered(text, provider="human", origin="human", request=request)
 
 
-def _unescaped(line: str) -> str:
-    return line[1:] if line.strip() == ".." or line.startswith("::") else line
-
-
 def to_answer(request: SessionRequest, *, whole: bool = False) -> str:
     """A session as the one who is to answer is shown it: who is asked, what is allowed, the material with the context
     in it (nobody reads files to answer a question), how to answer, and last, above the box, the question."""
@@ -208,20 +201,15 @@ def to_answer(request: SessionRequest, *, whole: bool = False) -> str:
     if request.skills:
         lines.append(f"Skills: {', '.join(request.skills)}")
     parts = [part for part in assemble(all_told(request)).parts if part.section != "output"]
-    texts: dict[str, str] = {part.section: part.text if whole else _clipped(part.text) for part in parts}
+
+    def cut(text: str) -> str:
+        mark = f"\n[… {len(text) - LONGEST:,} more characters; `:show` shows all]"
+        return text if whole else clipped(text, LONGEST, mark, kept=LONGEST, tidy=True)
+
+    texts: dict[str, str] = {part.section: cut(part.text) for part in parts}
     if request.output is not None:
-        texts["answer"] = _fields(request.output)
+        fields = request.output.get("properties", {}).items()
+        types = [f"  {name}: {words_of(part) if isinstance(part, dict) else 'any'}" for name, part in fields]
+        texts["answer"] = "\n".join(("The answer has these fields:", *types, FIELDS))
     question = texts.pop("task", "")
     return "\n\n".join(("\n".join(lines), *texts.values(), f"({HELP})", question)).rstrip()
-
-
-def _fields(schema: Schema) -> str:
-    """The fields of a typed answer as a person gives them, one on a line."""
-    parts = schema.get("properties", {}).items()
-    types = [f"  {name}: {words_of(part) if isinstance(part, dict) else 'any'}" for name, part in parts]
-    return "\n".join(("The answer has these fields:", *types, FIELDS))
-
-
-def _clipped(text: str) -> str:
-    mark = f"\n[… {len(text) - LONGEST:,} more characters; `:show` shows all]"
-    return clipped(text, LONGEST, mark, kept=LONGEST, tidy=True)

@@ -42,7 +42,6 @@ from prose_kernel.models.providers.model_settings import Beginnings, settings_of
 from prose_kernel.models.providers.model_talk import Handlers, begun, correction, is_prose, talk, text_of, worded
 from prose_kernel.models.tools.tool import ToolAnswer
 from prose_kernel.models.usage import consumed
-from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.session_options import ModelServer, Surroundings
 from prose_kernel.runtime.text import encodable
 from prose_kernel.runtime.typed_answers import NO_OBJECT
@@ -71,7 +70,8 @@ class ServerLink:
         bounded: Bounds | None = None
         try:
             model = self._model(asked.model)
-            bounded = Bounds(model, asked, self._at.name, used, self._patience(asked))
+            limits = () if asked.timed else (self._server.token_timeout, self._server.session_timeout)
+            bounded = Bounds(model, asked, self._at.name, used, Patience(self._at.name, *limits))
             listener.told, listener.alive = bounded.told, bounded.patience.token
             kept = self._beginnings.kept(model, asked)
             said = begun(asked, _prompt(asked, model, self._at.name, kept), encodable(asked.system or "") or None)
@@ -89,10 +89,13 @@ class ServerLink:
             if ours is not None and not isinstance(ours, ProviderError):
                 raise ours from None
             raise provider_error(problem, self._at, asked.model) from None
-        if self._says_its_end and _unended(last):
+        # both wire formats say why a stream ends: without a reason, something between us cut it off
+        if self._says_its_end and not (last.provider_details or {}).get("finish_reason"):
             consumed(self._at.name, asked.model, structs.replace(usage_of(used, asked.options.price), counted=False))
             raise provider_error(ConnectionResetError(), self._at)
-        reply = _reply(last, usage_of(used, asked.options.price))
+        reply = Reply(
+            text_of(last), last.model_name or "", usage_of(used, asked.options.price), last.finish_reason == "length"
+        )
         if reply.cut and bounded.capped is not None:  # the budget ended the answer, and a part of it is none
             consumed(self._at.name, asked.model, reply.usage)
             raise bounded.capped.error()
@@ -141,12 +144,6 @@ class ServerLink:
                 return last
             finally:
                 said[0] = plain  # what another server goes on from
-
-    def _patience(self, asked: Conversation) -> Patience:
-        server, name = self._server, self._at.name
-        if asked.timed:
-            return Patience(name)
-        return Patience(name, server.token_timeout, server.session_timeout)
 
     def prepare(self, model: str) -> None:
         """Make the model, which loads its vendor's client and prices. Errors are raised again when it is used."""
@@ -267,8 +264,6 @@ class _Listener:
                     self._grow(text)
                 case PartDeltaEvent(delta=ToolCallPartDelta(args_delta=str(text))):
                     self._grow(text)
-                case _:
-                    pass
 
     def calls(self, asked: Conversation) -> Callable[[str, dict[str, Any]], Awaitable[ToolAnswer]]:
         """Return a function that calls a tool of the conversation."""
@@ -346,12 +341,3 @@ def _unanswered(said: list[ModelMessage]) -> list[ModelMessage]:
     while kept and not isinstance(kept[-1], ModelRequest):
         kept.pop()
     return kept
-
-
-def _reply(last: ModelResponse, used: Usage) -> Reply:
-    return Reply(text_of(last), last.model_name or "", used, last.finish_reason == "length")
-
-
-def _unended(last: ModelResponse) -> bool:
-    """Whether the stream ended without saying why: both wire formats say it, so something between us cut it off."""
-    return not (last.provider_details or {}).get("finish_reason")

@@ -76,7 +76,6 @@ class Link(Protocol):
 
     def prepare(self, model: str) -> None:
         """Load the packages of this model; called in a thread, because it may take long."""
-        ...
 
     async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply: ...
 

@@ -11,26 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import httpx2
-from pydantic_ai.exceptions import (
-    ContentFilterError,
-    IncompleteToolCall,
-    ModelAPIError,
-    ModelAuthenticationError,
-    ModelConnectionError,
-    ModelContextWindowExceededError,
-    ModelHTTPError,
-    ModelNotFoundError,
-    ModelQuotaExceededError,
-    ModelRateLimitError,
-    ModelRequestRejectedError,
-    ModelRequestTimeout,
-    ModelServerError,
-    ModelTimeoutError,
-    ModelUnavailableError,
-    UnexpectedModelBehavior,
-    UsageLimitExceeded,
-    UserError,
-)
+from pydantic_ai import exceptions as library
 
 from prose_kernel.errors import (
     ContextTooLong,
@@ -64,27 +45,32 @@ def provider_error(problem: BaseException, at: At, model: str = "") -> ProviderE
     """The error of our tree that a failure of the library, of a vendor's client or of the connection is."""
     for cause in _chain(problem):
         if isinstance(cause, ProviderError):
-            return _named(cause, at)
+            if not str(cause).startswith(at.name):  # raised below the library: with the server's name before it
+                cause.args = (f"{at.name}: {cause}",)
+            return cause
     match problem:
-        case ModelHTTPError() | ModelAPIError():
+        case library.ModelHTTPError() | library.ModelAPIError():
             return _api_error(problem, at, model)
-        case UsageLimitExceeded():
+        case library.UsageLimitExceeded():
             return ProviderError(
                 f"{at.name}: the model had not answered when its rounds were used up",
                 retryable=False,
                 hint="`tool_rounds` bounds how often a session may go back to the model",
             )
-        case ContentFilterError():
+        case library.ContentFilterError():
             return ProviderBadReply(f"{at.name}: the model declined to answer", retryable=False)
-        case IncompleteToolCall():
+        case library.IncompleteToolCall():
             return ProviderBadReply(
                 f"{at.name}: the limit of tokens was reached in the middle of a call of a tool",
                 retryable=False,
                 hint=f"raise max_tokens in [providers.{at.name}]",
             )
-        case UnexpectedModelBehavior():
-            return ProviderBadReply(f"{at.name}: the reply makes no sense: {_strange(problem)}")
-        case UserError():
+        case library.UnexpectedModelBehavior():
+            said = str(problem.message)
+            empty = "without content" in said or "empty" in said.lower()
+            why = "it is empty" if empty else "it has another format"
+            return ProviderBadReply(f"{at.name}: the reply makes no sense: {why}")
+        case library.UserError():
             return _refused_by_library(problem, at)
         case ImportError():
             return _not_installed(problem, at)
@@ -96,32 +82,32 @@ def provider_error(problem: BaseException, at: At, model: str = "") -> ProviderE
             return ProviderBadReply(f"{at.name}: the reply makes no sense")
 
 
-def _api_error(problem: ModelAPIError, at: At, model: str) -> ProviderError:
+def _api_error(problem: library.ModelAPIError, at: At, model: str) -> ProviderError:
     match problem:
-        case ModelContextWindowExceededError():
+        case library.ModelContextWindowExceededError():
             return _too_long(at)
-        case ModelAuthenticationError():
+        case library.ModelAuthenticationError():
             return _auth(problem, at)
-        case ModelQuotaExceededError():
+        case library.ModelQuotaExceededError():
             return ProviderAuth(f"{at.name}: the account has no quota or credit left")
-        case ModelRateLimitError():
+        case library.ModelRateLimitError():
             return ProviderRateLimit(f"{at.name}: too many requests", retry_after=problem.retry_after)
-        case ModelUnavailableError():
+        case library.ModelUnavailableError():
             text = f"{at.name}: the server is overloaded or down for now"
             return ProviderOverloaded(text, busy=True, retry_after=problem.retry_after)
-        case ModelServerError():
+        case library.ModelServerError():
             return ProviderOverloaded(f"{at.name}: the server failed inside")
-        case ModelTimeoutError() | ModelRequestTimeout():
+        case library.ModelTimeoutError() | library.ModelRequestTimeout():
             return _timeout(at)
-        case ModelConnectionError():
+        case library.ModelConnectionError():
             return _connection(at, reached=problem.phase not in ("connect", "pool"))
-        case ModelNotFoundError():
+        case library.ModelNotFoundError():
             return ProviderError(
                 f"{at.name}: there is no model `{one_line(model)}`",
                 retryable=False,
                 hint=_which_model(problem, at, model),
             )
-    status = problem.status_code if isinstance(problem, ModelHTTPError) else None
+    status = problem.status_code if isinstance(problem, library.ModelHTTPError) else None
     if status is None and any(isinstance(cause, ValueError) for cause in _chain(problem)):
         return ProviderBadReply(f"{at.name}: the reply makes no sense: it is not JSON")
     if status == 413:
@@ -130,14 +116,14 @@ def _api_error(problem: ModelAPIError, at: At, model: str) -> ProviderError:
         return ProviderOverloaded(f"{at.name}: the server cannot take the request now (status {status})")
     said = _said(problem, at)
     hint = None
-    if "tool" in said.lower() and isinstance(problem, ModelRequestRejectedError):
+    if "tool" in said.lower() and isinstance(problem, library.ModelRequestRejectedError):
         hint = f"if the model cannot call tools, write `tools = false` in [providers.{at.name}]"
     what = "the server refuses the request" if status is not None else "the server reports an error"
     return ProviderError(f"{at.name}: {what}" + (f": {said}" if said else ""), retryable=status is None, hint=hint)
 
 
-def _auth(problem: ModelAPIError, at: At) -> ProviderAuth:
-    status = problem.status_code if isinstance(problem, ModelHTTPError) else 401
+def _auth(problem: library.ModelAPIError, at: At) -> ProviderAuth:
+    status = problem.status_code if isinstance(problem, library.ModelHTTPError) else 401
     if not at.variable:
         return ProviderAuth(
             f"{at.name}: the server wants a key",
@@ -168,7 +154,7 @@ def _too_long(at: At) -> ContextTooLong:
     )
 
 
-def _which_model(problem: ModelAPIError, at: At, model: str) -> str:
+def _which_model(problem: library.ModelAPIError, at: At, model: str) -> str:
     suggested = getattr(problem, "suggested_model_id", None)
     if isinstance(suggested, str) and suggested:
         return f"did you mean `{one_line(suggested.rpartition(':')[2])}`?"
@@ -177,7 +163,7 @@ def _which_model(problem: ModelAPIError, at: At, model: str) -> str:
     return "is its name right, and the server's base_url?"
 
 
-def _refused_by_library(problem: UserError, at: At) -> ProviderError:
+def _refused_by_library(problem: library.UserError, at: At) -> ProviderError:
     variables = re.findall(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)`", problem.message)
     if variables and "environment" in problem.message:
         named = " or ".join(dict.fromkeys(variables))
@@ -195,22 +181,7 @@ def _not_installed(problem: ImportError, at: At) -> ProviderError:
     return missing(f"the provider {at.name}", "llm")
 
 
-def _strange(problem: UnexpectedModelBehavior) -> str:
-    said = str(problem.message)
-    if "without content" in said or "empty" in said.lower():
-        return "it is empty"
-    return "it has another format"
-
-
 # ---------------------------------------------------------------- what the server said
-
-
-def _named(error: ProviderError, at: At) -> ProviderError:
-    """One of our own errors, raised below the library, with the server's name before it."""
-    message = str(error)
-    if not message.startswith(at.name):
-        error.args = (f"{at.name}: {message}",)
-    return error
 
 
 def _chain(problem: BaseException) -> Iterator[BaseException]:
@@ -231,7 +202,7 @@ _IDS = re.compile(
 _ADDRESS = re.compile(r"(\b\w{1,30}://)[^/\s@]+@|(?<=\w)\?[^\s\"']*")  # its user and its query
 
 
-def _said(problem: ModelAPIError, at: At) -> str:
+def _said(problem: library.ModelAPIError, at: At) -> str:
     """The server's own message, when its reply has one."""
     body = problem.body
     for _ in range(3):

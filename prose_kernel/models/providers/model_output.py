@@ -36,16 +36,13 @@ class Ways:
             return ["words"]
         calls = self._server.tools and not any(tool.name == ANSWER for tool in asked.tools)
         possible: dict[Way, bool] = {
-            "native": self._native(model),
+            "native": self._server.judge_output in ("native", None)
+            and bool(model.profile.get("supports_json_schema_output")),
             "tool": calls and self._server.judge_output != "prompted" and asked.output.get("type") == "object",
             "words": True,
         }
         begin = self._begin.get(asked.model, 0)
         return [way for at, (way, can) in enumerate(possible.items()) if at >= begin and can]
-
-    def _native(self, model: Model[Any]) -> bool:
-        stated = self._server.judge_output in ("native", None)
-        return stated and bool(model.profile.get("supports_json_schema_output"))
 
     def may_ignore(self, way: Way) -> bool:
         """Whether the server may take the request and not hold the model to the schema. Those of the vendors do not,

@@ -111,8 +111,9 @@ class ModelServers:
                     reply = await call(link, meant, partial(throttle.opens, patience))
                     return Answered(meant, reply, tuple(failed))
             except ProviderError as problem:
-                if note is not None:
-                    self._tell(meant.name, throttle, note)
+                if note is not None and throttle.slowed and meant.name not in self._told:
+                    self._told.add(meant.name)
+                    note(f"{meant.name} is busy: from now on it gets fewer calls at once")
                 if not isinstance(problem, AWAY) or (begun and not problem.retryable):
                     raise
                 if last:
@@ -146,11 +147,6 @@ class ModelServers:
     async def prepare(self, meant: Meant) -> None:
         """Load what this model needs; nobody is called. Raises `ProviderError`."""
         await self._way(meant)[0].open(meant.model)
-
-    def _tell(self, name: str, throttle: Throttle, note: Callable[[str], object]) -> None:
-        if throttle.slowed and name not in self._told:
-            self._told.add(name)
-            note(f"{name} is busy: from now on it gets fewer calls at once")
 
     def _way(self, meant: Meant) -> tuple[Way, Throttle]:
         if meant.name not in self._ways:

@@ -122,7 +122,8 @@ async def talk(
         if made:
             model.answered(response, output, ends=done or cut)
         if done:
-            _refused(response)
+            if response.finish_reason == "content_filter" and not text_of(response):
+                raise ContentFilterError("the model declined")
             return response
         if cut:
             raise IncompleteToolCall("cut off")
@@ -176,11 +177,6 @@ def _count(used: RunUsage, response: ModelResponse) -> None:
             usage.cost = response.cost().total_price
     used.requests += 1
     used.incr(usage)
-
-
-def _refused(response: ModelResponse) -> None:
-    if response.finish_reason == "content_filter" and not text_of(response):
-        raise ContentFilterError("the model declined")
 
 
 def _is_cut(response: ModelResponse, last: ToolCallPart) -> bool:

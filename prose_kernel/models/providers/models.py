@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -27,38 +27,30 @@ FindTools = Callable[[SessionRequest], Awaitable["Sequence[Tool]"]]
 MakeWorkbench = Callable[[SessionRequest, OnProgress], "SessionWorkbench"]
 
 
+@dataclass(eq=False)
 class ModelSessions:
     """The `Sessions` port, answered by a model of one server, or by one of its fallbacks.
 
-    `model` is used for sessions without a model: an alias or a model name of the server; None is the server's default.
-    `workbench` makes the tools of one attempt. Contexts are part of the message, and the reply is the answer. `rounds`
-    is the maximum number of requests of one session. Without `streams`, replies arrive in one piece.
+    `name` is the server. `model` is used for sessions without a model: an alias or a model name of the server; None is
+    the server's default. `workbench` makes the tools of one attempt. Contexts are part of the message, and the reply is
+    the answer. `rounds` is the maximum number of requests of one session. Without `streams`, replies arrive in one
+    piece.
     """
 
-    def __init__(
-        self,
-        servers: ModelServers,
-        server_name: str,
-        model: str | None = None,
-        *,
-        workbench: MakeWorkbench,
-        rounds: int = 50,
-        own_tools: FindTools | None = None,
-        streams: bool = True,
-    ) -> None:
-        self._servers = servers
-        self._name = server_name
-        self._model = model
-        self._workbench = workbench
-        self._rounds = rounds
-        self._own_tools = own_tools
-        self._streams = streams
+    servers: ModelServers
+    name: str
+    model: str | None = None
+    _: KW_ONLY
+    workbench: MakeWorkbench
+    rounds: int = 50
+    own_tools: FindTools | None = None
+    streams: bool = True
 
     async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
         """Return the model's answer. Raises `ProviderError`; cancelling the call cancels the request at the server."""
-        chain = self._servers.chain(self._name, request.model, self._model)
-        attempt = _Attempt(request, on_progress, self._workbench, self._own_tools, self._rounds, self._streams)
-        answer = await self._servers.ask(chain, attempt.converse, attempt.note)
+        attempt = _Attempt(self, request, on_progress)
+        chain = self.servers.chain(self.name, request.model, self.model)
+        answer = await self.servers.ask(chain, attempt.converse, attempt.note)
         return attempt.result(answer)
 
 
@@ -68,24 +60,14 @@ class _Attempt:
     Nothing is created before the attempt has its turn, because a thousand attempts may be waiting.
     """
 
-    def __init__(
-        self,
-        request: SessionRequest,
-        on_progress: OnProgress,
-        workbench: MakeWorkbench,
-        own_tools: FindTools | None,
-        rounds: int,
-        streams: bool,
-    ) -> None:
+    def __init__(self, sessions: ModelSessions, request: SessionRequest, on_progress: OnProgress) -> None:
+        self._sessions = sessions
         self._request = request
         self._on_progress = on_progress
-        self._workbench = workbench
-        self._own_tools = own_tools
-        self._rounds = rounds
-        self._streams = streams
         self._bench: SessionWorkbench | None = None
         self._attached: tuple[Attachment, ...] = ()
         self._history: dict[bool, list[Any]] = {True: [], False: []}
+        self._has_own_tools = False
 
     def note(self, text: str) -> None:
         self._on_progress(SessionProgress("note", text))
@@ -107,7 +89,7 @@ class _Attempt:
             said.system,
             specs,
             bench.call if tools else bench.call_none,
-            self._rounds,
+            self._sessions.rounds,
             bench.denied if tools else (),
             meant.options,
             request.settings,
@@ -118,7 +100,7 @@ class _Attempt:
             history=self._history[tools],
             context=said.context,
             words=said.words,
-            streams=self._streams,
+            streams=self._sessions.streams,
             wrong=request.wrong,
         )
         show = AnswerStream(lambda piece: self._on_progress(SessionProgress("text", piece)))
@@ -129,13 +111,13 @@ class _Attempt:
     async def _place(self, tools: bool) -> SessionWorkbench:
         """Return the workbench, with the user's tools if tools may be called."""
         if self._bench is None:
-            bench = self._workbench(self._request, self._on_progress)
+            bench = self._sessions.workbench(self._request, self._on_progress)
             self._attached = await bench.attachments()
             self._bench = bench
-        if tools and self._own_tools is not None:
-            own, self._own_tools = self._own_tools, None
-            if self._request.tools:
-                self._bench.add(await own(self._request))
+        own = self._sessions.own_tools
+        if tools and own is not None and self._request.tools and not self._has_own_tools:
+            self._has_own_tools = True
+            self._bench.add(await own(self._request))
         return self._bench
 
     def result(self, answer: Answered) -> SessionResult:

@@ -103,7 +103,8 @@ class Throttle:
             raise
         else:
             self._failures = 0
-            self._answered(begun)
+            if begun == self._round:
+                self.allowed = min(float(self._most), self.allowed + 1 / self.allowed)
         finally:
             self._live -= 1
             self._left.set()
@@ -120,7 +121,3 @@ class Throttle:
             self._round += 1
             self.allowed = max(1.0, self.allowed / 2)
         self._closed_until = max(self._closed_until, self._clock.monotonic() + (retry_after or 0.0))
-
-    def _answered(self, begun: int) -> None:
-        if begun == self._round:
-            self.allowed = min(float(self._most), self.allowed + 1 / self.allowed)

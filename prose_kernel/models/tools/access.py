@@ -77,7 +77,7 @@ class Access:
         reach = self.policy.reach("read")
         reason = self.policy.protects("read", place.path)
         if reason is not None or not (reach.covers(place.path) or reach.covers_below(place.path)):
-            raise ToolRefused(f"reading '{path}' is not allowed: {reason or self._rule('read')}")
+            raise ToolRefused(f"reading '{path}' is not allowed: {reason or self.policy.rule('read', '/').why}")
         if self.policy.words("read") == "prompt":
             await self._ruled("read", Ruling("prompt"), path, request)
         return place, reach
@@ -132,9 +132,6 @@ class Access:
     def reads(self) -> tuple[FileRead, ...]:
         """The workspace files that the session read before it wrote them."""
         return tuple(self._seen.values())
-
-    def _rule(self, kind: Kind) -> str:
-        return self.policy.rule(kind, "/").why
 
     async def _ruled(self, kind: Kind, ruling: Ruling, path: str, request: str) -> None:
         if ruling.answer == "prompt":

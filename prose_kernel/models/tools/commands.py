@@ -6,11 +6,12 @@ receipt to read, made from the structured result; a command that fails is a resu
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 from prose_kernel.access.policy import Ask, PermissionDesk, Policy, who
 from prose_kernel.errors import TaskRefused
+from prose_kernel.models.tools.files import schema_of
 from prose_kernel.models.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.services import (
@@ -33,14 +34,7 @@ def command_tools(request: SessionRequest, policy: Policy, desk: PermissionDesk,
     if not policy.could("bash"):
         return ()
     guard = _Guard(request, policy, desk)
-    caller = guard.caller
-    return (
-        ExecCommand(guard, tasks),
-        TaskList(caller, tasks),
-        TaskStatusTool(caller, tasks),
-        TaskOutputTool(caller, tasks),
-        TaskStop(caller, tasks),
-    )
+    return (ExecCommand(guard, tasks), *(TaskTool(*made, guard.caller, tasks) for made in _TASK_TOOLS))
 
 
 class _Guard:
@@ -129,110 +123,103 @@ class ExecCommand:
             raise _failed(refused) from None
 
 
-class _TaskTool(ABC):
-    """A tool about the session's own tasks."""
+@dataclass(frozen=True, slots=True)
+class TaskTool:
+    """A tool about the session's own tasks. `answer` returns what the model is told, or raises `TaskRefused`."""
 
-    def __init__(self, caller: TaskCaller, tasks: Tasks) -> None:
-        self._caller = caller
-        self._tasks = tasks
+    spec: ToolSpec
+    answer: Callable[[Tasks, TaskCaller, Mapping[str, object]], Awaitable[str]]
+    caller: TaskCaller
+    tasks: Tasks
 
     async def call(self, arguments: Mapping[str, object]) -> str:
         try:
-            return await self._answer(arguments)
+            return await self.answer(self.tasks, self.caller, arguments)
         except TaskRefused as refused:
             raise _failed(refused) from None
 
-    @abstractmethod
-    async def _answer(self, arguments: Mapping[str, object]) -> str:
-        """What the model is told. Raises `TaskRefused`."""
 
-    @staticmethod
-    def _id(arguments: Mapping[str, object]) -> str:
-        return str(arguments.get("task_id", ""))
+def _id(arguments: Mapping[str, object]) -> str:
+    return str(arguments.get("task_id", ""))
 
 
-class TaskList(_TaskTool):
-    """The session's active tasks."""
-
-    spec = ToolSpec(
-        "TaskList",
-        "List the active tasks that your exec_command calls left, newest first, with a summary of their output.",
-        {"type": "object", "properties": {"limit": {**_NUMBER, "description": "1 to 100; default 20"}}},
-    )
-
-    async def _answer(self, arguments: Mapping[str, object]) -> str:
-        listing = await self._tasks.active(self._caller, arguments.get("limit"))
-        if not listing.tasks:
-            return "no active tasks"
-        head = f"{listing.total_active} active task{'s' if listing.total_active != 1 else ''}"
-        if listing.returned < listing.total_active:
-            head += f", the newest {listing.returned}"
-        lines = [
-            f"{task.task_id}  {task.status}  {task.workdir}  $ {task.cmd_display}  ({task.output_summary})"
-            for task in listing.tasks
-        ]
-        return "\n".join([f"{head}:", *lines])
+async def _listed(tasks: Tasks, caller: TaskCaller, arguments: Mapping[str, object]) -> str:
+    listing = await tasks.active(caller, arguments.get("limit"))
+    if not listing.tasks:
+        return "no active tasks"
+    head = f"{listing.total_active} active task{'s' if listing.total_active != 1 else ''}"
+    if listing.returned < listing.total_active:
+        head += f", the newest {listing.returned}"
+    lines = [
+        f"{task.task_id}  {task.status}  {task.workdir}  $ {task.cmd_display}  ({task.output_summary})"
+        for task in listing.tasks
+    ]
+    return "\n".join([f"{head}:", *lines])
 
 
-class TaskStatusTool(_TaskTool):
-    """How a task stands."""
-
-    spec = ToolSpec(
-        "TaskStatus",
-        "How a task stands: its state, exit status and how much it has printed; never the output itself.",
-        {"type": "object", "properties": {"task_id": _TASK}, "required": ["task_id"]},
-    )
-
-    async def _answer(self, arguments: Mapping[str, object]) -> str:
-        return status_text(await self._tasks.status(self._id(arguments), self._caller))
+async def _status(tasks: Tasks, caller: TaskCaller, arguments: Mapping[str, object]) -> str:
+    return status_text(await tasks.status(_id(arguments), caller))
 
 
-class TaskOutputTool(_TaskTool):
-    """What a task has printed."""
-
-    spec = ToolSpec(
-        "TaskOutput",
-        "What a task has printed so far: its beginning and its end. With block (the default) it first waits for the "
-        "task to end, up to timeout_ms. Waiting never affects the task.",
-        {
-            "type": "object",
-            "properties": {
-                "task_id": _TASK,
-                "block": {**_FLAG, "description": "wait for the end; default true"},
-                "timeout_ms": {**_NUMBER, "description": "how long to wait, 0 to 600000; default 30000"},
-            },
-            "required": ["task_id"],
-        },
-    )
-
-    async def _answer(self, arguments: Mapping[str, object]) -> str:
-        block = arguments.get("block", True)
-        if isinstance(block, str):
-            block = block.strip().lower() != "false"
-        output = await self._tasks.output(
-            self._id(arguments), self._caller, block=bool(block), timeout_ms=arguments.get("timeout_ms")
-        )
-        why = {"success": "", "not_ready": " (not ready)", "timeout": " (still running when the wait was over)"}
-        head = f"{_standing(output.task)}{why[output.retrieval_status]}"
-        notes = [f"[the whole output: {output.artifact}]"] if output.truncated and output.artifact else []
-        notes += [f"[{output.log_error}]"] if output.log_error else []
-        return "\n".join([head, _block("output", output.preview), *notes])
+async def _output(tasks: Tasks, caller: TaskCaller, arguments: Mapping[str, object]) -> str:
+    block = arguments.get("block", True)
+    if isinstance(block, str):
+        block = block.strip().lower() != "false"
+    output = await tasks.output(_id(arguments), caller, block=bool(block), timeout_ms=arguments.get("timeout_ms"))
+    why = {"success": "", "not_ready": " (not ready)", "timeout": " (still running when the wait was over)"}
+    head = f"{_standing(output.task)}{why[output.retrieval_status]}"
+    notes = [f"[the whole output: {output.artifact}]"] if output.truncated and output.artifact else []
+    notes += [f"[{output.log_error}]"] if output.log_error else []
+    return "\n".join([head, _block("output", output.preview), *notes])
 
 
-class TaskStop(_TaskTool):
-    """Ends a task."""
+async def _stopped(tasks: Tasks, caller: TaskCaller, arguments: Mapping[str, object]) -> str:
+    task = await tasks.stop(_id(arguments), caller)
+    if task.ended:
+        return f"{_standing(task)}: it had ended already, nothing was changed"
+    return f"{_standing(task)}: {'it is killed' if task.force_stop_requested else 'it was asked to end'}"
 
-    spec = ToolSpec(
-        "TaskStop",
-        "Ask a task to end; call it again to kill it. It returns at once: TaskOutput waits for the end.",
-        {"type": "object", "properties": {"task_id": _TASK}, "required": ["task_id"]},
-    )
 
-    async def _answer(self, arguments: Mapping[str, object]) -> str:
-        task = await self._tasks.stop(self._id(arguments), self._caller)
-        if task.ended:
-            return f"{_standing(task)}: it had ended already, nothing was changed"
-        return f"{_standing(task)}: {'it is killed' if task.force_stop_requested else 'it was asked to end'}"
+_TASK_TOOLS = (
+    (
+        ToolSpec(
+            "TaskList",
+            "List the active tasks that your exec_command calls left, newest first, with a summary of their output.",
+            schema_of((), limit={**_NUMBER, "description": "1 to 100; default 20"}),
+        ),
+        _listed,
+    ),
+    (
+        ToolSpec(
+            "TaskStatus",
+            "How a task stands: its state, exit status and how much it has printed; never the output itself.",
+            schema_of(("task_id",), task_id=_TASK),
+        ),
+        _status,
+    ),
+    (
+        ToolSpec(
+            "TaskOutput",
+            "What a task has printed so far: its beginning and its end. With block (the default) it first waits for "
+            "the task to end, up to timeout_ms. Waiting never affects the task.",
+            schema_of(
+                ("task_id",),
+                task_id=_TASK,
+                block={**_FLAG, "description": "wait for the end; default true"},
+                timeout_ms={**_NUMBER, "description": "how long to wait, 0 to 600000; default 30000"},
+            ),
+        ),
+        _output,
+    ),
+    (
+        ToolSpec(
+            "TaskStop",
+            "Ask a task to end; call it again to kill it. It returns at once: TaskOutput waits for the end.",
+            schema_of(("task_id",), task_id=_TASK),
+        ),
+        _stopped,
+    ),
+)
 
 
 # ---------------------------------------------------------------- receipts
@@ -254,22 +241,11 @@ def receipt_text(receipt: TaskReceipt) -> str:
         parts += [_block(name, text) for name, text in streams if text] or ["(no output)"]
         parts += [f"[the whole output: {artifact}]" for artifact in receipt.artifacts]
         return "\n".join(parts)
+    task = f"task_id: {receipt.task_id} ({receipt.status})"
     if isinstance(receipt, CommandPromoted):
-        return "\n".join(
-            [
-                f"promoted_to_task: {receipt.summary_text}",
-                f"task_id: {receipt.task_id} ({receipt.status})",
-                _block("output so far", receipt.initial_output_preview),
-            ]
-        )
-    return "\n".join(
-        [
-            f"already_running: {receipt.summary_text}",
-            f"task_id: {receipt.task_id} ({receipt.status})",
-            f"$ {receipt.cmd_display}",
-            f"in {receipt.workdir}",
-        ]
-    )
+        shown = _block("output so far", receipt.initial_output_preview)
+        return f"promoted_to_task: {receipt.summary_text}\n{task}\n{shown}"
+    return f"already_running: {receipt.summary_text}\n{task}\n$ {receipt.cmd_display}\nin {receipt.workdir}"
 
 
 def _block(name: str, text: str) -> str:

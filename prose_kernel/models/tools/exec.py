@@ -12,9 +12,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from prose_kernel.access.policy import KINDS, Ask, PermissionDesk, Policy, who
+from prose_kernel.models.tools.files import TEXT, schema_of
 from prose_kernel.models.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
 from prose_kernel.runtime.ports import SessionRequest
-from prose_kernel.runtime.services import ExecCaller, ExecOutcome, Programs
+from prose_kernel.runtime.services import ExecCaller, Programs
 
 NAME: Final = "Exec"
 
@@ -23,28 +24,22 @@ _SPEC: Final = ToolSpec(
     "Run one program to its end. `argv` is the list of its arguments; the first is the absolute path of the program. "
     "There is no shell: no pipes, redirections, variables or wildcards, and no background work: what the program "
     "leaves running is ended. Standard input is empty. A program that fails is a result with its exit code.",
-    {
-        "type": "object",
-        "properties": {
-            "argv": {
-                "type": "array",
-                "items": {"type": "string"},
-                "description": "the program's absolute path and its arguments; none may be empty",
-            },
-            "cwd": {
-                "type": "string",
-                "description": "absolute directory to run in; default: the workspace",
-            },
-            "env": {"type": "object", "description": "further environment variables, names to strings"},
-            "timeout_s": {"type": "number", "description": "seconds from 1 to 600; default 60"},
-            "max_output_bytes": {
-                "type": "integer",
-                "description": "how much of each stream is kept, its beginning: 1024 to 4194304; default 262144",
-            },
+    schema_of(
+        ("argv",),
+        argv={
+            "type": "array",
+            "items": TEXT,
+            "description": "the program's absolute path and its arguments; none may be empty",
         },
-        "required": ["argv"],
-        "additionalProperties": False,
-    },
+        cwd={**TEXT, "description": "absolute directory to run in; default: the workspace"},
+        env={"type": "object", "description": "further environment variables, names to strings"},
+        timeout_s={"type": "number", "description": "seconds from 1 to 600; default 60"},
+        max_output_bytes={
+            "type": "integer",
+            "description": "how much of each stream is kept, its beginning: 1024 to 4194304; default 262144",
+        },
+    )
+    | {"additionalProperties": False},
 )
 
 _REFUSALS: Final = ("permission_denied", "fs_denied")
@@ -110,7 +105,7 @@ class ExecTool:
         number = next(self._calls)
         outcome = await self._programs.call(self._caller, f"{self._request.at}/exec{number}", arguments)
         if outcome.ok:
-            return _answer(outcome)
+            return json.dumps(dict(outcome.result), ensure_ascii=False)
         if outcome.error in _REFUSALS:
             refused = ToolRefused(f"{outcome.error}: {outcome.message}")
             refused.audited = True
@@ -138,8 +133,3 @@ def _well_formed(arguments: Mapping[str, object]) -> bool:
     """Whether the person can be asked about it; anything else is refused by its shape."""
     argv = arguments.get("argv")
     return isinstance(argv, list | tuple) and bool(argv) and all(isinstance(item, str) for item in argv)
-
-
-def _answer(outcome: ExecOutcome) -> str:
-    """The result for the model: all seven fields, and those that were added."""
-    return json.dumps(dict(outcome.result), ensure_ascii=False)

@@ -42,7 +42,6 @@ class Tool(Protocol):
 
     async def call(self, arguments: Mapping[str, object]) -> str:
         """Run it. Raises `ToolRefused`, `ToolFailed`; cancelling the call ends what it started."""
-        ...
 
 
 # ---------------------------------------------------------------- work in a thread

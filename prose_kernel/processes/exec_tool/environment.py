@@ -56,21 +56,17 @@ def build(kernel: Mapping[str, str], given: Mapping[str, str], home: str | None 
     if home == TMP:
         kernel = {"USER": kernel.get("USER", "")}
     values = {name: kernel.get(name) or fallback for name, fallback in _FALLBACKS.items()}
-    values["USER"] = kernel.get("USER") or _user(os.geteuid())
-    values["HOME"] = home or kernel.get("HOME") or _home(os.geteuid())
+    user, directory = _account(os.geteuid())
+    values["USER"] = kernel.get("USER") or user
+    values["HOME"] = home or kernel.get("HOME") or directory
     values.update(given)
     return {os.fsencode(name): os.fsencode(value) for name, value in values.items()}
 
 
-def _user(number: int) -> str:
+def _account(number: int) -> tuple[str, str]:
+    """The name and the home directory of a user."""
     try:
-        return pwd.getpwuid(number).pw_name
+        found = pwd.getpwuid(number)
     except KeyError:
-        return str(number)
-
-
-def _home(number: int) -> str:
-    try:
-        return pwd.getpwuid(number).pw_dir
-    except KeyError:
-        return "/"
+        return str(number), "/"
+    return found.pw_name, found.pw_dir

@@ -11,10 +11,8 @@ from dataclasses import dataclass
 
 from prose_kernel.processes.cross_loop import ProcessCall
 from prose_kernel.processes.engine import Engine, EngineClosed
-from prose_kernel.processes.exec_tool.arguments import Arguments
-from prose_kernel.processes.exec_tool.checks import Checked, Refused
+from prose_kernel.processes.exec_tool.checks import Refused
 from prose_kernel.processes.exec_tool.options import ExecOptions
-from prose_kernel.processes.exec_tool.sandbox_plan import Plan
 from prose_kernel.processes.monitored_process import MonitoredLaunch, MonitoredProcess, MonitorRecord, StartFailure
 from prose_kernel.processes.output import Head
 from prose_kernel.runtime.ports import Stream
@@ -44,24 +42,6 @@ def limits(options: ExecOptions, timeout: int) -> tuple[tuple[int, int, int], ..
         (resource.RLIMIT_FSIZE, options.file_bytes, options.file_bytes),
         (resource.RLIMIT_NOFILE, options.open_files, options.open_files),
         (resource.RLIMIT_CORE, 0, 0),
-    )
-
-
-def launch(
-    engine: Engine, arguments: Arguments, checked: Checked, plan: Plan, options: ExecOptions, env: Mapping[bytes, bytes]
-) -> MonitoredLaunch:
-    return MonitoredLaunch(
-        checked.program.path,
-        arguments.argv,
-        env,
-        checked.cwd.path,
-        float(arguments.timeout_s),
-        GRACE,
-        engine.grace,
-        limits(options, arguments.timeout_s),
-        plan.confinement,
-        checked.program.identity,
-        checked.cwd.identity,
     )
 
 

@@ -17,8 +17,9 @@ from prose_kernel.processes.exec_tool.capabilities import CapabilityRecord, Capa
 from prose_kernel.processes.exec_tool.checks import Checked, Refused
 from prose_kernel.processes.exec_tool.dispatch import Call, Dispatcher, Registry
 from prose_kernel.processes.exec_tool.options import ExecOptions
-from prose_kernel.processes.exec_tool.running import Ended, Run, launch
+from prose_kernel.processes.exec_tool.running import GRACE, Ended, Run, limits
 from prose_kernel.processes.exec_tool.sandbox_plan import Plan
+from prose_kernel.processes.monitored_process import MonitoredLaunch
 from prose_kernel.processes.sandbox import Mechanisms, mechanisms
 from prose_kernel.runtime import asides
 from prose_kernel.runtime.services import ExecCaller, ExecOutcome
@@ -58,7 +59,10 @@ class ExecTool:
             raise Refused("invalid_args", str(problem)) from None
         # a file system may be slow: the loop does not wait for it
         checked, plan, home = await asyncio.to_thread(self._checked, arguments, call)
-        self._tell(plan.gaps)
+        for gap in plan.gaps:
+            if gap not in self._told and self._warn is not None:
+                self._told.add(gap)
+                self._warn(f"Exec: {gap}")
         created = ""
         try:
             ended = await self._run(call, arguments, checked, plan, home)
@@ -67,8 +71,19 @@ class ExecTool:
                 created = await asyncio.to_thread(plan.watch.end)
         if created:
             raise Refused("fs_denied", f"the program has run, and {created}")
-        self._finished(call, ended)
-        return ended.result
+        result = ended.result
+        self._audit.append(
+            "tool.call.finished",
+            tool=NAME,
+            call=call.id,
+            agent=call.agent,
+            ok=True,
+            **{name: result[name] for name in ("exit_code", "timed_out", "duration_s")},
+            stdout_bytes=ended.stdout_bytes,
+            stderr_bytes=ended.stderr_bytes,
+            cpu_s=ended.cpu_s,
+        )
+        return result
 
     def _checked(self, arguments: Arguments, call: Call) -> tuple[Checked, Plan, str | None]:
         checked = checks.check(arguments, call.record, self._options.allow_exec_from_writable)
@@ -78,32 +93,22 @@ class ExecTool:
     async def _run(self, call: Call, arguments: Arguments, checked: Checked, plan: Plan, home: str | None) -> Ended:
         given = {**arguments.env, **asides.identity()}
         env = environment.build(self._kernel(), given, environment.TMP if self._options.home == "tmp" else home)
-        job = launch(self._engine, arguments, checked, plan, self._options, env)
+        job = MonitoredLaunch(
+            checked.program.path,
+            arguments.argv,
+            env,
+            checked.cwd.path,
+            float(arguments.timeout_s),
+            GRACE,
+            self._engine.grace,
+            limits(self._options, arguments.timeout_s),
+            plan.confinement,
+            checked.program.identity,
+            checked.cwd.identity,
+        )
         call.dispatched({"program": checked.program.path, "cwd": checked.cwd.path})
         run = Run(self._engine, job, arguments.max_output_bytes)
         return run.ended(await run.wait())
-
-    def _finished(self, call: Call, ended: Ended) -> None:
-        result = ended.result
-        self._audit.append(
-            "tool.call.finished",
-            tool=NAME,
-            call=call.id,
-            agent=call.agent,
-            ok=True,
-            exit_code=result["exit_code"],
-            timed_out=result["timed_out"],
-            duration_s=result["duration_s"],
-            stdout_bytes=ended.stdout_bytes,
-            stderr_bytes=ended.stderr_bytes,
-            cpu_s=ended.cpu_s,
-        )
-
-    def _tell(self, gaps: tuple[str, ...]) -> None:
-        for gap in gaps:
-            if gap not in self._told and self._warn is not None:
-                self._told.add(gap)
-                self._warn(f"Exec: {gap}")
 
     def _home(self, agent: str) -> str:
         """A separate empty directory for each agent."""

@@ -17,6 +17,7 @@ from prose_kernel.processes.tasks.records import TaskRecord, may_follow
 from prose_kernel.processes.tasks.recovery import interrupt_all
 from prose_kernel.processes.tasks.store import Owned, Store, StoreError, exists
 from prose_kernel.runtime.ports import Clock
+from prose_kernel.runtime.services import TaskFollowUp
 
 
 class Ledger:
@@ -72,6 +73,26 @@ class Ledger:
         for record in tuple(self._unsaved.values()):
             self.keep(record, "TaskResult" if record.ended else None)
         return bool(self._unsaved)
+
+    def news(self) -> list[TaskRecord]:
+        """The tasks whose end was not reported; they count as reported now. Raises `TaskRefused`."""
+        if not self.exists:
+            return []
+        with self.store() as store:
+            ended = store.untold()
+            if ended:
+                store.tell(ended)
+            return ended
+
+    def follow_ups(self) -> tuple[TaskFollowUp, ...]:
+        """The continuations that wait. Raises `TaskRefused`."""
+        with self.store() as store:
+            return tuple(store.follow_ups())
+
+    def take_follow_up(self, result_id: str) -> bool:
+        """Claim a continuation; False when it was taken already. Raises `TaskRefused`."""
+        with self.store() as store:
+            return store.take_follow_up(result_id)
 
     def prune(self, kept: int) -> None:
         """Forget the oldest ended tasks beyond `kept`."""

@@ -109,7 +109,9 @@ class Manager:
         shell, identity = self._identity(call, caller)
         if call.duplicate_policy == "reuse_running" and (same := self._same(identity, caller)) is not None:
             return already_running(same)
-        self._check_room(caller, coming=call.yield_time_ms == 0)
+        # a command that soon becomes a task needs its place, and so do others that soon will
+        if (refusal := self._no_room(caller, coming=call.yield_time_ms == 0)) is not None:
+            raise refusal
         async with self._starting:
             if self._closed:
                 raise TaskRefused("runtime_closed", "the run has ended; no command can be started in it")
@@ -188,12 +190,6 @@ class Manager:
                 return current_record(command)
         return None
 
-    def _check_room(self, caller: TaskCaller, *, coming: bool) -> None:
-        """Refuse what could not become a task. `coming`: it soon will, so others that soon will count as well."""
-        refusal = self._no_room(caller, coming=coming)
-        if refusal is not None:
-            raise refusal
-
     def _no_room(self, caller: TaskCaller, *, coming: bool = False) -> TaskRefused | None:
         holders = [*self._tasks.values()]
         if coming:
@@ -217,7 +213,8 @@ class Manager:
         self, call: CommandCall, caller: TaskCaller, identity: Identity, live: Live | None, *, watched: bool
     ) -> Command:
         task_id = new_id()
-        recorder = Recorder(Log(self._log_path(task_id), self._options.log_head, self._options.log_tail))
+        path = self._directory / DIRECTORY / f"{task_id}.log" if self._directory is not None else None
+        recorder = Recorder(Log(path, self._options.log_head, self._options.log_tail))
         if live is not None:
             recorder.watch(live)
         answer = self._engine.loop.create_future()
@@ -251,9 +248,6 @@ class Manager:
             )
         self._commands[command] = None
         self._engine.submit(command.process)
-
-    def _log_path(self, task_id: str) -> Path | None:
-        return self._directory / DIRECTORY / f"{task_id}.log" if self._directory is not None else None
 
     def _begun(self, command: Command) -> None:
         command.begun_at, command.started = self._now(), self._clock.monotonic()
@@ -325,7 +319,8 @@ class Manager:
             self._wanting.remove(command)
         self._idle.set()
         if command.record is not None:
-            self._task_ended(command, record)
+            command.recorder.log.finish()
+            self._terminal(command, ended_record(command, record, self._now(), self._clock.monotonic()))
             return
         del self._commands[command]
         if command.answer.done():
@@ -337,10 +332,6 @@ class Manager:
         else:
             command.answer.set_result(completed(command, record))
         self._retry_wanting()
-
-    def _task_ended(self, command: Command, process: Record) -> None:
-        command.recorder.log.finish()
-        self._terminal(command, ended_record(command, process, self._now(), self._clock.monotonic()))
 
     def _terminal(self, command: Command, record: TaskRecord) -> None:
         """The first terminal state wins; its result is reported once."""

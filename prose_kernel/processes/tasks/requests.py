@@ -35,9 +35,10 @@ FIELDS = (
 )
 
 _HINTS = {
-    "background": "there is no background flag: a command that outlives yield_time_ms becomes a task by itself",
-    "run_in_background": "there is no background flag: a command that outlives yield_time_ms becomes a task by itself",
-    "detach": "there is no background flag: a command that outlives yield_time_ms becomes a task by itself",
+    **dict.fromkeys(
+        ("background", "run_in_background", "detach"),
+        "there is no background flag: a command that outlives yield_time_ms becomes a task by itself",
+    ),
     "status": "call TaskStatus(task_id) for the status of a task",
     "task_handle": "use task_id, in TaskStatus, TaskOutput and TaskStop",
     "task_id": "exec_command starts a command; TaskStatus, TaskOutput and TaskStop take a task_id",
@@ -46,9 +47,10 @@ _HINTS = {
     "script": "use cmd",
     "cwd": "use workdir",
     "directory": "use workdir",
-    "timeout": "there is no time limit; yield_time_ms is how long to wait before the command becomes a task",
-    "timeout_ms": "there is no time limit; yield_time_ms is how long to wait before the command becomes a task",
-    "timeout_s": "there is no time limit; yield_time_ms is how long to wait before the command becomes a task",
+    **dict.fromkeys(
+        ("timeout", "timeout_ms", "timeout_s"),
+        "there is no time limit; yield_time_ms is how long to wait before the command becomes a task",
+    ),
     "description": "use summary",
     "env": "write the variable before the command: NAME=value make",
     "stdin": "a command reads an empty standard input; use a here-document",

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from prose_kernel.errors import TaskRefused
-from prose_kernel.processes.cross_loop import in_engine
+from prose_kernel.processes.cross_loop import in_engine, posted
 from prose_kernel.processes.engine import Engine, EngineClosed
 from prose_kernel.processes.output import Live
 from prose_kernel.processes.tasks.options import TaskOptions
@@ -83,6 +84,12 @@ class TaskService:
         except EngineClosed:
             raise _closed() from None
 
+    async def _ask(self, work: Callable[[Manager], T]) -> T:
+        async def there(manager: Manager) -> T:
+            return work(manager)
+
+        return await self._call(there)
+
     @property
     def used(self) -> bool:
         """Whether there may be news."""
@@ -126,15 +133,7 @@ class TaskService:
             raise _closed() from None
 
     def _live(self, on_output: OnOutput, displayed: int) -> Live:
-        loop = asyncio.get_running_loop()
-
-        def post(callback: Callable[[], None]) -> bool:
-            try:
-                loop.call_soon_threadsafe(callback)
-            except RuntimeError:  # the caller's loop is closed: nothing reads it any more
-                return False
-            return True
-
+        post = functools.partial(posted, asyncio.get_running_loop())  # a loop that is closed reads it no more
         return Live(self._engine.loop, post, on_output, displayed)
 
     # ------------------------------------------------------------ tasks
@@ -143,13 +142,8 @@ class TaskService:
         most = whole(limit, "limit", 1, 100, 20)
         if not self._may_have_tasks:
             return TaskListing(0, 0, most, ())
-
-        async def work(manager: Manager) -> TaskListing:
-            found = manager.active(caller)
-            shown = tuple(map(snapshot_of, found[:most]))
-            return TaskListing(len(found), len(shown), most, shown)
-
-        return await self._call(work)
+        found = await self._ask(lambda manager: [snapshot_of(record) for record in manager.active(caller)])
+        return TaskListing(len(found), min(len(found), most), most, tuple(found[:most]))
 
     @property
     def _may_have_tasks(self) -> bool:
@@ -160,17 +154,10 @@ class TaskService:
     async def history(self) -> tuple[TaskSnapshot, ...]:
         if not self._may_have_tasks:
             return ()
-
-        async def work(manager: Manager) -> tuple[TaskSnapshot, ...]:
-            return tuple(map(snapshot_of, manager.history()))
-
-        return await self._call(work)
+        return await self._ask(lambda manager: tuple(map(snapshot_of, manager.history())))
 
     async def status(self, task_id: str, caller: TaskCaller) -> TaskSnapshot:
-        async def work(manager: Manager) -> TaskSnapshot:
-            return snapshot_of(manager.find(_name(task_id), caller))
-
-        return await self._call(work)
+        return await self._ask(lambda manager: snapshot_of(manager.find(_name(task_id), caller)))
 
     async def output(
         self, task_id: str, caller: TaskCaller, *, block: bool = True, timeout_ms: object = 30_000
@@ -201,25 +188,12 @@ class TaskService:
         return snapshot_of(record)
 
     async def stop(self, task_id: str, caller: TaskCaller) -> TaskSnapshot:
-        async def work(manager: Manager) -> TaskSnapshot:
-            return snapshot_of(manager.stop(_name(task_id), caller))
-
-        return await self._call(work)
+        return await self._ask(lambda manager: snapshot_of(manager.stop(_name(task_id), caller)))
 
     async def command_of(self, task_id: str) -> Mapping[str, object]:
-        async def work(manager: Manager) -> Mapping[str, object]:
-            record = manager.find(_name(task_id), TaskCaller())
-            return {
-                "cmd": record.cmd,
-                "workdir": record.workdir,
-                "shell": record.shell,
-                "login": record.login,
-                "yield_time_ms": record.yield_time_ms,
-                "max_output_tokens": record.max_output_tokens,
-                "summary": record.summary,
-            }
-
-        return await self._call(work)
+        record = await self._ask(lambda manager: manager.find(_name(task_id), TaskCaller()))
+        names = ("cmd", "workdir", "shell", "login", "yield_time_ms", "max_output_tokens", "summary")
+        return {name: getattr(record, name) for name in names}
 
     # ------------------------------------------------------------ news for the person
 
@@ -238,36 +212,13 @@ class TaskService:
                 listener(event)
 
     async def news(self) -> tuple[TaskSnapshot, ...]:
-        if not self.used:
-            return ()
-
-        async def work(manager: Manager) -> tuple[TaskSnapshot, ...]:
-            if not manager.ledger.exists:
-                return ()
-            with manager.ledger.store() as store:
-                ended = store.untold()
-                if ended:
-                    store.tell(ended)
-                return tuple(map(snapshot_of, ended))
-
-        return await self._call(work)
+        return await self._ask(lambda manager: tuple(map(snapshot_of, manager.ledger.news()))) if self.used else ()
 
     async def follow_ups(self) -> tuple[TaskFollowUp, ...]:
-        if not self._may_have_tasks:
-            return ()
-
-        async def work(manager: Manager) -> tuple[TaskFollowUp, ...]:
-            with manager.ledger.store() as store:
-                return tuple(store.follow_ups())
-
-        return await self._call(work)
+        return await self._ask(lambda manager: manager.ledger.follow_ups()) if self._may_have_tasks else ()
 
     async def take_follow_up(self, result_id: str) -> bool:
-        async def work(manager: Manager) -> bool:
-            with manager.ledger.store() as store:
-                return store.take_follow_up(result_id)
-
-        return await self._call(work)
+        return await self._ask(lambda manager: manager.ledger.take_follow_up(result_id))
 
     # ------------------------------------------------------------ the end
 

@@ -142,8 +142,9 @@ class Ownership:
         taken = connection.query(_CLAIM, row)
         if not taken:
             owner = owner_of(connection, self._run_id)
+            where = f", on {owner.host}" if owner is not None else ""
             raise StoreFailed(
-                f"run {self._run_id} is being run by another process{_on(owner)}",
+                f"run {self._run_id} is being run by another process{where}",
                 hint="wait until that one has ended",
             )
         self._taken = int(str(taken[0][0]))
@@ -203,10 +204,6 @@ def bytes_at(path: Path, start: int, size: int) -> bytes:
 def is_elsewhere(process: str | None, journal: Path) -> bool:
     """Whether the owner of a run, by its `x_process`, is another process than those that use this journal's file."""
     return process is not None and process != _process(journal)
-
-
-def _on(owner: Owner | None) -> str:
-    return f", on {owner.host}" if owner is not None else ""
 
 
 def _process(journal: Path) -> str:

@@ -53,11 +53,9 @@ class Connection(Protocol):
 
     def transaction(self) -> AbstractContextManager[None]:
         """Commit what is executed inside, or nothing of it if an exception leaves it. Not to be nested."""
-        ...
 
     def execute(self, statement: str, parameters: Row = ()) -> int:
         """Execute one statement; returns the number of rows that it has changed."""
-        ...
 
     def executemany(self, statement: str, rows: Iterable[Row]) -> None: ...
 
@@ -79,7 +77,6 @@ class Database(Protocol):
     @property
     def place(self) -> str:
         """The database's name for people: a file name, or host and database, without password and run id."""
-        ...
 
     @property
     def local(self) -> bool: ...
@@ -92,11 +89,9 @@ class Database(Protocol):
 
         Raises `DatabaseError`, and `StateError` for a schema of another version.
         """
-        ...
 
     def location(self, name: str, execution_id: int | None) -> str:
         """Return the place of a binding as sessions see it (4.3)."""
-        ...
 
 
 # ---------------------------------------------------------------- tables
@@ -389,11 +384,8 @@ POSTGRES: Final = Dialect(
     shared=True,
     holds_nul=False,
     statuses={
-        "started": "executing",
-        "iteration": "executing",
-        "retry": "executing",
-        "joined": "completed",
-        "exited": "completed",
+        **dict.fromkeys(("started", "iteration", "retry"), "executing"),
+        **dict.fromkeys(("joined", "exited"), "completed"),
     },
 )
 

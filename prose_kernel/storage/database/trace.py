@@ -46,7 +46,9 @@ class DatabaseTrace(Trace):
         super().on_session_finished(event)
 
     def on_block_entered(self, event: ev.BlockEntered) -> None:
-        self._frame(event)
+        place, program = event.place, ".".join(event.place.program)
+        row = (program, event.execution_id, place.execution_id, event.block, place.depth + 1)
+        self._writes.add(schema.X_FRAMES, row[:2], *row)
         self._mark(event)
 
     def on_program_called(self, event: ev.ProgramCalled) -> None:
@@ -157,8 +159,6 @@ class DatabaseTrace(Trace):
                     loops.append(_Loop(place, number))
                 else:
                     loop.current = number
-            case _:
-                pass
 
     def _loop_of(self, place: ev.Place) -> _Loop | None:
         loops = self._passes.get((place.program, place.branches))
@@ -170,12 +170,6 @@ class DatabaseTrace(Trace):
             self._passes[key].pop()
             if not self._passes[key]:
                 del self._passes[key]
-
-    def _frame(self, event: ev.BlockEntered) -> None:
-        place = event.place
-        program = ".".join(place.program)
-        row = (program, event.execution_id, place.execution_id, event.block, place.depth + 1)
-        self._writes.add(schema.X_FRAMES, row[:2], *row)
 
     def _import(self, event: ev.ProgramCalled) -> None:
         alias = f"{prefix(event.place.program)}{event.alias}"

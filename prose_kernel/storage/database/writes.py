@@ -487,7 +487,10 @@ class DatabaseWrites:
         for key, binding in batch.items():
             try:
                 value, attachment = self._value(key, binding)
-                metadata = self._metadata(binding)
+                facts: dict[str, object] = {} if binding.label is None else {"label": binding.label}
+                if isinstance(binding.value, ExecText):
+                    facts |= bindings.outcome(binding.value)
+                metadata = self.json(facts) if facts else None  # the header of a binding file
             except RecursionError:
                 problems[key] = (binding.key.name, "its value is nested too deeply")
             except StateError as error:
@@ -526,13 +529,6 @@ class DatabaseWrites:
         except UnicodeEncodeError:
             text = encodable(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
         return text if self._say.dialect.holds_nul else text.replace("\\u0000", "\ufffd")
-
-    def _metadata(self, binding: Binding) -> str | None:
-        """Return the header of a binding file except kind and source: a label, and the outcome of a command."""
-        found: dict[str, object] = {} if binding.label is None else {"label": binding.label}
-        if isinstance(binding.value, ExecText):
-            found |= bindings.outcome(binding.value)
-        return self.json(found) if found else None
 
     def _now(self) -> str:
         return timestamp(self._clock.now())

@@ -211,7 +211,7 @@ def gate_log(
     for records in _runs(state_dir, clock, run, postgres, gate):
         events = records.events()
         chosen = [event for event in events if event.gate_id == _in_log(gate)]
-        chosen = chosen or [event for event in events if _gate_name(event.gate_id) == _in_log(gate)]
+        chosen = chosen or [event for event in events if _RECORD_ID.sub("", event.gate_id) == _in_log(gate)]
         if chosen:
             found.append((records.run_id, chosen))
     if not found:
@@ -222,6 +222,7 @@ def gate_log(
 
 
 _RECORD_ID: Final = re.compile(r"(__i?[0-9]+)*(--[0-9]+)?$")
+"""What follows the name of the gate in a record id: `name[__frame][__i0…][--2]`."""
 _NAME_RUN: Final = "name the run too, as in: prose gate log RUN GATE"
 
 
@@ -351,8 +352,3 @@ def _from_inside(why: str = "called from inside a run") -> GateRefused:
 def _in_log(gate: str) -> str:
     """A gate as its records name it: without the module."""
     return gate.rpartition(":")[2]
-
-
-def _gate_name(gate_id: str) -> str:
-    """The gate name in a record id: `name[__frame][__i0…][--2]`."""
-    return _RECORD_ID.sub("", gate_id)

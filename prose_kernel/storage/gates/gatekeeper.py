@@ -21,6 +21,7 @@ from prose_kernel.storage.gates.answers import Conversation, Prior, refusal
 from prose_kernel.storage.gates.decision_socket import DecisionServer
 from prose_kernel.storage.gates.file_records import MemoryRecords
 from prose_kernel.storage.gates.records import (
+    POLL_SECONDS,
     SYSTEM,
     AuditEvent,
     Left,
@@ -28,10 +29,10 @@ from prose_kernel.storage.gates.records import (
     RecordIds,
     Records,
     RecordsAway,
+    Watcher,
     record_data,
     unclaimable,
 )
-from prose_kernel.storage.gates.watcher import POLL_SECONDS, Watcher
 
 if TYPE_CHECKING:
     from prose_kernel.runs.resuming import Approval

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import shlex
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -11,7 +13,7 @@ from typing import Any, Final, Literal, Protocol
 
 from prose_kernel.errors import StoreFailed
 from prose_kernel.runtime.clock import timestamp
-from prose_kernel.runtime.ports import GateDecision, GateRequest
+from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.storage.layout import file_stem, shown
 
 Status = Literal["approved", "rejected", "timeout"]
@@ -141,46 +143,92 @@ class Records(Protocol):
     @property
     def nowhere(self) -> bool:
         """Whether the run has no directory although its records belong there (E219): then it is kept in memory."""
-        ...
 
     def command(self, record: Record) -> str:
         """Return the command that approves the record from outside."""
-        ...
 
     def earlier(self) -> tuple[set[str], list[Left]]:
         """Return the ids of records of this run's earlier processes (as file names), and the records to continue."""
-        ...
 
     def open(self, request: GateRequest, *, outside: bool) -> Record:
         """Write the record as pending, in place of an earlier decision (`retry`), and log `created`."""
-        ...
 
     def take_over(self, record: Record, *, outside: bool) -> tuple[Record, float]:
         """Make a record of an earlier process one of this process, and log `resumed`. Its deadline stays: returned are
         the seconds until then, which may be negative."""
-        ...
 
     def resolve(self, record: Record, decision: GateDecision, *, watched: bool) -> GateDecision:
         """Keep the decision of the run and log it, unless the record is decided already. Returns the decision that
         counts. Unless `watched`, decisions of others never count."""
-        ...
 
     def look(self, record: Record, *, files: bool) -> GateDecision | None:
         """Look for a decision that this run did not make; with `files` that of a decision file counts. One that
         does not count is taken back, and logged as `ignored` with the reason."""
-        ...
 
     def log(self, events: Sequence[AuditEvent]) -> None:
         """Add events to the log."""
-        ...
 
     def listen(self) -> Listening | None:
         """Return a source of change notifications; None if the records must be polled."""
-        ...
 
     def rest(self) -> None:
         """No gate is open any more: release what only waiting needs."""
-        ...
+
+
+POLL_SECONDS: Final = 1.0
+
+
+class Watcher:
+    """Pauses between two looks at a record: a second, or until the database tells that something has changed (7.8).
+
+    It listens from the first pause on until `rest`. `changes` counts what it was told, so that nothing is missed
+    between a look and the pause after it.
+    """
+
+    def __init__(self, listen: Callable[[], Listening | None]) -> None:
+        self.changes = 0
+        self._listen = listen
+        self._listening: Listening | None = None
+        self._change = asyncio.Event()
+        self._asked = False
+
+    async def pause(self, clock: Clock, seen: int) -> None:
+        if not self._asked:
+            self._asked = True
+            calling = asyncio.ensure_future(asyncio.to_thread(self._listen))
+            try:
+                self._listening = await asyncio.shield(calling)
+            except asyncio.CancelledError:
+                await asyncio.wait([calling])
+                if (unused := calling.result()) is not None:
+                    unused.close()
+                raise
+            if self._listening is not None:
+                asyncio.get_running_loop().add_reader(self._listening.fileno(), self._drain)
+                return  # what changed before counts too
+        if self.changes != seen:
+            return
+        tasks = [asyncio.ensure_future(clock.sleep(POLL_SECONDS)), asyncio.ensure_future(self._change.wait())]
+        try:
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            for task in tasks:
+                task.cancel()
+
+    def _drain(self) -> None:
+        if self._listening is not None and not self._listening.drain():
+            self.rest()
+        self.changes += 1
+        self._change.set()
+        self._change = asyncio.Event()
+
+    def rest(self) -> None:
+        self._asked = False
+        if self._listening is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has gone
+                asyncio.get_running_loop().remove_reader(self._listening.fileno())
+            self._listening.close()
+            self._listening = None
 
 
 # ---------------------------------------------------------------- data

@@ -362,14 +362,14 @@ async def test_cancelling_while_a_tool_runs_ends_the_tool(stub: StubServer, wire
             return ""
 
     async with Live(stub, wire, "tool-0-read", tmp_path) as live:
-        real = live.sessions._workbench
+        real = live.sessions.workbench
 
         def slowed(request: Any, on_progress: Any) -> Any:
             slow = Slow()
             slow.specs = real(request, on_progress).specs  # type: ignore[assignment]
             return slow
 
-        live.sessions._workbench = slowed
+        live.sessions.workbench = slowed
         running = asyncio.create_task(live.run())
         await asyncio.wait_for(started.wait(), PATIENCE)
         running.cancel()
@@ -406,7 +406,7 @@ async def test_cancelling_many_frees_their_places(stub: StubServer, wire: str, t
             isinstance(end, asyncio.CancelledError) for end in await asyncio.gather(*running, return_exceptions=True)
         )
         await stub.until(lambda stats: stats.disconnects == 4 and stats.in_flight == 0)
-        live.sessions._model = "ok-0"
+        live.sessions.model = "ok-0"
         assert (await live.run()).text == ANSWER
 
 

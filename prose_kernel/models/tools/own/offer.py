@@ -80,12 +80,6 @@ def _fault(schema: object) -> str | None:
 
 _TYPES: Final = ("string", "integer", "number", "boolean", "array", "object", "null")
 _FORMS: Final[Mapping[str, type]] = {
-    "properties": dict,
-    "$defs": dict,
-    "definitions": dict,
-    "required": list,
-    "enum": list,
-    "anyOf": list,
-    "allOf": list,
-    "oneOf": list,
+    **dict.fromkeys(("properties", "$defs", "definitions"), dict),
+    **dict.fromkeys(("required", "enum", "anyOf", "allOf", "oneOf"), list),
 }
