@@ -16,7 +16,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b, sha256
-from typing import Any, Final, Generic, Protocol, TypeVar
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from msgspec import Struct
 
@@ -94,28 +94,24 @@ class Keys:
         return key_of(type(request).__name__, self._encoded(request, also))
 
     def _encoded(self, request: Request, also: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-        for name, value in self._values(request, also):
+        for name, value in parts(request, also):
             if not value:
                 continue
-            data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else dumps(value)
-            for run_id in self.run_ids:
-                data = data.replace(run_id, b"*")
-            if b"/bindings/b" in data:  # the numbers of these files depend on the place in the program
-                data = _ANSWER.sub(self._content_of, data)
-            yield name, data
-
-    def _values(self, request: Request, also: Sequence[str]) -> Iterator[tuple[str, object]]:
-        """The parts of a request, with contents in the place of what holds them."""
-        for name, value in parts(request, also):
             if name == "context":
-                for number, item in enumerate(value or (), 1):  # type: ignore[arg-type, var-annotated]
-                    yield f"context {number}", _content(item)
-            elif name == "directory":
-                yield name, self._relative(str(value))
-            elif name == "shell":
-                yield name, self.shell
-            else:
-                yield name, _FORMS[name](value) if name in _FORMS else value
+                for number, item in enumerate(cast("Iterable[ContextItem]", value), 1):
+                    yield f"context {number}", self._data(_content(item))
+            elif name not in _FORMS:
+                yield name, self._data(value)
+            elif form := _FORMS[name](self, value):
+                yield name, self._data(form)
+
+    def _data(self, value: object) -> bytes:
+        data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else dumps(value)
+        for run_id in self.run_ids:
+            data = data.replace(run_id, b"*")
+        if b"/bindings/b" in data:  # the numbers of these files depend on the place in the program
+            data = _ANSWER.sub(self._content_of, data)
+        return data
 
     def _relative(self, cwd: str) -> str:
         if cwd == self.directory:
@@ -132,22 +128,20 @@ class Keys:
         return found[0] if text is None else blake2b(text.encode("utf-8", "replace"), digest_size=_WHOLE).digest()
 
 
-def _sorted(value: Mapping[str, object]) -> dict[str, object]:
-    return dict(sorted(value.items()))
-
-
 def _judged(request: JudgeRequest) -> list[object]:
     sent = material(request)
     return [*sent.whole.values(), *sent.previews.values()]
 
 
-_FORMS: Final[Mapping[str, Callable[[Any], object]]] = {
-    "kind": lambda kind: kind if kind != "session" else None,
-    "input": lambda given: (given.text or "empty") if given is not None else None,
-    "settings": lambda settings: None,  # options of a model
-    "env": _sorted,
-    "permissions": _sorted,
-    "values": _judged,
+_FORMS: Final[Mapping[str, Callable[[Keys, Any], object]]] = {
+    "kind": lambda keys, kind: kind if kind != "session" else None,
+    "input": lambda keys, given: given.text or "empty",
+    "settings": lambda keys, settings: None,  # options of a model
+    "directory": Keys._relative,
+    "shell": lambda keys, shell: keys.shell,
+    "env": lambda keys, env: dict(sorted(env.items())),
+    "permissions": lambda keys, rules: dict(sorted(rules.items())),
+    "values": lambda keys, request: _judged(request),
 }
 """The forms of some parts in a key; others are as they are."""
 

@@ -57,7 +57,7 @@ def parts(request: Request, also: Sequence[str] = ()) -> Iterator[tuple[str, obj
             yield "directory", request.cwd
             yield "stdin", request.stdin
             yield "env", request.env
-            yield "shell", None  # that of the run
+            yield "shell", "that of the run"
             yield "pipefail", request.pipefail
             yield "max-output", request.max_output if request.max_output != DEFAULT_MAX_OUTPUT else None
         case SessionRequest():
