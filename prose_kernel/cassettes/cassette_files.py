@@ -49,6 +49,29 @@ class Entry:
         return f"{self.place}: the {self.record.t} {self.record.at}"
 
 
+@dataclass(slots=True, eq=False)
+class Take:
+    """All attempts that are recorded under one key and path of one file, by their number (from 1)."""
+
+    file: str
+    key: str
+    at: str
+    attempts: dict[int, Entry] = field(default_factory=dict)
+    used: bool = False
+
+    @property
+    def is_free(self) -> bool:
+        return not self.used
+
+    def entry(self, attempt: int) -> Entry | None:
+        """The record of an attempt. A first one whose record is lost gets the first that there is."""
+        return self.attempts.get(min(self.attempts, default=1) if attempt == 1 else attempt)
+
+    @property
+    def last(self) -> Entry:
+        return self.attempts[max(self.attempts)]
+
+
 @dataclass(frozen=True, slots=True)
 class Bad:
     """A line that does not count: its bytes, and why. `torn`: the last one, not written to its end."""
@@ -70,6 +93,24 @@ class CassetteFile:
     entries: list[Entry] = field(default_factory=list)
     bad: list[Bad] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)
+    takes: dict[tuple[str, str], Take] = field(default_factory=dict)
+    """The answers that count, by key and path, in the order of their first attempts."""
+
+    def put(self, entry: Entry) -> int:
+        """Add a record. A first attempt replaces everything that was recorded earlier under its key and path; a further
+        attempt what was recorded for the same attempt. Returns the number of those."""
+        self.entries.append(entry)
+        place, tried = (entry.record.key, entry.record.at), entry.record.tried
+        if entry.record.t not in records.ANSWERS:
+            return 0
+        former = self.takes.pop(place, None) if tried == 1 else self.takes.get(place)
+        gone = [e for n, e in former.attempts.items() if tried in (1, n)] if former is not None else []
+        for one in gone:
+            one.replaced = True
+        take = self.takes.setdefault(place, former or Take(self.name, *place))
+        take.attempts = {} if tried == 1 else take.attempts
+        take.attempts[tried] = entry
+        return len(gone)
 
     @property
     def is_old(self) -> bool:
@@ -111,11 +152,11 @@ def parse(data: bytes, path: Path, name: str, signature: Signature | None = None
     found = CassetteFile(path, name, signature)
     for number, line, torn in jsonl.lines(data.removeprefix(BOM)):
         _take(found, number, line, torn)
-    _supersede(found)
     return found
 
 
 def _take(found: CassetteFile, number: int, line: bytes, torn: bool) -> None:
+    """Add what a line holds. A damaged record replaces nothing."""
     try:
         record = records.read(line)
     except BadLine as bad:
@@ -125,8 +166,10 @@ def _take(found: CassetteFile, number: int, line: bytes, torn: bool) -> None:
         found.bad.append(Bad(number, line, f"format version {record.v}", newer=True))
     elif record.t not in records.TYPES:
         found.bad.append(Bad(number, line, f"records of type {record.t!r}", newer=True))
+    elif (record.key, record.at) in found.takes and (why := records.damage(record)) is not None:
+        found.bad.append(Bad(number, line, why))
     else:
-        found.entries.append(Entry(found.name, number, record, line))
+        found.put(Entry(found.name, number, record, line))
         if b'"ws":' in line or b'"home":' in line:
             _learn(found, record)
 
@@ -140,34 +183,6 @@ def _learn(found: CassetteFile, record: Record) -> None:
     for place, word in ((meta.ws, "«ws»"), (meta.home, "«home»")):
         if place.startswith("/") and 3 < len(place) < 400:
             found.places[place] = word
-
-
-def _supersede(found: CassetteFile) -> None:
-    """In one file a first attempt replaces everything that was recorded earlier under its key and path; a further
-    attempt what was recorded for the same attempt. A damaged record replaces nothing and is put aside."""
-    latest: dict[tuple[str, str], dict[int, Entry]] = {}
-    entries, found.entries = found.entries, []
-    for entry in entries:
-        record = entry.record
-        answers = record.t in records.ANSWERS
-        if answers and (record.key, record.at) in latest and (why := records.damage(record)) is not None:
-            found.bad.append(Bad(entry.line, entry.raw, why))
-            continue
-        found.entries.append(entry)
-        if answers:
-            attempts = latest.setdefault((record.key, record.at), {})
-            for former in replaced_by(attempts, entry):
-                former.replaced = True
-
-
-def replaced_by(attempts: dict[int, Entry], entry: Entry) -> list[Entry]:
-    """Put a record among the `attempts` that are recorded under its key and path; return those that it replaces."""
-    tried = entry.record.tried
-    gone = list(attempts.values()) if tried == 1 else [attempts[tried]] if tried in attempts else []
-    if tried == 1:
-        attempts.clear()
-    attempts[tried] = entry
-    return gone
 
 
 # ---------------------------------------------------------------- where they are

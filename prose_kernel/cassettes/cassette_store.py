@@ -18,7 +18,7 @@ from prose_kernel.cassettes.cassette_files import PATIENCE, CassetteFile, Entry,
 from prose_kernel.cassettes.keys import Identity, ToolNames
 from prose_kernel.cassettes.matching import Found, Index, scope
 from prose_kernel.cassettes.recorded_requests import RecordedRequest, RecordedSession
-from prose_kernel.cassettes.records import Meta, NewRecord
+from prose_kernel.cassettes.records import Facts, Meta
 from prose_kernel.cassettes.redaction import Redaction, sound
 from prose_kernel.runtime import asides
 from prose_kernel.runtime.content import quoted
@@ -95,7 +95,8 @@ class CassetteStore:
                 self._files[path] = known
         if self._pending:  # not on disk yet
             own = self._files.setdefault(self.own, CassetteFile(self.own, self.own_name))
-            own.entries.extend(entry for entry, _ in self._pending)
+            for entry, _ in self._pending:
+                own.put(entry)
         for entry in self.entries():
             entry.used = (entry.file, entry.raw) in used
         self._find_again()
@@ -103,7 +104,7 @@ class CassetteStore:
 
     def _find_again(self) -> None:
         """The records have changed."""
-        self._index = self._index.renewed(found.entries for found in self.cassettes)
+        self._index = self._index.renewed(self.cassettes)
         self._nearest = None
 
     def _read(self, path: Path) -> CassetteFile | None:
@@ -164,6 +165,9 @@ class CassetteStore:
                 return Found(take, how, entry)
             self.warn(f"{entry.place} is left out: {damage}")
             entry.replaced = True
+            del take.attempts[entry.record.tried]
+            for file in self.cassettes:
+                file.takes = {place: one for place, one in file.takes.items() if one.attempts}
             self._find_again()
         return None
 
@@ -232,56 +236,56 @@ class CassetteStore:
         day, spent = f"{self.clock.now():%Y-%m-%d}", records.usage_facts(usage)
         return Meta(done=self._done, recorded=day, prose=__version__, usage=spent, ms=ms, **told)
 
-    async def add(self, record: NewRecord) -> None:
-        """Write a record. A failure causes a warning, and loses only that record."""
-        self._queue(record)
+    async def add(
+        self, kind: str, asked: RecordedRequest, answer: object, meta: Meta, facts: Facts | None = None
+    ) -> None:
+        """Record the answer to a request. A failure causes a warning, and loses only that record."""
+        self._queue(kind, asked.at, answer, meta, facts, asked)
         async with self._turn:
             while self._pending and not self._flush(0):
                 if not await asyncio.to_thread(self._flush, PATIENCE):
                     self._give_up()
 
-    def add_at_once(self, record: NewRecord) -> None:
-        """The same for those who cannot wait: while another kernel writes, it stays with what is written next."""
-        self._queue(record)
+    def add_at_once(self, kind: str, at: str, answer: object, meta: Meta, asked: RecordedRequest | None = None) -> None:
+        """The same for those who cannot wait: while another kernel writes, it stays with what is written next. A record
+        without a request is for reading."""
+        self._queue(kind, at, answer, meta, None, asked)
         self._flush(0)
 
-    def _queue(self, record: NewRecord) -> None:
-        kind, at, req = record.t, record.at, record.req
+    def _queue(
+        self, kind: str, at: str, answer: object, meta: Meta, facts: Facts | None, asked: RecordedRequest | None
+    ) -> None:
         texts: list[str] = []
 
         def noted(text: str) -> str:
             texts.append(text)
             return sound(text)
 
-        plain = mapped(record.data(), noted)
-        body, facts = mapped(plain, self.redaction.text)
-        if [body, facts] != [*plain]:
+        plain = mapped((records.plain_answer(answer), to_builtins(facts)), noted)
+        out, known = mapped(plain, self.redaction.text)
+        if [out, known] != plain:
             self.warn(f"{kind} {at}: the record has a placeholder in the place of a secret; a replay gives that text")
         places = {word.strip("«»"): place for word, place in self.redaction.places_in(texts, PLACES).items()}
-        meta = self.redaction.data(to_builtins(record.meta)) | places
-        data: dict[str, Any] = {"t": kind, "v": records.VERSION, "at": at, "out": body, "meta": meta}
-        if facts:
-            data["facts"] = facts
-        if req is not None:
-            key = records.key_of(req)
-            data |= {"key": key, "req": req, "try": record.tried, "at": self.place(key, at)}
-            if cell := asides.cell.get():
-                data["cell"] = cell
+        told = self.redaction.data(to_builtins(meta)) | places
+        data: dict[str, Any] = {"t": kind, "v": records.VERSION, "at": at, "out": out, "meta": told}
+        if known:
+            data["facts"] = known
+        if asked is not None:
+            key, cell = asked.key, asides.cell.get()
+            data |= {"key": key, "req": asked.req, "try": asked.number, "at": self.place(key, at)}
+            data |= {"cell": cell} if cell else {}
         line = records.encoded(data)
         self._pending.append((self._enter(line, at), line))
 
     def _enter(self, line: bytes, at: str) -> Entry:
         """What is recorded answers from now on, in this run too."""
         entry = Entry(self.own_name, 0, records.read(line[:-1]), line[:-1])
-        if entry.record.t not in records.ANSWERS:
-            return entry
-        for former in self._index.record(entry, at):
-            former.replaced = True
-            self._replaced += 1
-        found = self._files.setdefault(self.own, CassetteFile(self.own, self.own_name))
-        found.entries.append(entry)
-        self._nearest = None
-        self._touched.add(self.own_name)
+        if entry.record.t in records.ANSWERS:
+            own = self._files.setdefault(self.own, CassetteFile(self.own, self.own_name))
+            self._replaced += own.put(entry)
+            self._index.record(own.takes[entry.record.key, entry.record.at], entry, at)
+            self._nearest = None
+            self._touched.add(self.own_name)
         return entry
 
     def _flush(self, patience: float) -> bool:

@@ -6,13 +6,12 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 from msgspec import structs
 
 from prose_kernel.cassettes import records
-from prose_kernel.cassettes.cassette_files import Entry, replaced_by
+from prose_kernel.cassettes.cassette_files import CassetteFile, Entry, Take
 from prose_kernel.runtime.keys import Equal
 from prose_kernel.runtime.ports import SessionResult, Usage
 from prose_kernel.runtime.session_options import Repeats
@@ -37,29 +36,6 @@ def _borrows(scope: str) -> bool:
     """Whether a run of an evaluation may use what an ordinary run has recorded: the first repetition may, because all
     others would have the same answers, and would not be repetitions."""
     return scope.endswith("/r1/")
-
-
-@dataclass(slots=True, eq=False)
-class Take:
-    """All attempts that are recorded under one key and path of one file, by their number (from 1)."""
-
-    file: str
-    key: str
-    at: str
-    attempts: dict[int, Entry] = field(default_factory=dict)
-    used: bool = False
-
-    @property
-    def is_free(self) -> bool:
-        return not self.used
-
-    def entry(self, attempt: int) -> Entry | None:
-        """The record of an attempt. A first one whose record is lost gets the first that there is."""
-        return self.attempts.get(min(self.attempts, default=1) if attempt == 1 else attempt)
-
-    @property
-    def last(self) -> Entry:
-        return self.attempts[max(self.attempts)]
 
 
 class Found(NamedTuple):
@@ -125,42 +101,31 @@ class Index:
         self._borrowed: Counter[tuple[str, str]] = Counter()
         self._bound: dict[tuple[str, str], tuple[Take, How]] = {}
 
-    def add(self, entries: Iterable[Entry]) -> None:
-        """The records of one file that count. Files are added in order of preference."""
-        made: dict[tuple[str, str], Take] = {}
+    def add(self, takes: Iterable[Take]) -> None:
+        """The answers of one file. Files are added in order of preference."""
         of_cells: dict[tuple[str, str, str], Take] = {}
-        for entry in entries:
-            record = entry.record
-            if entry.replaced or record.t not in records.ANSWERS:
-                continue
-            place = (record.key, record.at)
-            take = made.get(place)
-            if take is None:
-                take = made[place] = Take(entry.file, record.key, record.at)
-                self._put(take)
-            take.attempts[record.tried] = entry
-            take.used = take.used or entry.used
-            if record.cell:
-                of_cells[record.key, tail(record.at), record.cell] = take
+        for take in takes:
+            self._exact.setdefault((take.key, take.at), take)
+            self._by_tail[take.key, tail(take.at)].answers.append(take)
+            self._by_key[take.key].append(take)
+            self._by_scope[take.key, scope(take.at)].answers.append(take)
+            for entry in take.attempts.values():
+                take.used = take.used or entry.used
+                if cell := entry.record.cell:
+                    of_cells[take.key, tail(take.at), cell] = take
         self._by_cell = of_cells | self._by_cell
 
-    def renewed(self, files: Iterable[Iterable[Entry]]) -> Index:
+    def renewed(self, files: Iterable[CassetteFile]) -> Index:
         """Return an index of the files now on disk that keeps the record of which takes this run has used."""
         fresh = Index(self._repeats)
         fresh._ran = self._ran
-        for entries in files:
-            fresh.add(entries)
+        for file in files:
+            fresh.add(file.takes.values())
         for (key, at), (take, how) in self._bound.items():
             same = next((t for t in fresh._by_key[key] if (t.file, t.at) == (take.file, take.at)), None)
             if same is not None:
                 fresh.use(same, how, at)
         return fresh
-
-    def _put(self, take: Take) -> None:
-        self._exact.setdefault((take.key, take.at), take)
-        self._by_tail[take.key, tail(take.at)].answers.append(take)
-        self._by_key[take.key].append(take)
-        self._by_scope[take.key, scope(take.at)].answers.append(take)
 
     def place(self, key: str, at: str, cell: str) -> str:
         """The path under which the answer to a request is recorded. A cell that is run again replaces its own record,
@@ -168,21 +133,16 @@ class Index:
         own = self._by_cell.get((key, tail(at), cell)) if cell else None
         return own.at if own is not None else at
 
-    def record(self, entry: Entry, at: str) -> list[Entry]:
-        """The record that this run has just written for a request at this path, with those that it replaces in the same
-        file."""
-        place = (entry.record.key, entry.record.at)
-        take = self._exact.get(place)
-        if take is None or take.file != entry.file:
-            take = self._exact[place] = Take(entry.file, *place)
+    def record(self, take: Take, entry: Entry, at: str) -> None:
+        """This run has just written a record, which belongs to this take, for a request at this path."""
+        if self._exact.get((take.key, take.at)) is not take:
+            self._exact[take.key, take.at] = take
             self._by_key[take.key].append(take)
-        replaced = replaced_by(take.attempts, entry)
-        take.used = entry.used = True
-        self._bound[take.key, at] = (take, "path")
+        entry.used = True
+        self.use(take, "path", at)
         if cell := entry.record.cell:
             self._by_cell[take.key, tail(at), cell] = take
             self._ran.add((take.key, tail(at), cell))
-        return replaced
 
     def find(self, key: str, at: str, cell: str = "") -> tuple[Take, How] | None:
         """The take that answers a request, which is not used up by asking. What a cell has recorded answers it, and no

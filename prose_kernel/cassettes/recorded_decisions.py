@@ -59,7 +59,7 @@ class _Recorded(Generic[P]):
             meta = shelf.meta(begun, usage, origin=answer.by, resolved=model)
             if decides:
                 judgement.note()
-            await shelf.add(judgement.new("judge" if decides else "phrase", _kept(answer), meta))
+            await shelf.add("judge" if decides else "phrase", judgement, _kept(answer), meta)
             return answer
 
 
@@ -134,4 +134,4 @@ class RecordedRaces:
         shelf = self._cassettes.shelf
         race = shelf.race(text, at)
         if mode == "record" or race.lookup() is None:
-            await shelf.add(race.new("race", Order(branches), shelf.meta()))
+            await shelf.add("race", race, Order(branches), shelf.meta())

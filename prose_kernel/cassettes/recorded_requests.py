@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.cassettes import effects
 from prose_kernel.cassettes.matching import Found, Miss
-from prose_kernel.cassettes.records import Facts, Meta, NewRecord, key_of
+from prose_kernel.cassettes.records import Meta, key_of
 from prose_kernel.errors import BudgetSpent, CassetteMiss, NoProvider, PermissionDenied, ProviderAuth, ProviderError
 from prose_kernel.runtime import asides
 from prose_kernel.runtime.budgets import Spent
@@ -51,9 +51,6 @@ class RecordedRequest:
             record = found.entry.record if found is not None else None
             place = (record.key, record.at) if record is not None else (self.key, self.shelf.place(self.key, self.at))
             aside.notes["record"] = [*place, self.number]
-
-    def new(self, kind: str, answer: object, meta: Meta, facts: Facts | None = None) -> NewRecord:
-        return NewRecord(kind, self.at, answer, meta, self.req, facts, self.number)
 
 
 class RecordedSession(RecordedRequest):
@@ -107,12 +104,12 @@ class RecordedSession(RecordedRequest):
         )
         self.note()
         answer, facts = recorded
-        await self.shelf.add(self.new("session", answer, meta, facts))
+        await self.shelf.add("session", self, answer, meta, facts)
 
     def record_failure(self, failure: Exception, usage: Usage | None = None) -> None:
         """The attempt has failed. If another process writes meanwhile, the record is written with the next one."""
         self.note()
-        self.shelf.add_at_once(self.new("error", failure, self._meta(usage)))
+        self.shelf.add_at_once("error", self.at, failure, self._meta(usage), self)
 
     def record_budget(self, spent: BudgetSpent, counted: Spent) -> None:
         """A budget has ended the attempt, or refused it when it had its place."""

@@ -89,10 +89,7 @@ class Cassettes:
     def note_ask(self, at: str, question: str, answer: str) -> None:
         """Write down a permission question and its answer, for reading; it never grants anything."""
         if self._mode in ("auto", "record"):
-            from prose_kernel.cassettes.records import NewRecord
-
-            shelf = self.shelf
-            shelf.add_at_once(NewRecord("ask", at, {"question": question, "answer": answer}, shelf.meta()))
+            self.shelf.add_at_once("ask", at, {"question": question, "answer": answer}, self.shelf.meta())
 
     def unused(self) -> tuple[Entry, ...]:
         """Records of the cassettes in use that this run has not needed, in file order."""

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 from msgspec import structs
@@ -105,25 +105,6 @@ class Meta(msgspec.Struct, frozen=True, omit_defaults=True):
     prose: str = ""
     ws: str = ""
     home: str = ""
-
-
-class NewRecord(NamedTuple):
-    """A record to write: its type, path, answer, and, for one that answers something, what was asked and the number of
-    the attempt."""
-
-    t: str
-    at: str
-    answer: object
-    meta: Meta
-    req: Mapping[str, Any] | None = None
-    facts: Facts | None = None
-    tried: int = 1
-
-    def data(self) -> tuple[Any, Any]:
-        """The answer and the facts as plain data."""
-        error = isinstance(self.answer, Exception)
-        out = codec.encode_error(self.answer) if error else codec.encode(self.answer)  # type: ignore[arg-type]
-        return codec.loads(out, object), msgspec.to_builtins(self.facts) if self.facts is not None else {}
 
 
 _JUDGED: Final[Mapping[str, type[Verdict] | type[Pick]]] = {"decide": Verdict, "choose": Pick}
@@ -243,6 +224,12 @@ def answer_of(record: Record) -> SessionResult | Exception | Verdict | Pick | Fi
             asked = mapping(record.req).get("kind")
             kind: type[Verdict] | type[Pick] | type[Finding] = _JUDGED.get(str(asked), Finding)
             return part(record.out, kind, _NO_ANSWER)
+
+
+def plain_answer(answer: object) -> Any:
+    """An answer or a failure as plain data, as a record has it."""
+    out = codec.encode_error(answer) if isinstance(answer, Exception) else codec.encode(answer)
+    return codec.loads(out, object)
 
 
 def damage(record: Record) -> str | None:

@@ -17,7 +17,7 @@ from machine.fakes import FakeClock
 from prose_kernel import errors
 from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes import records
-from prose_kernel.cassettes.records import Facts, Meta, NewRecord, Order, Written, canonical, key_of
+from prose_kernel.cassettes.records import Facts, Order, Written, canonical, key_of
 from prose_kernel.cassettes.redaction import Redaction
 from prose_kernel.cassettes.tidying import redacted, upgraded
 from prose_kernel.cli.main import main
@@ -60,16 +60,16 @@ facts = st.builds(
 )
 
 
-def written(new: NewRecord) -> records.Record:
+def written(kind: str, answer: object, req: dict[str, Any], noted: Facts | None = None) -> records.Record:
     """A record as it comes back from a file."""
-    out, noted = new.data()
-    line = {"t": new.t, "v": records.VERSION, "at": new.at, "out": out, "facts": noted, "req": new.req}
-    return records.read(records.encoded({**line, "key": key_of(new.req or {}), "meta": {}}))
+    out = records.plain_answer(answer)
+    line = {"t": kind, "v": records.VERSION, "at": "c1", "out": out, "facts": noted or {}, "req": req}
+    return records.read(records.encoded({**line, "key": key_of(req), "meta": {}}))
 
 
 @given(sessions, facts)
 def test_a_session_comes_back_as_it_was(answer: SessionResult, noted: Facts) -> None:
-    found = written(NewRecord("session", "c1", answer, Meta(), {"kind": "session"}, noted))
+    found = written("session", answer, {"kind": "session"}, noted)
     assert records.damage(found) is None
     assert records.answer_of(found) == answer
     assert records.part(found.facts, Facts) == noted
@@ -79,7 +79,7 @@ def test_a_session_comes_back_as_it_was(answer: SessionResult, noted: Facts) -> 
 @given(st.data())
 def test_a_judgement_comes_back_as_it_was(kind: str, drawn: st.DataObject) -> None:
     answer = drawn.draw(judged[kind])
-    found = written(NewRecord("judge", "c1", answer, Meta(), {"kind": kind}))
+    found = written("judge", answer, {"kind": kind})
     assert records.damage(found) is None
     assert records.answer_of(found) == answer
 
@@ -88,7 +88,7 @@ def test_a_judgement_comes_back_as_it_was(kind: str, drawn: st.DataObject) -> No
 def test_a_failure_comes_back_as_it_was(kind: Any, message: str, hint: str | None, retryable: bool) -> None:
     error = kind(message, hint=hint)
     error.retryable = retryable
-    found = records.answer_of(written(NewRecord("error", "c1", error, Meta(), {"kind": "session"})))
+    found = records.answer_of(written("error", error, {"kind": "session"}))
     assert (type(found), str(found), vars(found)) == (kind, message, vars(error))
 
 
@@ -115,7 +115,7 @@ async def test_a_failure_that_cannot_be_read_is_named(tmp_path: Path, out: dict[
 
 @given(st.lists(st.integers(0, 99), max_size=5).map(tuple))
 def test_a_race_comes_back_as_it_was(ended: tuple[int, ...]) -> None:
-    found = written(NewRecord("race", "c1", Order(ended), Meta(), {"kind": "race"}))
+    found = written("race", Order(ended), {"kind": "race"})
     assert records.answer_of(found) == Order(ended)
 
 

@@ -13,7 +13,6 @@ from published_secrets import PUBLISHED, secret_part
 from scaling import assert_linear
 
 from prose_kernel.cassettes.cassette_store import CassetteStore
-from prose_kernel.cassettes.records import NewRecord
 from prose_kernel.cassettes.redaction import Redaction
 from prose_kernel.errors import UsageError
 from prose_kernel.processes.tasks import secrets
@@ -176,7 +175,7 @@ def test_half_a_character_in_an_answer_is_recorded_as_a_replacement_and_is_no_se
     where = Surroundings(str(tmp_path))
     store = CassetteStore(CassetteOptions(), where, SystemClock(), lambda request: (), {}, warnings.append)
     answer = {"question": "may it?", "answer": "yes \ud83d"}
-    store.add_at_once(NewRecord("ask", "c1/1/s0", answer, store.meta()))
+    store.add_at_once("ask", "c1/1/s0", answer, store.meta())
     recorded = (tmp_path / "cassettes" / "session.jsonl").read_text().splitlines()[-1]
     assert json.loads(recorded)["out"]["answer"] == "yes \ufffd"
     assert warnings == []
