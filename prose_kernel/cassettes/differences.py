@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -22,6 +22,7 @@ ALIKE: Final = 0.5
 SHOWN: Final = 24
 _LONG: Final = frozenset({"sha256", "chars", "head"})
 _TEXTS: Final = ("prompt", "condition", "text")
+_NOUNS: Final = {"error": "a failure", "session": "an answer"}
 
 
 class _Request:
@@ -121,36 +122,28 @@ def differences(recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> list[s
 def _differs(name: str, recorded: Any, asked: Any) -> Iterable[tuple[str, str]]:
     """The fields that differ in a part of two requests, with the difference."""
     if name in ("context", "bindings", "skills"):
-        return _members(name, recorded or {}, asked or {})
+        return _members(name, recorded or {}, asked or {}, _content_difference)
     if name in (*_TEXTS, "system"):
         return [(name, text_difference(recorded, asked))]
     if name == "memory":
         return [(name, "holds something else")]
-    if name == "perm":
-        return _rules(recorded, asked)
-    return [(name, f"is {shown(asked)} instead of {shown(recorded)}")]
-
-
-def _rules(recorded: Any, asked: Any) -> Iterable[tuple[str, str]]:
-    """The rules that differ, each by its name."""
+    if name != "perm":
+        return [(name, _instead(recorded, asked))]
     if isinstance(recorded, str) or isinstance(asked, str):
         return [("permissions", "are others than in the recording")]
-    before, now = recorded or {}, asked or {}
-    return [
-        (f"permissions.{kind}", f"is {shown(now.get(kind))} instead of {shown(before.get(kind))}")
-        for kind in sorted(before.keys() | now.keys())
-        if before.get(kind) != now.get(kind)
-    ]
+    return sorted(_members("permissions", recorded or {}, asked or {}, _instead))
 
 
-def _members(name: str, recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+def _members(
+    name: str, recorded: Mapping[str, Any], asked: Mapping[str, Any], said: Callable[[Any, Any], str]
+) -> Iterator[tuple[str, str]]:
     for member in {**recorded, **asked}:
-        if member not in asked:
-            yield f"{name}.{member}", "is not there any more"
-        elif member not in recorded:
-            yield f"{name}.{member}", "is new"
-        elif recorded[member] != asked[member]:
-            yield f"{name}.{member}", _content_difference(recorded[member], asked[member])
+        if recorded.get(member) != asked.get(member):
+            yield f"{name}.{member}", said(recorded.get(member), asked.get(member))
+
+
+def _instead(recorded: Any, asked: Any) -> str:
+    return f"is {shown(asked)} instead of {shown(recorded)}"
 
 
 def _content_difference(recorded: Any, asked: Any) -> str:
@@ -294,22 +287,19 @@ def _change(old: Entry | None, new: Entry) -> Change | None:
 def details_of(old: Entry, new: Entry) -> Iterable[str]:
     """Return the differences between two records of one place: the question, then the answer, then its source."""
     if old.record.t != new.record.t:
-        yield f"was {_noun(old)}, is {_noun(new)}"
+        was, is_now = (_NOUNS.get(e.record.t, e.record.t) for e in (old, new))
+        yield f"was {was}, is {is_now}"
     yield from differences(records.mapping(old.record.req), records.mapping(new.record.req))
-    was, is_now = ({**records.mapping(e.record.out), **records.mapping(e.record.facts)} for e in (old, new))
-    for name in sorted(was.keys() | is_now.keys()):
-        if name == "summary" and was.get("text") != is_now.get("text"):
+    before, after = ({**records.mapping(e.record.out), **records.mapping(e.record.facts)} for e in (old, new))
+    for name in sorted(before.keys() | after.keys()):
+        if name == "summary" and before.get("text") != after.get("text"):
             continue  # made of the text
-        if was.get(name) != is_now.get(name):
-            yield f"answer: `{name}` {_told(was.get(name), is_now.get(name))}"
-    told = (records.mapping(old.record.meta), records.mapping(new.record.meta))
+        if before.get(name) != after.get(name):
+            yield f"answer: `{name}` {_told(before.get(name), after.get(name))}"
+    before, after = records.mapping(old.record.meta), records.mapping(new.record.meta)
     for name in ("origin", "provider", "resolved"):
-        if told[0].get(name) != told[1].get(name):
-            yield f"{name}: {told[1].get(name) or 'none'} instead of {told[0].get(name) or 'none'}"
-
-
-def _noun(entry: Entry) -> str:
-    return {"error": "a failure", "session": "an answer"}.get(entry.record.t, entry.record.t)
+        if before.get(name) != after.get(name):
+            yield f"{name}: {after.get(name) or 'none'} instead of {before.get(name) or 'none'}"
 
 
 def _told(was: Any, is_now: Any) -> str:
@@ -317,7 +307,7 @@ def _told(was: Any, is_now: Any) -> str:
         return text_difference(was, is_now)
     if isinstance(was, list) and isinstance(is_now, list):
         return _lists(was, is_now)
-    return f"is {shown(is_now)} instead of {shown(was)}"
+    return _instead(was, is_now)
 
 
 def _lists(was: list[Any], is_now: list[Any]) -> str:
