@@ -11,7 +11,7 @@ import asyncio
 import importlib
 from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, ClassVar, Final, Literal, Protocol, Self, TypeVar, cast
@@ -268,8 +268,8 @@ class Run:
 
     def hold_former(self, key: Key) -> None:
         """`key` is written again: a reference to what it held keeps its text."""
-        held = self.progress.held.pop(key, None)
-        if held is not None:
+        referred = self.progress.held
+        if referred and (held := referred.pop(key, None)) is not None:
             held.detach()
 
     def is_current(self, reference: Reference) -> bool:
@@ -700,18 +700,32 @@ class ExecutionContext:
         """
         if not isinstance(request, Wait):
             self.require_open()
-        await self.admitted()
+        if self.race_gate is not None:
+            await self.admitted()
         host = self.host
         active = self.budgets if host.budget is None else (host.budget, *self.budgets)
         if active and isinstance(request, CommandRequest):
             ask = partial(_in_time, ask)
         if limited and host.permits is not None:
             ask = partial(_in_place, host.permits, ask)
-        with self._counted(active, request) if active else _UNCOUNTED:
-            if host.journal is None:
-                self.answered = request.at, self.statement
-                return await self.outside(ask())
-            return await host.journal.answer(self, request, kind, ask, also=also, kept=kept)
+        if not active:
+            return await self._answer(request, kind, ask, also, kept)
+        with self._counted(active, request):
+            return await self._answer(request, kind, ask, also, kept)
+
+    def _answer(
+        self,
+        request: Request,
+        kind: type[T],
+        ask: Callable[[], Awaitable[T]],
+        also: Sequence[str],
+        kept: Callable[[T], T] | None,
+    ) -> Awaitable[T]:
+        journal = self.host.journal
+        if journal is None:
+            self.answered = request.at, self.statement
+            return self.outside(ask())
+        return journal.answer(self, request, kind, ask, also=also, kept=kept)
 
     @contextmanager
     def _counted(self, active: tuple[Budget, ...], request: Request) -> Iterator[None]:
@@ -759,8 +773,6 @@ async def _in_time(ask: Callable[[], Awaitable[T]]) -> T:
     async with budgets.timed():
         return await ask()
 
-
-_UNCOUNTED: Final = nullcontext()
 
 _SIGNS: Final = {
     "exec": "x",

@@ -106,7 +106,7 @@ class Journal:
 
         `kept` reduces an answer to the part that is recorded. Raises the errors of `ask`.
         """
-        if self.abandoned or self._hasty:
+        if self._recorder.abandoned or self._hasty:
             raise asyncio.CancelledError
         replay = self._replay
         moved = replay.how.moved
@@ -115,7 +115,7 @@ class Journal:
             await self.stand_still()
         s.answered = described.key, s.statement
         asked, parked = replay.asked(described), None
-        if self.abandoned:  # the records were at their end, and whoever replays them asks nothing
+        if self._recorder.abandoned:  # the records were at their end, and whoever replays them asks nothing
             raise asyncio.CancelledError
         if asked is None:
             asked = self._new(described, request, also)

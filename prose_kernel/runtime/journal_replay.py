@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal, TypeVar
+from typing import Any, Final, Literal, TypeVar, cast
 
 from msgspec import structs
 
@@ -39,7 +39,8 @@ OnReplayed = Callable[[Request, Mapping[str, Any], bool], None]
 UnderWay = Literal["rerun", "fail"]
 """The treatment of a command or session that had no answer when the run was killed."""
 
-_PASSED_OVER: Final = (Repeated, Completed, Step, StepEnded)
+_PASSED_OVER: Final = frozenset({Repeated, Completed, Step, StepEnded})
+_NO_MORE: Final = (0, None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,11 +159,11 @@ class Replay:
 
     def advance(self) -> None:
         """Go to the next record."""
-        self.number, self.coming = next(self._known, (0, None))
-        while isinstance(self.coming, _PASSED_OVER):
-            self._collect(self.coming)
-            self.number, self.coming = next(self._known, (0, None))
-        coming = self.coming
+        self.number, coming = next(self._known, _NO_MORE)
+        while type(coming) in _PASSED_OVER:
+            self._collect(cast("Repeated | Completed | Step | StepEnded", coming))
+            self.number, coming = next(self._known, _NO_MORE)
+        self.coming = coming
         if (self._completed or self._steps) and isinstance(coming, (Asked, Answered)):
             self._completed.pop(coming.key, None)
             self._steps.pop(coming.key, None)

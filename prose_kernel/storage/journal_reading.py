@@ -55,8 +55,10 @@ _BEGIN: Final = re.compile(rb"[0-9a-f]{8} \{")
 _TRIED: Final = 100
 """Places of a strange line at which a record is looked for."""
 
+_RECORDS: Final[msgspec.json.Decoder[Record]] = msgspec.json.Decoder(Record)
 _CLAIMS: Final = 8
 _STEP: Final = 1 << 24
+_PART: Final = 1 << 20
 _TOLD: Final = tuple(f'{{"k":"{kind}"'.encode() for kind in ("text", "ended", "finished", "rewound"))
 
 
@@ -107,9 +109,28 @@ class JournalRead:
     ) -> Iterator[tuple[int, Record]]:
         """Iterate over the valid records from line `begin` up to `end`, with the numbers of their lines. With `holding`
         only those count whose JSON holds one of these texts; the others are not decoded."""
+        if holding and not self._holds(holding):
+            return
+        decode = _RECORDS.decode
         for number, line in self._bodies(begin, end):
-            if not holding or any(text in line for text in holding):
-                yield number, _record(self.path, line, number)
+            if holding and not any(text in line for text in holding):
+                continue
+            try:
+                record = decode(line)
+            except (msgspec.DecodeError, RecursionError):
+                record = _record(self.path, line, number)
+            yield number, record
+
+    def _holds(self, texts: Sequence[bytes]) -> bool:
+        """Whether the file holds one of these texts: a look that costs much less than one at each line."""
+        overlap, before = max(map(len, texts)), b""
+        with plain_files.reading(self.path, None) as file:
+            while part := file.read(_PART):
+                data = before + part
+                if any(text in data for text in texts):
+                    return True
+                before = data[-overlap:]
+        return False
 
     def first_lost(self, before: int | None = None) -> int | None:
         """Return the first valid line, before line `before`, whose record is lost; None: there is none."""
@@ -166,17 +187,18 @@ class JournalRead:
         return {key: steps for key, steps in found.items() if steps}
 
     def _bodies(self, begin: int = 0, end: int | None = None) -> Iterator[tuple[int, bytes]]:
-        parts, stop = self._counting(), self.lines if end is None else min(end, self.lines)
+        stop, strange = self.lines if end is None else min(end, self.lines), self.strange
+        parts = [(max(first, begin), min(last, stop)) for first, last in self._counting()]
         with plain_files.reading(self.path, None) as file:
-            for number, line in enumerate(_lines(file)):
-                while parts and number >= parts[0][1]:
-                    parts.pop(0)
-                if not parts or number >= stop:
-                    return
-                if number >= begin and number >= parts[0][0]:
-                    at = self.strange.get(number, _PREFIX)
+            lines, following = _lines(file), 0
+            for first, last in parts:
+                if first >= last:
+                    continue
+                for number, line in enumerate(islice(lines, first - following, last - following), first):
+                    at = strange.get(number, _PREFIX) if strange else _PREFIX
                     if at:
                         yield number, line[at:]
+                following = last
 
     def _counting(self) -> list[tuple[int, int]]:
         return [*self._parts[:-1], (self._parts[-1][0], self.lines)]
@@ -374,8 +396,11 @@ def _head(run: str, body: bytes) -> Head:
 
 
 def _decoded(body: bytes) -> Record:
-    record: Record = loads(body, Record)  # type: ignore[arg-type]  # it is a union
-    return record
+    try:
+        return _RECORDS.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        record: Record = loads(body, Record)  # type: ignore[arg-type]  # it is a union
+        return record
 
 
 def _note(found: JournalRead, record: Record, number: int) -> None:

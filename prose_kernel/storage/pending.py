@@ -70,10 +70,12 @@ class PendingWrites:
     def put(self, path: str, content: Binding | str) -> None:
         """Set the complete content of the file `path`; the last call before a flush wins."""
         with self._swap:
-            former = self._files.get(path)
+            files = self._files
+            former = files.get(path)
             self._weight += weight(content) + (_PER_FILE if former is None else -weight(former))
-            self._files[path] = content
-            self._reported.discard(path)
+            files[path] = content
+            if self._reported:
+                self._reported.discard(path)
             self._renewed.add(path)
         self.worth_keeping = True
 
@@ -87,7 +89,9 @@ class PendingWrites:
         if self.unavailable is not None:
             return
         with self._swap:
-            log = self._logs.setdefault(path, bytearray())
+            log = self._logs.get(path)
+            if log is None:
+                log = self._logs[path] = bytearray()
             log += text.encode("utf-8", "replace")
             full = len(log) > self._spill_at
         if full and self.worth_keeping and self._disk.acquire(blocking=False):
@@ -127,9 +131,9 @@ class PendingWrites:
         """
         if not self.worth_keeping or self.unavailable is not None:
             return
-        if not (self._files or self._being_written or any(self._logs.values())):
-            return
         if self._held and self._weight + sum(map(len, self._logs.values())) < MOST_HELD:
+            return
+        if not (self._files or self._being_written or any(self._logs.values())):
             return
         if self._weight <= _SMALL_BATCH and not self._being_written:
             self.write()
@@ -224,15 +228,11 @@ def _write_file(path: str, content: Binding | str) -> None:
 def weight(content: Binding | str) -> int:
     """About how many bytes a content has, without rendering it."""
     value = content if isinstance(content, str) else content.value
-    match value:
-        case str():
-            return len(value)
-        case ExecText():
-            return len(value.text)
-        case list() | dict():
-            return _SMALL_BATCH if len(value) > 100 else 0
-        case _:
-            return 0
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, ExecText):
+        return len(value.text)
+    return _SMALL_BATCH if isinstance(value, (list, dict)) and len(value) > 100 else 0
 
 
 def _reason(error: OSError) -> str:

@@ -119,7 +119,7 @@ class Trace:
     def _line(self, event: ev.Event, text: str) -> None:
         self._release()
         place = event.place
-        if not self._is_left_out(place):
+        if not (place.branches and self._is_left_out(place)):
             self._keep(place, self._entry(f"{self._prefix(place)}{one_line(text)}", event))
         if not self._worth:
             self._worth = True
@@ -129,8 +129,9 @@ class Trace:
 
     def _keep(self, place: ev.Place, entry: Entry) -> None:
         """Write an entry, unless a long loop around it has to wait for its end."""
-        for steps in range(len(place.branches), -1, -1) if self._loops else ():
-            for _, loop in reversed(self._loops.get((place.program, place.branches[:steps]), ())):
+        loops, branches = self._loops, place.branches
+        for steps in range(len(branches), -1, -1) if loops else ():
+            for _, loop in reversed(loops.get((place.program, branches[:steps]), ())):
                 if loop is not None and loop.take(entry):
                     return
         self._append(place.program, entry)
@@ -144,12 +145,14 @@ class Trace:
         return False
 
     def _pass_begins(self, event: ev.LoopPass) -> None:
-        if self._construct(event) is not None:
-            return  # an iteration of `parallel for`
-        loops = self._loops.setdefault((event.place.program, event.place.branches), [])
+        place = event.place
+        key = place.program, place.branches
+        loops = self._loops.get(key)
+        if loops is None:
+            loops = self._loops[key] = []
         if event.index == 0:
             short = event.maximum is not None and event.maximum <= _LONG
-            loops.append((event.place, None if short else _LongLoop()))
+            loops.append((place, None if short else _LongLoop()))
         loop = loops[-1][1] if loops else None
         if loop is not None:
             loop.begin()
@@ -175,9 +178,10 @@ class Trace:
     def on_loop_pass(self, event: ev.LoopPass) -> None:
         # 7.3: the marker comes before the condition is tested; a loop that ends there shows one line, with `exit`.
         self._release()
-        self._pass_begins(event)
-        # of an iteration of `parallel for`, it is the number of items
-        maximum = construct.count if (construct := self._construct(event)) is not None else event.maximum
+        construct = self._construct(event)
+        if construct is None:
+            self._pass_begins(event)
+        maximum = event.maximum if construct is None else construct.count
         if maximum is None or event.index < maximum:
             self._held = event, maximum
 
@@ -189,14 +193,18 @@ class Trace:
     def _construct(self, event: ev.LoopPass) -> ev.ParallelStarted | None:
         """Return the `parallel for` of which this pass is an iteration, None for another loop."""
         branches = event.place.branches
-        construct = self._iterations.get(branches[-1].parallel) if branches else None
+        if not branches:
+            return None
+        construct = self._iterations.get(branches[-1].parallel)
         return construct if construct is not None and construct.place.span == event.place.span else None
 
     def _prefix(self, place: ev.Place) -> str:
         """Return `N→ ` or `N{letter}→ `, indented by two spaces for each enclosing block. Iterations have no letter."""
+        start = f"{indentation(place)}{place.ordinal}" if place.depth else str(place.ordinal)
         inner = place.branches[-1] if place.branches else None
-        letters = letter(inner.index) if inner is not None and inner.parallel not in self._iterations else ""
-        return f"{indentation(place)}{place.ordinal}{letters}→ "
+        if inner is not None and inner.parallel not in self._iterations:
+            start += letter(inner.index)
+        return f"{start}→ "
 
     def _failure(self, event: ev.Event, error: RunError) -> None:
         start = self._prefix(event.place)

@@ -14,6 +14,7 @@ from durability.programs import Generated, programs
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from machine.fakes import Reply, World
+from msgspec import structs
 
 from prose_kernel.runtime import scheduler
 from prose_kernel.runtime.journal import Journal
@@ -66,8 +67,12 @@ def same(then: Outcome, now: Outcome, what: str) -> None:
 
 
 def lasting(records: Sequence[Record]) -> list[Record]:
-    """Those of an unbroken run, too: without the notes that a request was made again."""
-    return [record for record in records if not isinstance(record, Repeated)]
+    """Those of an unbroken run, too: without the notes that a request was made again, and without times."""
+    return [
+        structs.replace(record, t=0) if "t" in record.__struct_fields__ else record
+        for record in records
+        if not isinstance(record, Repeated)
+    ]
 
 
 def prefixes(records: Sequence[Record], rng: random.Random, most: int) -> list[int]:

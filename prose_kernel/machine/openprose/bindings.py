@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Final
+from typing import ClassVar, Final
 
 from msgspec import Struct
 
@@ -31,7 +31,10 @@ class Destination(Struct, frozen=True):
 
 
 class SpawnCode(Code):
-    """The code of session, resume, exec and arrow chains: it wants to know what will take its value."""
+    """The code of session, resume, exec and arrow chains: it wants to know what will take its value. `nests` is false
+    where no body can run inside it."""
+
+    nests: ClassVar[bool] = True
 
     @property
     def spawned(self) -> Spawned:
@@ -125,7 +128,8 @@ def home_of(s: ProgramContext, node: tree.Name) -> tuple[Layer, Kind]:
 async def produce(s: ProgramContext, code: Code, destination: Destination) -> tuple[Value, Spawned | None]:
     """The value for a name; a spawn learns where its binding goes."""
     if isinstance(code, SpawnCode):
-        return await call(code.spawn(s, destination)), code.spawned
+        spawned = code.spawn(s, destination)
+        return await (call(spawned) if code.nests else spawned), code.spawned
     return await value_of(code, s), None
 
 

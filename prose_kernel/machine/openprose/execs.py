@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os.path
 from collections.abc import Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Final, Literal, cast
 
@@ -61,41 +62,86 @@ def _computed(node: tree.Exec) -> list[tree.Property]:
     return [p for p in node.properties if p.name.id in ("stdin", "env") and not isinstance(p.value, _BLOCKS)]
 
 
+@dataclass(frozen=True, slots=True)
+class _Written:
+    """What the text of an `exec` says that is the same each time it runs. `pipefail` is None if the text doesn't say;
+    `seconds` is None if `limit` isn't a duration. `short` is the beginning of the command."""
+
+    properties: Mapping[str, object]
+    command: str
+    short: str
+    on_fail: OnFail
+    limit: str
+    seconds: float | None
+    max_output: int
+    pipefail: bool | None
+    form: str
+    needs: Mapping[str, float]
+
+    @classmethod
+    def of(cls, node: tree.Exec, found: Mapping[str, object]) -> _Written:
+        limit = word(found["timeout"]) if "timeout" in found else DEFAULT_TIMEOUT
+        most, piped = found.get("max-output"), found.get("pipefail")
+        return cls(
+            found,
+            node.command.raw,
+            _short(node.command.raw),
+            cast("OnFail", word(found["on-fail"]) if "on-fail" in found else "throw"),
+            limit,
+            parse_duration(limit),
+            most.value if isinstance(most, tree.Number) and isinstance(most.value, int) else DEFAULT_MAX_OUTPUT,
+            bool(piped.value) if isinstance(piped, tree.Constant) else None,
+            word(found.get("format")),
+            _amounts(found["needs"]) if "needs" in found else {},
+        )
+
+
 @expression(tree.Exec, lambda node: [item.value for item in _computed(node)])
 class ExecCode(SpawnCode):
+    nests = False
+
+    def prepare(self, node: tree.Exec) -> None:
+        self._by_profile: dict[bool, _Written] = {}
+
     @property
     def spawned(self) -> Spawned:
         return "exec"
+
+    def _written(self, s: ProgramContext) -> _Written:
+        strict = s.run.is_strict
+        written = self._by_profile.get(strict)
+        if written is None:
+            found = s.run.properties("exec", self.node.properties)
+            written = self._by_profile[strict] = _Written.of(self.node, found)
+        return written
 
     async def spawn(self, s: ProgramContext, destination: Destination | None) -> Value:
         if s.cancellation.stopped:
             return None  # a branch that its siblings have cancelled starts nothing new
         node: tree.Exec = self.node
-        found = s.run.properties("exec", node.properties)
-        on_fail = cast("OnFail", word(found["on-fail"]) if "on-fail" in found else "throw")
-        limit = word(found["timeout"]) if "timeout" in found else DEFAULT_TIMEOUT
+        written = self._written(s)
+        found, on_fail, command, form = written.properties, written.on_fail, written.command, written.form
         if s.host.preview is not None:
             name = destination.name if destination is not None else None
-            return cast("Value", await s.host.preview.command(s, node, name, self._request(s, found, limit)))
-        request = await self._request(s, found, limit)
+            return cast("Value", await s.host.preview.command(s, node, name, self._request(s, written)))
+        request = await self._request(s, written)
         await s.flush()
         spawn = s.host.next_spawn()
         bound_to = destination.name if destination else None
-        written, form = node.command.raw, word(found.get("format"))
-        place = s.place(node)
-        if s.host.listeners:
-            s.emit(CommandStarted(place, spawn, request, written, bound_to, self.used, form))
-        request, result = await self._attempts(s, place, spawn, request, found, limit)
+        place, listeners = s.place(node), s.host.listeners
+        if listeners:
+            s.emit(CommandStarted(place, spawn, request, command, bound_to, self.used, form))
+        request, result = await self._attempts(s, place, spawn, request, written)
         moved = self._move(s, request, result)
         raised = result.kind is not None and on_fail == "throw"
-        s.recent.note(f"exec {_short(written)}: exit code {result.exit_code}")
-        if result.kind is not None and not raised and s.host.listeners:
+        s.recent.note(f"exec {written.short}: exit code {result.exit_code}")
+        if result.kind is not None and not raised and listeners:
             for depth in range(1, len(s.branches) + 1):
                 s.host.failed_commands[s.branches[:depth]] = result
-        if s.host.listeners:
-            s.emit(CommandFinished(place, spawn, request, written, bound_to, result, on_fail, raised, moved, self.used))
+        if listeners:
+            s.emit(CommandFinished(place, spawn, request, command, bound_to, result, on_fail, raised, moved, self.used))
         if raised:
-            raise located(s, _error(written, request, result, limit), node)
+            raise located(s, _error(command, request, result, written.limit), node)
         if result.kind is None and isinstance(shown := found.get("display"), tree.Text):
             await self._show(s, spawn, request.cwd, shown)
         bare = result.kind is not None and on_fail == "ignore"
@@ -107,8 +153,7 @@ class ExecCode(SpawnCode):
         place: Place,
         spawn: int,
         request: CommandRequest,
-        found: Mapping[str, object],
-        limit: str,
+        written: _Written,
     ) -> tuple[CommandRequest, CommandResult]:
         """Run the command until it succeeds or `retry` allows no further attempt; return the last request and its
         result."""
@@ -119,6 +164,7 @@ class ExecCode(SpawnCode):
             result = await s.ask(current, CommandResult, running, limited=True)
             if result.kind is None:
                 return request, result
+            found = written.properties
             retry, backoff = found.get("retry"), found.get("backoff")
             only_lost = word(retry) == LOST
             most = LOST_RETRIES if only_lost else int(retry.value) if isinstance(retry, tree.Number) else 0
@@ -127,7 +173,7 @@ class ExecCode(SpawnCode):
                 return request, result
             request = structs.replace(request, attempt=request.attempt + 1)
             what = Attempted(self.node, spawn, request.at)
-            await before_retry(s, what, retries, request.attempt, why=_message(current, result, limit))
+            await before_retry(s, what, retries, request.attempt, why=_message(current, result, written.limit))
 
     async def _show(self, s: ProgramContext, spawn: int, directory: str, path: tree.Text) -> None:
         """Show the file of `display`, which the command has made, as it is now."""
@@ -142,31 +188,28 @@ class ExecCode(SpawnCode):
         if s.host.listeners:
             s.emit(FileShown(s.place(self.node), spawn, file))
 
-    async def _request(self, s: ProgramContext, found: Mapping[str, object], limit: str) -> CommandRequest:
+    async def _request(self, s: ProgramContext, written: _Written) -> CommandRequest:
         node: tree.Exec = self.node
+        found = written.properties
         command = await render(s, node.command, refused)
         if not command.strip():
             raise located(s, ExecError("the command is empty", code="E050"), node.command)
-        seconds = parse_duration(limit)
-        if seconds is None:
+        if written.seconds is None:
             hint = 'write a duration: "30s", "5m"'
-            raise located(s, ExecError(f"'{limit}' is not a duration", code="E051", hint=hint), node)
-        most, cwd = found.get("max-output"), found.get("cwd")
-        kept = most.value if isinstance(most, tree.Number) and isinstance(most.value, int) else DEFAULT_MAX_OUTPUT
+            raise located(s, ExecError(f"'{written.limit}' is not a duration", code="E051", hint=hint), node)
+        cwd = found.get("cwd")
         stdin, env = await self._inputs(s, found) if self.parts else (None, {})
         reads = await _globs(s, found["reads"]) if "reads" in found else None
         writes = await _globs(s, found["writes"]) if "writes" in found else None
-        piped = found.get("pipefail")
-        pipefail = bool(piped.value) if isinstance(piped, tree.Constant) else s.host.pipefail
+        pipefail = written.pipefail if written.pipefail is not None else s.host.pipefail
         if not isinstance(cwd, tree.Text):
             directory, track = s.cwd, True
         else:
             directory, track = os.path.expanduser(await render(s, cwd, refused)), False  # noqa: ASYNC240, PTH111 - no file is touched
             directory = os.path.join(s.cwd, directory)  # noqa: PTH118
         at = s.at("exec")
-        given = (command, directory, seconds, track, kept, stdin, env, at, pipefail)
-        needs = _amounts(found["needs"]) if "needs" in found else {}
-        return CommandRequest(*given, reads=reads, writes=writes, needs=needs)
+        given = (command, directory, written.seconds, track, written.max_output, stdin, env, at, pipefail)
+        return CommandRequest(*given, reads=reads, writes=writes, needs=written.needs)
 
     async def _inputs(
         self, s: ProgramContext, found: Mapping[str, object]

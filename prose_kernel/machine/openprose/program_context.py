@@ -93,9 +93,14 @@ class ProgramRun(Run):
         """Whether the running text is ProseScript."""
         return self._text is not None and self._text.script
 
+    @property
+    def is_strict(self) -> bool:
+        """Whether the running text asks for the strict profile."""
+        return self._text is not None and self._text.strict
+
     def properties(self, owner: str, written: tree.Properties) -> dict[str, object]:
         """The properties of an `exec` or `session` by name, without those that the program's profile does not know."""
-        unknown = NOT_STRICT[owner] if self._text is not None and self._text.strict else ()
+        unknown = NOT_STRICT[owner] if self.is_strict else ()
         return {item.name.id: item.value for item in written if item.name.id not in unknown}
 
     def define(self, item: tree.Agent | tree.Block, source: Source) -> None:

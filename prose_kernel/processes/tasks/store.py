@@ -13,15 +13,16 @@ import sqlite3
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Literal
-
-from filelock import FileLock, Timeout
+from typing import TYPE_CHECKING, Any, Literal
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import reason_of
 from prose_kernel.processes.tasks import log
 from prose_kernel.processes.tasks.records import TaskRecord, from_row, may_follow
 from prose_kernel.runtime.services import TaskFollowUp
+
+if TYPE_CHECKING:
+    from filelock import FileLock
 
 DIRECTORY = "tasks"
 _FILE = "tasks.sqlite"
@@ -64,8 +65,6 @@ class Store:
                 self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
                 self._lock = _owner_lock(self.directory)
             self._connection = self._connect()
-        except Timeout:
-            raise Owned from None
         except (OSError, sqlite3.Error) as problem:
             self._unlock()
             raise StoreError(_words(problem)) from None
@@ -271,8 +270,14 @@ def exists(run_directory: Path) -> bool:
 
 
 def _owner_lock(directory: Path) -> FileLock:
+    """Raises `Owned`, and `OSError`."""
+    from filelock import FileLock, Timeout  # slow to load, and most runs have no task
+
     lock = FileLock(directory / _LOCK, mode=0o600, thread_local=False)
-    lock.acquire(timeout=_LOCK_PATIENCE, poll_interval=0.01)
+    try:
+        lock.acquire(timeout=_LOCK_PATIENCE, poll_interval=0.01)
+    except Timeout:
+        raise Owned from None
     return lock
 
 
