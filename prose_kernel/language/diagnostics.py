@@ -126,6 +126,11 @@ def has_errors(found: Iterable[Diagnostic]) -> bool:
     return any(d.severity == "error" for d in found)
 
 
+def first_error(found: Iterable[Diagnostic]) -> str:
+    """The first error in one line, with its place and code; "" where there is none."""
+    return next((f"line {d.line}: {d.message} [{d.code}]" for d in found if d.severity == "error"), "")
+
+
 def decode(data: bytes, name: str, code: str = "E109") -> Source:
     """The source in a file's bytes: a BOM is dropped, CRLF becomes LF. Raises CompileError (`code`) for bad UTF-8."""
     from prose_kernel.errors import CompileError

@@ -50,7 +50,7 @@ def _nodes(notebook: Path) -> Iterator[Node]:
     except (OSError, UsageError, UnicodeDecodeError):
         return
     file, _ = read(Source.of(text, notebook.name))
-    yield from (node for node in file.nodes if node.scripts)
+    yield from (node for node in file.nodes if node.fences)
 
 
 def _of_notebook(name: str, content: bytes) -> str:

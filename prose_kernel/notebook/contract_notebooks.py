@@ -97,7 +97,7 @@ class _Stretch:
 def _stretches(source: Source) -> Sequence[_Stretch]:
     """The parts of a file; they tile it. Blank lines belong to what is above them."""
     file, _ = read(source)
-    scripts = {fence.span for node in file.nodes for fence in node.scripts if fence.closed}
+    scripts = {fence.span for node in file.nodes for fence in node.fences if fence.closed}
     scripts.update(one.span for one in file.blocks if one.kind == "fence" and one.closed and one.text == NOTEBOOK)
     found: list[_Stretch] = []
     for block in file.blocks:

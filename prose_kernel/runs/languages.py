@@ -343,10 +343,13 @@ def _compile_openprose(source: Source, **options: Any) -> Compiled:
     return compiled
 
 
-def _indexed(program: Any, source: Source) -> Index:
-    room = "openprose" if program.declared is None else "contracts"
-    found: Index = _later(f"language.{room}.symbols:index")(program, source)
-    return found
+def _by_form(of_program: str, of_file: str) -> Callable[..., Any]:
+    """One of two functions: that for a program, or that for a contract file."""
+
+    def chosen(program: Any, *given: Any) -> Any:
+        return _later(of_program if program.declared is None else of_file)(program, *given)
+
+    return chosen
 
 
 def _known_in(program: Any, load: Callable[[str], Any]) -> Any:
@@ -363,18 +366,6 @@ def _script_at(program: Any, source: Source, offset: int, load: Callable[[str], 
     return found
 
 
-def _formatted(program: Any) -> str:
-    contract = program.declared is not None
-    place = "language.contracts.formatter:format_file" if contract else "language.openprose:format_program"
-    text: str = _later(place)(program)
-    return text
-
-
-def _reported(program: Any, name: str, warnings: int) -> str:
-    contract = program.declared is not None
-    return str(_later("language.contracts.compile:report")(program)) if contract else _formatted(program)
-
-
 def _refused(program: Any, source: Source, given: Collection[str]) -> Diagnostic | None:
     if program.declared is None:
         return None
@@ -382,11 +373,7 @@ def _refused(program: Any, source: Source, given: Collection[str]) -> Diagnostic
     return why
 
 
-def _upgraded(program: Any, source: Source) -> tuple[str, str]:
-    """A program as a contract file, or back."""
-    back = program.declared is not None
-    form = "downgraded" if back else "upgraded"
-    return _later(f"language.contracts.upgrade:{form}")(source, program), ".prose" if back else ".prose.md"
+_reported: Final = _by_form("language.openprose:format_program", "language.contracts.compile:report")
 
 
 OPENPROSE: Final = Language(
@@ -401,8 +388,8 @@ OPENPROSE: Final = Language(
     elsewhere=True,
     has_inputs=True,
     declared={"let": "let", "const": "const", "output": "output", "input": "input"},
-    report=_reported,
-    upgrade=_upgraded,
+    report=lambda program, name, warnings: _reported(program),
+    upgrade=_by_form("language.contracts.upgrade:upgraded", "language.contracts.upgrade:downgraded"),
     refused=_refused,
     script_at=_script_at,
     targets=_later("language.contracts.compile:targets_around"),
@@ -423,8 +410,8 @@ OPENPROSE: Final = Language(
     **{
         **_own("openprose"),
         "compile": _compile_openprose,
-        "format_program": _formatted,
-        "index": _indexed,
+        "format_program": _by_form("language.openprose:format_program", "language.contracts.formatter:format_file"),
+        "index": _by_form("language.openprose.symbols:index", "language.contracts.symbols:index"),
         "known_in": _known_in,
     },
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -74,13 +74,13 @@ def _unusable(name: str, found: str) -> Tested:
     return Tested(name, (Outcome("test", "failed", (Finding(found),)),), report=found, exit=USAGE)
 
 
+@dataclass(frozen=True, slots=True)
 class Judged:
     """An assertion with its outcome. `saw` says what was seen."""
 
-    def __init__(self, assertion: Assertion, holds: bool, saw: str) -> None:
-        self.assertion = assertion
-        self.holds = holds
-        self.saw = saw
+    assertion: Assertion
+    holds: bool
+    saw: str
 
     def line(self) -> str:
         words = ("" if self.assertion.holds else "not ") + self.assertion.shown

@@ -44,7 +44,7 @@ def _parameters(unit: Unit) -> Iterator[Diagnostic]:
 
 
 def _script(unit: Unit) -> Iterator[Diagnostic]:
-    section, source = unit.section, unit.file.source
+    section, source = unit.node.script_section, unit.file.source
     if section is None or (unit.node.kind not in ("function", "responsibility", "gateway", "pattern")):
         return
     near = [one for one in section.fences if _NEAR_FENCE.match(one.text) and not SCRIPT.match(one.text)]

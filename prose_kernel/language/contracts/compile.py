@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,12 +12,21 @@ from msgspec import structs
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import file_and_node, is_contract
 from prose_kernel.language.contracts.checks import check_file
-from prose_kernel.language.contracts.described import called, calls, described, named
+from prose_kernel.language.contracts.described import called, calls, described
 from prose_kernel.language.contracts.interface import EVENT, truth_names
 from prose_kernel.language.contracts.library import LIBRARY, Library
 from prose_kernel.language.contracts.tests import subject_of
 from prose_kernel.language.contracts.units import Bound, Files, FileUnit, Targets, Unit
-from prose_kernel.language.diagnostics import STRICT, Compiled, Diagnostic, Profile, diagnostic, has_errors, in_order
+from prose_kernel.language.diagnostics import (
+    STRICT,
+    Compiled,
+    Diagnostic,
+    Profile,
+    diagnostic,
+    first_error,
+    has_errors,
+    in_order,
+)
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import uses_of
@@ -76,18 +85,14 @@ def compile_source(
     if file is None:
         files = Files(library, profile, load=load, pipefail=pipefail)
         file = files.add(Source(source.text, name, source.prompt), library.home if library is not None else name)
-    checked = _check_all(file)
-    found = checked[file]
-    bad = _broken(checked)
-    if bad - {file}:
-        found = [*found, *_calls_of_broken(file, bad - {file}, checked)]
-    unit = file.inline(chosen) if chosen else file.own
+    reached = _reached(file)
+    found = [*_findings(file), *_calls_of_broken(file, _broken(reached) - {file})]
+    unit = file.inline.get(chosen) if chosen else file.own
     if unit is None:
         hint = f"it has {', '.join(one.name for one in file.units[1:]) or 'no inline nodes'}"
         found = [*found, diagnostic(file.source, "E313", Span(0, 0), f"the file has no node `{chosen}`", hint)]
     items = _items(unit) if unit is not None else ()
-    others = tuple(one for one in checked if one is not file)
-    program = ContractProgram(items, profile in STRICT, file=file, unit=unit, others=others)
+    program = ContractProgram(items, profile in STRICT, file=file, unit=unit, others=tuple(reached[1:]))
     return Compiled(source, program, in_order(found))
 
 
@@ -148,8 +153,8 @@ class TargetsBeside(Targets):
         found = super().find(name, {**self.uses, **uses}, path=path)
         if isinstance(found, CallProblem) or not isinstance(found.unit, Unit):
             return found
-        checked = _check_all(found.unit.file)
-        return _with_errors(found.unit.file, checked) if found.unit.file in _broken(checked) else found
+        file = found.unit.file
+        return _with_errors(file) if file in _broken(_reached(file)) else found
 
     def names(self, uses: Mapping[str, str]) -> tuple[str, ...]:
         return super().names({**self.uses, **uses})
@@ -183,27 +188,33 @@ def _around(files: Files, home: str) -> FileUnit:
     return files.add(Source("---\nname: cell\nkind: function\n---\n", "cell.prose.md"), home)
 
 
-def _check_all(start: FileUnit) -> dict[FileUnit, list[Diagnostic]]:
-    """The findings of a file and of all that it leads to; each file is checked once."""
-    known = start.files.checked
-    checked: dict[FileUnit, list[Diagnostic]] = {}
-    agenda = [start]
+def _findings(file: FileUnit) -> list[Diagnostic]:
+    """What is wrong with one file; it is checked once."""
+    known = file.files.checked
+    if file not in known:
+        known[file] = check_file(file)
+    return known[file]
+
+
+def _reached(start: FileUnit) -> list[FileUnit]:
+    """A file and all that it leads to, checked."""
+    reached, agenda = {start}, [start]
     for file in agenda:
-        if file not in checked:
-            if file not in known:
-                known[file] = check_file(file)
-            checked[file] = known[file]
-            agenda.extend(file.references.values())
-    return checked
+        _findings(file)  # which looks for the files that it calls
+        agenda += dict.fromkeys(one for one in file.references.values() if one not in reached)
+        reached.update(agenda)
+    return agenda
 
 
-def _broken(checked: Mapping[FileUnit, list[Diagnostic]]) -> set[FileUnit]:
+def _broken(files: Sequence[FileUnit]) -> set[FileUnit]:
     """The files with errors, and those that call one."""
+    agenda = [file for file in files if has_errors(_findings(file))]
+    if not agenda:
+        return set()
     callers: dict[FileUnit, list[FileUnit]] = {}
-    for file in checked:
+    for file in files:
         for other in file.references.values():
             callers.setdefault(other, []).append(file)
-    agenda = [file for file, found in checked.items() if has_errors(found)]
     bad = set(agenda)
     for file in agenda:
         agenda.extend(one for one in callers.get(file, ()) if one not in bad)
@@ -211,21 +222,18 @@ def _broken(checked: Mapping[FileUnit, list[Diagnostic]]) -> set[FileUnit]:
     return bad
 
 
-def _with_errors(file: FileUnit, checked: Mapping[FileUnit, list[Diagnostic]]) -> CallProblem:
+def _with_errors(file: FileUnit) -> CallProblem:
     """E215 for a file that has errors, or calls one that has."""
-    first = next((one for one in checked[file] if one.severity == "error"), None)
-    place = f", line {first.line}: {first.message} [{first.code}]" if first else " in a file that it calls"
-    return CallProblem("E215", f"`{file.source.name}` has errors{place}", f"prose compile {file.source.name}")
+    name, first = file.source.name, first_error(_findings(file))
+    place = f", {first}" if first else " in a file that it calls"
+    return CallProblem("E215", f"`{name}` has errors{place}", f"prose compile {name}")
 
 
-def _calls_of_broken(
-    file: FileUnit, bad: set[FileUnit], checked: Mapping[FileUnit, list[Diagnostic]]
-) -> Iterator[Diagnostic]:
+def _calls_of_broken(file: FileUnit, bad: set[FileUnit]) -> Iterator[Diagnostic]:
     """E215 where the file names another one that has errors."""
-    for target, span in _named_targets(file):
-        other = next((unit.file for unit in _units_in(target) if unit.file in bad), None)
-        if other is not None:
-            problem = _with_errors(other, checked)
+    for target, span in _named_targets(file) if bad else ():
+        for broken in [unit.file for unit in _units_in(target) if unit.file in bad][:1]:
+            problem = _with_errors(broken)
             yield diagnostic(file.source, problem.code, span, problem.message, problem.hint)
 
 
@@ -240,7 +248,7 @@ def _named_targets(file: FileUnit) -> Iterator[tuple[CallTarget | CallProblem, S
             program = unit.compiled.program
             loops = {one.item.id for one in walk(program) if isinstance(one, tree.For)}
             for call in calls(program):
-                name, is_path = named(call)
+                name, is_path = call.named
                 if is_path or unit.node.kind != "pattern" or name not in loops:  # else it is an element of a slot
                     yield unit.targets.find(name, uses_of(program), path=is_path), call.target.span
 
@@ -276,7 +284,7 @@ def reached(program: tree.Program, source: Source | None) -> Iterator[tuple[Unit
 
 def _called_by(script: tree.Program, targets: CallTargets, model: str | None) -> Iterator[tuple[Unit, str | None]]:
     for one in calls(script):
-        name, is_path = named(one)
+        name, is_path = one.named
         given = next((entry.value for entry in one.inputs if entry.name.id == "model"), None)
         chosen = given.id if isinstance(given, tree.Name) else given.raw if isinstance(given, tree.Text) else model
         for unit in _units_in(targets.find(name, uses_of(script), path=is_path)):

@@ -22,15 +22,9 @@ def calls(program: tree.Program) -> list[tree.Call]:
     return sorted((one for one in walk(program) if isinstance(one, tree.Call)), key=lambda one: one.span)
 
 
-def named(call: tree.Call) -> tuple[str, bool]:
-    """The name that a call names, and whether it is a path."""
-    target = call.target
-    return (target.id, False) if isinstance(target, tree.Name) else (target.raw, True)
-
-
 def called(unit: Unit) -> tuple[str, ...]:
     """The names that a script calls, each once."""
-    return tuple(dict.fromkeys(named(one)[0] for one in calls(unit.compiled.program))) if unit.has_script else ()
+    return tuple(dict.fromkeys(one.named[0] for one in calls(unit.compiled.program))) if unit.has_script else ()
 
 
 def described(unit: Unit, *, words: bool = False) -> str:

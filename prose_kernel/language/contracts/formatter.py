@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 def format_file(program: ContractProgram) -> str:
     """The text of a file without errors in its scripts."""
     file, parts, at = program.file, [], 0
-    for fence in (fence for unit in file.units for fence in unit.fences):
+    for fence in (fence for unit in file.units for fence in unit.node.fences):
         text = file.source.text[at : fence.inside.start]
         parts += [text, _formatted(file, fence)]
         at = fence.inside.end

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from prose_kernel.language import typed_answers
-from prose_kernel.language.contracts.items import NAME, nested
+from prose_kernel.language.contracts.items import NAME, OPTIONAL, nested
 from prose_kernel.language.contracts.tree import MISSING, Item, Node
 from prose_kernel.language.openprose.contracts import CallInput, CallOutput
 
 _RUN: Final = re.compile(r"run(\[\])?(?=\s*(?:$|[,:\u2013\u2014-]))")
-_OPTIONAL: Final = re.compile(r"\boptional\b", re.IGNORECASE)
 _TYPE: Final = re.compile(r"(boolean|integer|number)\b", re.IGNORECASE)
 _QUOTED: Final = re.compile(rf"`({NAME})`")
 EVENT: Final = "event"
@@ -73,7 +72,7 @@ def contract_of(node: Node) -> Contract:
     types: dict[str, str] = {}
     for name, item in gives:
         before = outputs.get(name)
-        optional = _OPTIONAL.search(item.words) is not None and (before is None or before.optional)
+        optional = OPTIONAL.search(item.words) is not None and (before is None or before.optional)
         outputs[name] = CallOutput(name, optional)
         if kind := _TYPE.match(item.remark) or _TYPE.match(item.text):
             types.setdefault(name, kind[1].lower())

@@ -21,7 +21,7 @@ _REMARK: Final = re.compile(r"[ \t]*\(((?:[^()]|\([^()]*+\))*+)\)")
 _JOINED: Final = re.compile(rf"[ \t]*[,/][ \t]*`({PATH})`")
 _BARE: Final = re.compile(rf"({NAME})(?:[ \t]*\(((?:[^()]|\([^()]*+\))*+)\))?+:(?=[ \t\n]|\Z)")
 _SEPARATOR: Final = re.compile(r"\s*(?::|--?(?=\s)|\u2013|\u2014)?\s*")
-_OPTIONAL: Final = re.compile(r"\boptional\b", re.IGNORECASE)
+OPTIONAL: Final = re.compile(r"\boptional\b", re.IGNORECASE)
 DEFAULT: Final = re.compile(r"\bdefaults?\b(?:\s*(?:\bto\b|\bis\b|\bvalue\b|[:=]))*+\s*", re.IGNORECASE)
 _LITERAL: Final = re.compile(
     r'(`+)(?P<code>[^\n]*?)\1|(?P<text>"(?:[^"\\\n]|\\.)*+")|(?P<number>-?\d++(?:\.\d++)?+(?!\w))'
@@ -75,7 +75,7 @@ def _item(text: str, start: int, begin: int, end: int, truth: bool) -> Item:
     whole = f"{remark} {told}"
     default = default_of(whole)
     head = Span(begin, begin + len(names[0]) + (2 if words[:1] == "`" else 0)) if names else Span(begin, end)
-    optional = default is not MISSING or _OPTIONAL.search(whole) is not None
+    optional = default is not MISSING or OPTIONAL.search(whole) is not None
     return Item(names, remark, told, Span(start, end), head, optional, default, open=told in ("...", "\u2026"))
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any, Final, cast
 
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts import sections as known
-from prose_kernel.language.contracts.items import NAME, declared, read_items
+from prose_kernel.language.contracts.items import NAME, OPTIONAL, declared, read_items
 from prose_kernel.language.contracts.layout import Block, blocks, front_matter
 from prose_kernel.language.contracts.tree import ContractFile, Item, Kind, Node, Section
 from prose_kernel.language.diagnostics import STRICT, Diagnostic, Profile, diagnostic
@@ -17,7 +18,6 @@ from prose_kernel.language.source import Source, Span
 
 _NODE_NAME: Final = re.compile(rf"{NAME}(?:\.{NAME})*+")
 _ID: Final = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
-_FIELD: Final = r"^{}[ \t]*:[^\n]*"
 _NOT_IN_TITLES: Final = re.compile(r"[^a-z0-9]+")
 
 
@@ -41,10 +41,10 @@ class Reader:
                 self.report("E304", block.span, "this fence is never closed", "close it with the same signs on a line")
         self.fields = self._front_matter()
         title = next((block.text for block in self.blocks if block.level == 1), "")
-        starts = [0, *(at for at, block in enumerate(self.blocks) if block.level == 2)]
-        parts = [self.blocks[start:end] for start, end in zip(starts, [*starts, len(self.blocks)][1:], strict=True)]
-        own = self._own(parts[0], title)
-        nodes = [own, *(node for part in parts[1:] if (node := self._inline(part, own)) is not None)]
+        inline = list(_split(self.blocks, 2))
+        first = self.blocks.index(inline[0][0]) if inline else len(self.blocks)
+        own = self._own(self.blocks[:first], title)
+        nodes = [own, *(node for part in inline if (node := self._inline(*part, own)) is not None)]
         self._named_once(nodes)
         for node in nodes:
             known.check(self, node)
@@ -61,7 +61,7 @@ class Reader:
             return {}
         inside = self.blocks[0].inside
         try:
-            fields = _fields(self.text[inside.start : inside.end])
+            _, fields = _yaml(self.text[inside.start : inside.end], "BaseLoader")
         except NotYaml as problem:
             at = min(self.source.line_starts[min(problem.line + 1, len(self.source.line_starts) - 1)], inside.end)
             self.report("E302", Span(at, at), f"the front matter isn't YAML: {problem}")
@@ -109,21 +109,20 @@ class Reader:
 
     # ---------------------------------------------------------------- nodes
 
-    def _inline(self, part: Sequence[Block], own: Node) -> Node | None:
-        heading = part[0]
+    def _inline(self, heading: Block, part: Sequence[Block], own: Node) -> Node | None:
         name = heading.text.strip("`").strip()
         if not _NODE_NAME.fullmatch(name):
             if own.kind:
                 self.report("W304", heading.span, f"`{heading.text}` isn't a name: this part is documentation")
             return None
-        read = self._sections(part[1:])
+        read = self._sections(part)
         names = {one.name for one in read}
         kind: Kind = "function"
         if "Slots" in names:
             kind = "pattern"
         elif names & {"Requires", "Maintains", "Continuity"}:
             kind = "responsibility"
-        return Node(name, kind, Span(heading.span.start, part[-1].span.end), heading.span, True, read)
+        return Node(name, kind, Span(heading.span.start, _end(heading, part)), heading.span, True, read)
 
     def _named_once(self, nodes: Sequence[Node]) -> None:
         names: set[str] = set()
@@ -137,16 +136,12 @@ class Reader:
     # ---------------------------------------------------------------- sections
 
     def _sections(self, part: Sequence[Block]) -> tuple[Section, ...]:
-        starts = [at for at, block in enumerate(part) if block.level == 3]
-        return tuple(
-            self._section(part[start], part[start + 1 : end])
-            for start, end in zip(starts, [*starts, len(part)][1:], strict=True)
-        )
+        return tuple(self._section(heading, inner) for heading, inner in _split(part, 3))
 
     def _section(self, heading: Block, inner: Sequence[Block]) -> Section:
         title, colon, first = heading.text.partition(":")
         name = known.SPELLED.get(" ".join(title.lower().split()), "")
-        body = Span(heading.span.end, inner[-1].span.end if inner else heading.span.end)
+        body = Span(heading.span.end, _end(heading, inner))
         text = self.text[body.start : body.end].strip()
         if colon and first.strip():
             text = f"{first.strip()}\n{text}".strip()
@@ -154,13 +149,10 @@ class Reader:
         items: tuple[Item, ...] = ()
         if name in known.WITH_ITEMS:
             items = read_items(self.text, body, fences, truth=name in ("Requires", "Maintains"))
-        parts = self._parts(inner, body.end) if name in known.WITH_PARTS else ()
+        parts: tuple[Item, ...] = ()
+        if name in known.WITH_PARTS:
+            parts = tuple(self._part(title, _end(title, below)) for title, below in _split(inner, 4))
         return Section(name, heading.text, heading.span, body, text, fences, items, parts)
-
-    def _parts(self, inner: Sequence[Block], end: int) -> tuple[Item, ...]:
-        headings = [block for block in inner if block.level == 4]
-        ends = [*(block.span.start for block in headings), end][1:]
-        return tuple(self._part(block, stop) for block, stop in zip(headings, ends, strict=True))
 
     def _part(self, block: Block, end: int) -> Item:
         """A facet, a need or a stage."""
@@ -169,7 +161,7 @@ class Reader:
         if not names and _NODE_NAME.fullmatch(title):
             names, rest = (title,), len(title)
         text = f"{title[rest:]}\n{self.text[block.span.end : end]}".strip()
-        optional = re.search(r"\boptional\b", f"{remark} {title[rest:]}", re.IGNORECASE) is not None
+        optional = OPTIONAL.search(f"{remark} {title[rest:]}") is not None
         return Item(names, remark, text, Span(block.span.start, end), block.span, optional)
 
 
@@ -179,17 +171,23 @@ def read(source: Source, profile: Profile = "default") -> tuple[ContractFile, li
     return reader.read(), reader.found
 
 
+def _split(part: Sequence[Block], level: int) -> Iterator[tuple[Block, Sequence[Block]]]:
+    """The headings of a level, each with the blocks up to the next one."""
+    starts = [at for at, block in enumerate(part) if block.level == level]
+    for start, end in pairwise([*starts, len(part)]):
+        yield part[start], part[start + 1 : end]
+
+
+def _end(heading: Block, part: Sequence[Block]) -> int:
+    return part[-1].span.end if part else heading.span.end
+
+
 class NotYaml(Exception):
     """Why a text isn't YAML, and in which line of it, from 0."""
 
     def __init__(self, reason: str, line: int = 0) -> None:
         super().__init__(reason)
         self.line = line
-
-
-def _fields(text: str) -> Any:
-    """The data of the front matter: texts, lists and mappings. Raises `NotYaml`."""
-    return _yaml(text, "BaseLoader")[1]
 
 
 def yaml_entries(text: str) -> list[tuple[int, Any]]:
@@ -222,7 +220,7 @@ def own_field(head: str, name: str) -> str:
     """A field of the front matter, from the beginning of a file's text; "" where it isn't a text."""
     front = front_matter(head)
     with contextlib.suppress(NotYaml):
-        found = _fields(head[front.inside.start : front.inside.end]) if front is not None else None
+        _, found = _yaml(head[slice(*front.inside)], "BaseLoader") if front is not None else (None, None)
         if isinstance(found, dict) and isinstance(found.get(name), str):
             return str(found[name]).strip()
     return ""
@@ -233,5 +231,5 @@ def field_span(text: str, name: str) -> Span:
     front = front_matter(text)
     if front is None:
         return Span(0, 0)
-    found = re.compile(_FIELD.format(re.escape(name)), re.MULTILINE).search(text, *front.inside)
+    found = re.compile(rf"^{re.escape(name)}[ \t]*:[^\n]*", re.MULTILINE).search(text, *front.inside)
     return Span(*found.span()) if found is not None else Span(0, 3)

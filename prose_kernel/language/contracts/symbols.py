@@ -98,9 +98,9 @@ def script_at(program: ContractProgram, offset: int, load: LoadContract) -> tupl
     """The text of the script before an offset, as the language reads it, and the names that it may refer to; None
     outside of all scripts."""
     for unit in program.file.units:
-        for at, fence in enumerate(unit.fences):
+        for at, fence in enumerate(unit.node.fences):
             if fence.inside.start <= offset <= fence.inside.end:
-                before = [(one.inside, one.margin) for one in unit.fences[:at]]
+                before = [(one.inside, one.margin) for one in unit.node.fences[:at]]
                 parts = [*before, (Span(fence.inside.start, offset), fence.margin)]
                 interface = unit.interface()
                 known = known_in(unit.compiled.program, load)

@@ -18,14 +18,8 @@ NOTEBOOK: Final = "prose-notebook"
 """The word of a fence that holds a cell with magics, which only a notebook runs. It is no part of its node (10)."""
 
 
-class _Missing:
-    """There is no default."""
-
-    def __repr__(self) -> str:
-        return "MISSING"
-
-
-MISSING: Final = _Missing()
+MISSING: Final = object()
+"""There is no default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +114,8 @@ class Node:
         """The section that may hold a script (3.1)."""
         return self.section("Delegation" if self.kind == "pattern" else "Execution")
 
-    @property
-    def scripts(self) -> tuple[Block, ...]:
+    @cached_property
+    def fences(self) -> tuple[Block, ...]:
         """The fences of the script."""
         found = self.script_section
         return tuple(one for one in found.fences if SCRIPT.match(one.text)) if found is not None else ()

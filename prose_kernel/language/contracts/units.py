@@ -17,11 +17,10 @@ from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import SUFFIX, interface
 from prose_kernel.language.contracts.instances import Instance, config_defaults, read_instances
 from prose_kernel.language.contracts.interface import Contract, contract_of
-from prose_kernel.language.contracts.layout import Block
 from prose_kernel.language.contracts.library import Library
 from prose_kernel.language.contracts.reader import read
-from prose_kernel.language.contracts.tree import ContractFile, Node, Section
-from prose_kernel.language.diagnostics import STRICT, Compiled, Diagnostic, Profile
+from prose_kernel.language.contracts.tree import ContractFile, Node
+from prose_kernel.language.diagnostics import STRICT, Compiled, Diagnostic, Profile, first_error
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contracts import (
     CallInput,
@@ -92,18 +91,9 @@ class Unit:
     def place(self) -> tuple[str, str]:
         return self.file.address, self.name
 
-    @cached_property
-    def section(self) -> Section | None:
-        """The section that may hold a script."""
-        return self.node.script_section
-
-    @cached_property
-    def fences(self) -> tuple[Block, ...]:
-        return self.node.scripts
-
     @property
     def has_script(self) -> bool:
-        return bool(self.fences)
+        return bool(self.node.fences)
 
     @cached_property
     def instances(self) -> dict[str, Instance]:
@@ -144,8 +134,8 @@ class Unit:
     def source(self, interface: Interface) -> ScriptSource:
         """The script as a source, with the places of the file."""
         file = self.file.source
-        fences = [(fence.inside, fence.margin) for fence in self.fences]
-        return ScriptSource(file.text, file.name, None, tuple(fences), interface, file)
+        fences = tuple((fence.inside, fence.margin) for fence in self.node.fences)
+        return ScriptSource(file.text, file.name, None, fences, interface, file)
 
     @cached_property
     def compiled(self) -> Compiled[tree.Program]:
@@ -222,11 +212,9 @@ class FileUnit:
             at += 1
         return within
 
-    def inline(self, name: str) -> Unit | None:
-        return self._inline.get(name)
-
     @cached_property
-    def _inline(self) -> dict[str, Unit]:
+    def inline(self) -> dict[str, Unit]:
+        """The inline nodes by name."""
         return {unit.name: unit for unit in reversed(self.units[1:])}
 
 
@@ -281,13 +269,9 @@ class Files:
         self._compared[address] += len(names)
         return names
 
-    def texts(self, own: str) -> dict[str, str]:
-        """The files that were read around one, by address."""
-        return {
-            address: one.source.text
-            for address, one in self._files.items()
-            if isinstance(one, FileUnit) and address != own
-        }
+    def read(self) -> list[FileUnit]:
+        """The files that could be read so far."""
+        return [one for one in self._files.values() if isinstance(one, FileUnit)]
 
     def handle(self, address: str) -> str:
         return self.library.handle(address) if self.library is not None else "local"
@@ -311,7 +295,7 @@ class Targets:
 
     def instance(self, one: Instance) -> CallTarget | CallProblem:
         """An instance as a target: its pattern is found, its slots are bound."""
-        return _or_problem(lambda: self._bind(one, ()))
+        return _or_problem(lambda: self._bind(one))
 
     def names(self, uses: Mapping[str, str]) -> tuple[str, ...]:
         unit, file = self.unit, self.unit.file
@@ -322,7 +306,8 @@ class Targets:
         return tuple(dict.fromkeys([*slots, *unit.instances, *inline, *uses, *beside, *unit.helpers]))
 
     def texts(self) -> dict[str, str]:
-        return self.unit.file.files.texts(self.unit.file.address)
+        own = self.unit.file
+        return {one.address: one.source.text for one in own.files.read() if one.address != own.address}
 
     def element(self, value: str) -> CallTarget | None:
         for one in self.bound.values():
@@ -339,8 +324,8 @@ class Targets:
             held = self.bound.get(name)
             return held if isinstance(held, CallTarget) else CallTarget(name, open=True, through_slot=True)
         if name in unit.instances:
-            return self._bind(unit.instances[name], ())
-        found = unit.file.inline(name) or (self.at(uses[name]) if name in uses else self.beside(name))
+            return self._bind(unit.instances[name])
+        found = unit.file.inline.get(name) or (self.at(uses[name]) if name in uses else self.beside(name))
         if found is not None:
             return self._called(found)
         if name in unit.helpers:
@@ -358,7 +343,8 @@ class Targets:
             hint = "bind its slots in an instance under `### Patterns`, and call that"
             raise ImportProgramError(f"`{found.name}` is a pattern: it isn't called itself", code="E314", hint=hint)
         if not kind:
-            raise ImportProgramError(f"`{found.name}` cannot be called: {_first_error(found.file)}", code="E215")
+            why = first_error(found.file.findings) or "it has errors"
+            raise ImportProgramError(f"`{found.name}` cannot be called: {why}", code="E215")
         if kind != "function" and not (kind == "responsibility" and found.node.inline):
             hint = "only functions are called; its truth is maintained by a run of its own"
             raise ImportProgramError(f"`{found.name}` is a {kind}: it isn't called", code="E315", hint=hint)
@@ -407,7 +393,7 @@ class Targets:
 
     # ---------------------------------------------------------------- instances
 
-    def _bind(self, one: Instance, within: tuple[str, ...]) -> CallTarget:
+    def _bind(self, one: Instance, within: tuple[str, ...] = ()) -> CallTarget:
         """An instance as a target. `within` are the patterns around it."""
         pattern = self._near(one.pattern) or self.at(one.pattern)
         if isinstance(pattern, Program) or pattern.node.kind != "pattern":
@@ -431,7 +417,7 @@ class Targets:
 
     def _near(self, name: str) -> Unit | Program | None:
         """An inline node, or a file next to this one."""
-        return self.unit.file.inline(name) or (self.beside(name) if "/" not in name else None)
+        return self.unit.file.inline.get(name) or (self.beside(name) if "/" not in name else None)
 
     def _bound(self, binding: str | Instance, within: tuple[str, ...]) -> CallTarget:
         """What a slot is bound to."""
@@ -460,8 +446,3 @@ def _only(code: str, message: str, given: Iterable[str], known: Iterable[str]) -
         if name not in known:
             listed = ", ".join(f"`{one}`" for one in known)
             raise ImportProgramError(f"{message} `{name}`", code=code, hint=f"it has {listed}" if listed else None)
-
-
-def _first_error(file: FileUnit) -> str:
-    first = next((one for one in file.findings if one.severity == "error"), None)
-    return f"line {first.line}: {first.message} [{first.code}]" if first is not None else "it has errors"

@@ -15,6 +15,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.compile import ContractProgram, compile_source
 from prose_kernel.language.contracts.items import NAME, read_items
+from prose_kernel.language.diagnostics import first_error
 from prose_kernel.language.fixes import Edit, replaced
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
@@ -23,6 +24,8 @@ from prose_kernel.language.source import Source, Span
 
 _TITLE: Final = re.compile(r"[^A-Za-z0-9]+")
 _RETURN: Final = re.compile(rf"return[ \t]+(?:(?P<one>{NAME})|\{{(?P<all>[^{{}}]*)\}})[ \t]*\n*\Z")
+_ELSEWHERE: Final = ("E330", "E215")
+"""Errors about files that cannot be looked for here."""
 _SECTIONS: Final = frozenset(["Parameters", "Returns", "Execution"])
 
 
@@ -30,8 +33,8 @@ class Lost(UsageError):
     """A program says something that the other form cannot say."""
 
 
-def upgraded(source: Source, program: tree.Program) -> str:
-    """The contract file of a checked program. Raises `Lost`."""
+def upgraded(program: tree.Program, source: Source) -> tuple[str, str]:
+    """The contract file of a checked program, and its suffix. Raises `Lost`."""
     name = _name(source.name)
     inputs = [item for item in program.items if isinstance(item, tree.Input)]
     outputs = [item for item in program.items if isinstance(item, tree.Output)]
@@ -52,12 +55,14 @@ def upgraded(source: Source, program: tree.Program) -> str:
         parts.append("### Returns\n\n" + "".join(f"- `{one}`\n" for one in names))
     parts.append(f"### Execution\n\n{fence}prose\n{script}\n{fence}\n")
     text = "\n".join(parts)
-    _check(Source(text, f"{name}{SUFFIX}"))
-    return text
+    file = compile_source(Source(text, f"{name}{SUFFIX}"))
+    if wrong := first_error(one for one in file.diagnostics if one.code not in _ELSEWHERE):
+        raise Lost(f"as a function it would have errors: {wrong}")
+    return text, SUFFIX
 
 
-def downgraded(source: Source, program: ContractProgram) -> str:
-    """The program of a contract file. Raises `Lost` where something would be lost."""
+def downgraded(program: ContractProgram, source: Source) -> tuple[str, str]:
+    """The program of a contract file, and its suffix. Raises `Lost` where something would be lost."""
     from prose_kernel.language.openprose import compile_source as compile_program
 
     unit = program.file.own
@@ -66,7 +71,7 @@ def downgraded(source: Source, program: ContractProgram) -> str:
         raise Lost("only a function with a script, and without inline nodes, can be a program")
     if extra := next((one for one in unit.node.sections if one.name not in _SECTIONS), None):
         raise _lost(source, extra.heading, f"a program has nothing like `### {extra.title}`")
-    script = source.slice(unit.fences[0].inside)
+    script = source.slice(unit.node.fences[0].inside)
     outputs = [one.name for one in unit.contract.outputs]
     body = _with_outputs(script, outputs) if outputs else script
     lines = [f'input {one.name}: "{_prompt(program, one.name)}"\n' for one in unit.contract.inputs]
@@ -74,11 +79,10 @@ def downgraded(source: Source, program: ContractProgram) -> str:
     made = Source(text, f"{unit.name}.prose")
     compiled = compile_program(made)
     if not compiled.ok:
-        first = next(one for one in compiled.diagnostics if one.severity == "error")
-        raise Lost(f"as a program it would have errors: {first.message} [{first.code}]")
-    if upgraded(made, compiled.program) != source.text:
+        raise Lost(f"as a program it would have errors: {first_error(compiled.diagnostics)}")
+    if upgraded(compiled.program, made)[0] != source.text:
         raise Lost(f"something of the sections {', '.join(dict.fromkeys(kept))} would be lost")
-    return text
+    return text, ".prose"
 
 
 def _name(name: str) -> str:
@@ -151,26 +155,15 @@ def _lines(source: Source, span: Span) -> Span:
     return Span(start, end + 1 if end >= 0 else len(source.text))
 
 
-def _check(source: Source) -> None:
-    found = compile_source(source)
-    first = next((one for one in found.diagnostics if one.severity == "error" and one.code not in _ELSEWHERE), None)
-    if first is not None:
-        raise Lost(f"as a function it would have errors: line {first.line}: {first.message} [{first.code}]")
-
-
-_ELSEWHERE: Final = ("E330", "E215")
-"""Errors about files that cannot be looked for here."""
-
-
 # ---------------------------------------------------------------- back
 
 
 def _with_outputs(script: str, names: list[str]) -> str:
     """The script without its last `return`; the variables that it gave are outputs."""
     last = _RETURN.search(script)
-    given = (
-        [] if last is None else [last["one"]] if last["one"] else re.findall(rf"({NAME})[ \t]*:[ \t]*\1\b", last["all"])
-    )
+    given = [last["one"]] if last is not None and last["one"] else []
+    if last is not None and not given:
+        given = re.findall(rf"({NAME})[ \t]*:[ \t]*\1\b", last["all"])
     if last is None or given != names:
         raise Lost("the script must end with one `return` of its outputs by their names")
     body = script[: last.start()]

@@ -80,28 +80,20 @@ class CallChecker:
 
     def _lookup(self, node: tree.Call) -> CallTarget | CallProblem | None:
         """None where nothing is known about what is called before it runs."""
-        targets = self.survey.interface.targets
-        is_path = isinstance(node.target, tree.Text)
-        name = node.target.raw if isinstance(node.target, tree.Text) else node.target.id
-        if targets is None:
+        interface, (name, is_path) = self.survey.interface, node.named
+        if interface.targets is None:
             return None
-        if self.survey.interface.kind == "delegation" and not is_path and self._is_variable(name):
-            return None
+        in_delegation = interface.kind == "delegation" and not is_path
+        is_known = in_delegation and self.survey.sees(name)
+        if is_known and name not in interface.variables:
+            return None  # a variable, which may hold an element of a slot and comes first then
         if (name, is_path) not in self._found:
-            self._found[name, is_path] = targets.find(name, self.uses, path=is_path)
+            self._found[name, is_path] = interface.targets.find(name, self.uses, path=is_path)
         found = self._found[name, is_path]
-        if isinstance(found, CallProblem) and found.code == "E313" and not is_path and self._may_hold_slot(name):
+        may_hold_slot = is_known or (in_delegation and not self.survey.frame.is_root)
+        if may_hold_slot and isinstance(found, CallProblem) and found.code == "E313":
             return None
         return found
-
-    def _is_variable(self, name: str) -> bool:
-        """Whether a name of a delegation is a variable, which may hold an element of a slot and comes first then."""
-        return name not in self.survey.interface.variables and self.survey.sees(name)
-
-    def _may_hold_slot(self, name: str) -> bool:
-        """Whether a variable of a delegation may hold an element of a slot (3.5 step 1)."""
-        survey = self.survey
-        return survey.interface.kind == "delegation" and (survey.sees(name) or not survey.frame.is_root)
 
     def _problem(self, node: tree.Call, problem: CallProblem) -> None:
         hint = problem.hint
@@ -141,18 +133,15 @@ class CallChecker:
 
     def _undeclared(self, name: tree.Name, target: CallTarget, declared: Mapping[str, CallInput]) -> None:
         """A name that is no input of the target: a modifier, an input of an open target, or E027."""
-        if name.id in MODIFIERS:
+        if name.id in MODIFIERS or target.is_modified_by(name.id) or target.takes_any:
             return
-        if name.id in SESSION_MODIFIERS and not (target.has_script and name.id in ("prompt", "context")):
-            return
-        if target.open or target.through_slot or target.kind in ("helper", "instance"):
-            return
-        near = did_you_mean(self.survey.near(name.id, declared))
-        listed = f"its inputs: {', '.join(declared)}" if declared else "it has no inputs"
+        hint = f"its inputs: {', '.join(declared)}" if declared else "it has no inputs"
         message = f"`{target.name}` has no input `{name.id}`"
         if name.id in SESSION_MODIFIERS:
-            near, message = None, f"`{target.name}` runs a script, which takes no `{name.id}`"
-        self.survey.report("E027", name.span, message, near or listed)
+            message = f"`{target.name}` runs a script, which takes no `{name.id}`"
+        else:
+            hint = did_you_mean(self.survey.near(name.id, declared)) or hint
+        self.survey.report("E027", name.span, message, hint)
 
 
 def check_result(survey: Survey, node: tree.Object) -> None:

@@ -1,14 +1,10 @@
 """What a script of ProseScript is given from outside: its interface, and the targets that it may call
 (docs/reference/prose-md.md 3.1, 3.3, 3.5, 3.6).
 
-Three parts meet here. Whoever reads a contract file makes a `ScriptSource` for the fences of one section: the text of
-the file, where its script is in it, and the `Interface` of the node. `compile_source` checks it under the profile
-`prosescript`. `call NAME` is looked up by `CallTargets.find`, when a script is checked and again when it runs;
-the machine hands what was found to the `Renderer` of its host (`machine/openprose/calls.py`), which runs the target's
-script in a frame of its own (`run_script` there) or asks one session.
-
-The reader of contract files implements `CallTargets` and `Renderer`. It evaluates nothing: inputs come evaluated and
-with their defaults, and retry, depth, the results of 3.6 and E230 are the machine's.
+`language/contracts` makes a `ScriptSource` for the fences of one section: the text of the file, where its script is in
+it, and the `Interface` of the node. `compile_source` checks it under the profile `prosescript`. `CallTargets.find`
+looks up `call NAME`, when a script is checked and again when it runs; `machine/openprose/contract_calls.py` runs the
+script that was found in a frame of its own, or asks one session.
 """
 
 from __future__ import annotations
@@ -72,6 +68,15 @@ class CallTarget:
     has_script: bool = False
     through_slot: bool = False
     unit: Any = field(default=None, compare=False, repr=False)
+
+    @property
+    def takes_any(self) -> bool:
+        """Whether inputs that it does not declare are welcome, or judged when the call is reached."""
+        return self.open or self.through_slot or self.kind in ("helper", "instance")
+
+    def is_modified_by(self, name: str) -> bool:
+        """Whether a name that is not a declared input modifies the session of the call (3.5)."""
+        return name in SESSION_MODIFIERS and not (self.has_script and name in ("prompt", "context"))
 
     @property
     def inline(self) -> str:

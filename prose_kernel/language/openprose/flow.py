@@ -131,9 +131,8 @@ class _Flow(FlowOf[tree.Statement]):
             case tree.BlockCall(block=called) | tree.ProgramCall(program=called):
                 text = f"do {called.id}" if isinstance(node, tree.BlockCall) else called.id
                 return Step("call", text, node.span, _reads(node.arguments), binds, (called.id,))
-            case tree.Call(target=target):
-                name = target.id if isinstance(target, tree.Name) else target.raw
-                uses = (name,) if isinstance(target, tree.Name) else ()
+            case tree.Call(named=(name, is_path)):
+                uses = () if is_path else (name,)
                 return Step("call", f"call {shortened(name)}", node.span, _reads(node), binds, uses)
             case tree.Stage(name=name):
                 return Step("session", name.id, node.span, _reads(node.arguments), binds)

@@ -260,8 +260,7 @@ class _Indexer(Indexer):
 
     def visit_call(self, node: tree.Call, scope: _Scope) -> None:
         """Targets are files and nodes; only an alias of `use` is a symbol of the text."""
-        is_path = isinstance(node.target, tree.Text)
-        name = node.target.raw if isinstance(node.target, tree.Text) else node.target.id
+        name, is_path = node.named
         program = None if is_path else self._programs.get(name)
         if program is not None:
             self.use(program, node.target.span)

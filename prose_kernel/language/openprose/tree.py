@@ -230,6 +230,12 @@ class Call(Node, frozen=True):
     arguments: tuple[Expression, ...] = ()
     inputs: tuple[Argument, ...] = ()
 
+    @property
+    def named(self) -> tuple[str, bool]:
+        """The name or path that is called, and whether it is a path."""
+        target = self.target
+        return (target.id, False) if isinstance(target, Name) else (target.raw, True)
+
 
 class Resume(Node, frozen=True):
     agent: Name

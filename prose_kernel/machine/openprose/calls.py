@@ -4,19 +4,18 @@ for a call or as the root of a run (3.3, 3.7); stages as sessions (3.10).
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, Protocol, cast
+from typing import Final, cast
 
 from prose_kernel.errors import ImportProgramError, RunError, StoreFailed, ValueTypeError
 from prose_kernel.language.numbers import parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contracts import (
     MODIFIERS,
-    SESSION_MODIFIERS,
     CallOutput,
-    CallProblem,
     CallTarget,
     interface_of,
 )
@@ -31,7 +30,7 @@ from prose_kernel.machine.openprose.programs import run_statements
 from prose_kernel.machine.openprose.session_context import assemble
 from prose_kernel.machine.openprose.sessions import model_word, run_session
 from prose_kernel.runtime.compiled_code import Code, value_of
-from prose_kernel.runtime.execution_context import Node, located
+from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import ContextItem
 from prose_kernel.runtime.retries import Attempted, Retries, before_retry
 from prose_kernel.runtime.trampoline import call
@@ -58,19 +57,6 @@ class CallRequest:
     model: str | None = None
     context: tuple[ContextItem, ...] | None = None
     timeout: float | None = None
-
-
-class Renderer(Protocol):
-    """Renders targets of calls; the attribute `renderer` of the `Host`."""
-
-    async def render(self, s: ProgramContext, node: Node, request: CallRequest) -> Value:
-        """One attempt: what the script returned, or the answer of the session. `node` is the call.
-
-        A target runs below the caller, in a run of its own whose `module` ends with the name of the target; the
-        renderer emits `ProgramCalled` and `ProgramReturned`. Raises a `RunError` when it fails. Results that lack an
-        output are the caller's business (E230).
-        """
-        ...
 
 
 # ---------------------------------------------------------------- calling
@@ -112,7 +98,7 @@ class CallCode(Code):
             name = entry.name.id
             if name in MODIFIERS:
                 continue
-            if name not in declared and self._is_modifier(name, target):
+            if name not in declared and target.is_modified_by(name):
                 given[name] = await self._modifier(s, name, entry.value, code)
             else:
                 values[name] = await value_of(code, s)
@@ -124,9 +110,6 @@ class CallCode(Code):
             extra = {}
         inputs = {name: values.get(name, each.default) for name, each in declared.items()}
         return CallRequest(target, inputs, frozenset(values), extra, **given)  # type: ignore[arg-type]  # by name
-
-    def _is_modifier(self, name: str, target: CallTarget) -> bool:
-        return name in SESSION_MODIFIERS and not (target.has_script and name in ("prompt", "context"))
 
     async def _modifier(self, s: ProgramContext, name: str, value: tree.Node, code: Code) -> object:
         if name == "model":
@@ -144,8 +127,7 @@ class CallCode(Code):
         if missing:
             message = f"'{target.name}' needs a value for input '{missing[0]}'"
             raise located(s, ImportProgramError(message, code="E026"), self.node)
-        takes_more = target.open or target.through_slot or target.kind in ("helper", "instance")
-        if extra and not takes_more:
+        if extra and not target.takes_any:
             message = f"'{target.name}' has no input '{next(iter(extra))}'"
             raise located(s, ImportProgramError(message, code="E027"), self.node)
 
@@ -185,9 +167,7 @@ class CallCode(Code):
 
 def _target(s: ProgramContext, node: tree.Call) -> CallTarget:
     """The target of a call. In a delegation a variable may hold the name of a slot's function (3.5 step 1)."""
-    interface = interface_of(s.source)
-    is_path = isinstance(node.target, tree.Text)
-    name = node.target.raw if isinstance(node.target, tree.Text) else node.target.id
+    interface, (name, is_path) = interface_of(s.source), node.named
     if interface.targets is None:
         raise located(s, ImportProgramError(f"'{name}' cannot be called here", code="E313"), node.target)
     variable = s.find(name) if interface.kind == "delegation" and not is_path else None
@@ -202,11 +182,7 @@ def _target(s: ProgramContext, node: tree.Call) -> CallTarget:
     if variable is not None:
         message = f"'{name}' holds no function of a slot"
         raise located(s, ValueTypeError(message), node.target)
-    raise located(s, _problem(found), node.target)
-
-
-def _problem(problem: CallProblem) -> ImportProgramError:
-    return ImportProgramError(problem.message, code=problem.code, hint=problem.hint)
+    raise located(s, ImportProgramError(found.message, code=found.code, hint=found.hint), node.target)
 
 
 # ---------------------------------------------------------------- results
@@ -237,13 +213,10 @@ def checked_outputs(name: str, outputs: Sequence[CallOutput], value: Value) -> d
 
 def _object_in(value: Value) -> dict[str, Value] | None:
     """The object that a text is."""
-    if not isinstance(value, (str, Reference, ExecText)):
-        return None
-    try:
-        data = json.loads(inserted_text(value))
-    except (ValueError, RecursionError):
-        return None
-    return data if isinstance(data, dict) else None
+    with contextlib.suppress(ValueError, RecursionError):
+        data = json.loads(inserted_text(value)) if isinstance(value, (str, Reference, ExecText)) else None
+        return data if isinstance(data, dict) else None
+    return None
 
 
 # ---------------------------------------------------------------- scripts

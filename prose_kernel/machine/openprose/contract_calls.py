@@ -4,16 +4,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Coroutine
+from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import cast
 
 from prose_kernel.language.contracts.units import Bound, Helper, Program, Unit
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.checker import free_inputs
-from prose_kernel.language.openprose.contracts import CallTarget
+from prose_kernel.language.openprose.contracts import CallTarget, ScriptSource
 from prose_kernel.machine.openprose.calls import CallRequest
-from prose_kernel.machine.openprose.contract_text import Task, ask_session, render_node
+from prose_kernel.machine.openprose.contract_text import ask_session, render_node
 from prose_kernel.machine.openprose.frames import Temp
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.machine.openprose.program_text import any_call_of
@@ -23,10 +23,13 @@ from prose_kernel.runtime.values import Value
 
 
 async def render(s: ProgramContext, node: tree.Node, request: CallRequest) -> Value:
-    """One attempt at a call, as `calls.Renderer` says."""
+    """One attempt at the call `node`: what the script returned, or the answer of the session; the caller looks for
+    missing outputs (E230). The target runs below the caller, in a run of its own whose `module` ends with its name.
+    Raises a `RunError` when it fails.
+    """
     match request.target.unit:
         case Unit() as unit:
-            return await call(_node(s, node, request, unit))
+            return await call(_in_own_run(s, node, request, unit))
         case Bound() as bound:
             return await call(_instance(s, node, request, bound))
         case Helper() as helper:
@@ -39,23 +42,13 @@ async def render(s: ProgramContext, node: tree.Node, request: CallRequest) -> Va
             raise TypeError(f"no target of calls: {other!r}")
 
 
-async def _node(s: ProgramContext, node: tree.Node, request: CallRequest, unit: Unit) -> Value:
-    inner = _inner(s, node, request.target, unit)
-    return await call(_called(s, node, inner, request.target, unit, render_node(inner, unit, request)))
-
-
 async def _instance(s: ProgramContext, node: tree.Node, request: CallRequest, bound: Bound) -> Value:
     """The Delegation of a pattern in a frame of its own, with its slots bound."""
-    pattern = bound.pattern
-    source = bound.source
+    pattern, source = bound.pattern, bound.source
     values: dict[str, Value] = {slot: _names(target) for slot, target in bound.slots.items()}
     values.update(dict.fromkeys(free_inputs(pattern.compiled.program, source)))
-    values.update(config=dict(bound.config), **bound.config)
-    values.update(request.inputs)
-    values.update(request.extra)
-    inner = _inner(s, node, request.target, pattern)
-    work = render_node(inner, pattern, replace(request, inputs={}, extra={}), source, values)
-    return await call(_called(s, node, inner, request.target, pattern, work))
+    values |= {"config": dict(bound.config), **bound.config, **request.inputs, **request.extra}
+    return await call(_in_own_run(s, node, replace(request, inputs={}, extra={}), pattern, source, values))
 
 
 def _names(target: object) -> Value:
@@ -69,29 +62,24 @@ async def _helper(s: ProgramContext, node: tree.Node, request: CallRequest, help
     """One session in the caller's own run; its task is the line of the Shape."""
     values = {**request.inputs, **request.extra}
     outer, s.temps = s.temps, {**s.temps, **{name: Temp(value, "input") for name, value in values.items()}}
-    task = "\n\n".join([helper.task, request.prompt] if request.prompt else [helper.task])
+    task = f"{helper.task}\n\n{request.prompt}" if request.prompt else helper.task
     try:
-        return await call(ask_session(s, Task(task, tuple(values)), request, node))
+        return await call(ask_session(s, task, tuple(values), request, node))
     finally:
         s.temps = outer
 
 
-# ---------------------------------------------------------------- a run of its own
-
-
-def _inner(s: ProgramContext, node: tree.Node, target: CallTarget, unit: Unit) -> ProgramContext:
-    return nested_context(s, node, target.name, (unit.handle, target.name), unit.file.source, "", any_call_of)
-
-
-async def _called(
+async def _in_own_run(
     s: ProgramContext,
     node: tree.Node,
-    inner: ProgramContext,
-    target: CallTarget,
+    request: CallRequest,
     unit: Unit,
-    work: Coroutine[Any, Any, Value],
+    script: ScriptSource | None = None,
+    values: Mapping[str, Value] | None = None,
 ) -> Value:
+    """Render a node below the caller; `script` and `values` are those of an instance."""
+    target, source = request.target, unit.file.source
+    inner = nested_context(s, node, target.name, (unit.handle, target.name), source, "", any_call_of)
     inputs = {one.name: not one.optional for one in target.inputs}
-    outputs = tuple(one.name for one in target.outputs)
-    called = Called(target.name, unit.file.source.name, inputs, outputs)
-    return await call(in_program(s, node, inner, called, work))
+    called = Called(target.name, source.name, inputs, tuple(one.name for one in target.outputs))
+    return await call(in_program(s, node, inner, called, render_node(inner, unit, request, script, values)))

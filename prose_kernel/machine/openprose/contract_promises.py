@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
 from typing import Final
 
 from msgspec import structs
@@ -27,7 +26,10 @@ async def check_promises(s: ProgramContext, unit: Unit, outputs: dict[str, Value
     mode = s.host.contracts
     if mode == "off" or s.host.preview is not None:
         return
-    for promise in _promises(unit, outputs):
+    for promise in promises_of(unit.node):
+        is_about_result = not promise.name or promise.name in outputs
+        if not is_about_result or not promise.text or _NEVER_CHECKED.match(promise.text):
+            continue
         if await call(_answer(s, promise, outputs, by_rules=mode == "rules")) is not False:
             continue
         node = tree.Constant(None, span=promise.item.head)
@@ -35,13 +37,6 @@ async def check_promises(s: ProgramContext, unit: Unit, outputs: dict[str, Value
             message = f"`{unit.name}` breaks its promise about `{promise.name}`: {promise.text}"
             raise located(s, ContractError(message, code="E231", details={"promise": promise.condition}), node)
         s.warn("E231", f"`{unit.name}` breaks its invariant: {promise.text}", node)
-
-
-def _promises(unit: Unit, outputs: dict[str, Value]) -> Iterator[Promise]:
-    for promise in promises_of(unit.node):
-        known = not promise.name or promise.name in outputs
-        if known and promise.text and not _NEVER_CHECKED.match(promise.text):
-            yield promise
 
 
 async def _answer(s: ProgramContext, promise: Promise, outputs: dict[str, Value], *, by_rules: bool) -> bool | None:

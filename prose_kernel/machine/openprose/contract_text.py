@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, cast
 
@@ -25,10 +24,11 @@ from prose_kernel.language.contracts.checks import provided
 from prose_kernel.language.contracts.compile import ContractProgram
 from prose_kernel.language.contracts.described import GIVES, TAKES
 from prose_kernel.language.contracts.interface import needs_in_words, truth_names
-from prose_kernel.language.contracts.tree import NOTEBOOK, Item
+from prose_kernel.language.contracts.tree import NOTEBOOK
 from prose_kernel.language.contracts.units import Unit
+from prose_kernel.language.diagnostics import first_error
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.contracts import CallInput, ScriptSource
+from prose_kernel.language.openprose.contracts import ScriptSource
 from prose_kernel.machine.openprose.bindings import bind, supplied
 from prose_kernel.machine.openprose.calls import CallRequest, checked_outputs, result_of, run_script
 from prose_kernel.machine.openprose.code import compile_statement
@@ -45,6 +45,10 @@ from prose_kernel.runtime.values import Reference, Value, inserted_text
 
 _ERROR_LINE: Final = re.compile(r"#[ \t]*Error:[ \t]*([^\n]*?)[ \t]*(?:\n|\Z)")
 _NOT_IN_NAMES: Final = re.compile(r"[^\w.-]+|^\.+")
+_HOW_TO_FAIL: Final = (
+    "If one of the declared errors applies, reply with a first line `# Error: NAME` and what happened below it, "
+    "and with nothing else. NAME is one of: {}."
+)
 _PERSIST: Final = frozenset(["true", "project", "user"])
 
 
@@ -82,28 +86,23 @@ async def _inputs(s: ProgramContext, unit: Unit) -> dict[str, Value]:
     """The values of a node's inputs by name; those that are missing are asked for. Raises E212, E232."""
     found: dict[str, Value] = {}
     for one in unit.contract.inputs:
-        item = unit.node.item(one.name, TAKES)
-        node = _input(unit, one, item)
         value = supplied(s, one.name)
-        if value is None and one.optional:
-            value = one.default
-        elif value is None:
-            value = await call(_asked(s, unit, node, one.name))
-        found[one.name] = value if s.run.program else _given_run(s, unit, one.name, value, node)
+        if value is None:
+            value = one.default if one.optional else await call(_asked(s, unit, one.name))
+        try:
+            found[one.name] = value if s.run.program else _with_run(s, unit, one.name, value)
+        except ContractError as problem:  # at the root of a run, an error of usage
+            message = f"--input {one.name}: {problem.message} [{problem.code}]"
+            raise UsageError(message, hint=problem.hint) from None
     return found
 
 
-def _given_run(s: ProgramContext, unit: Unit, name: str, value: Value, node: tree.Node) -> Value:
-    """At the root of a run, a run that cannot be used is an error of usage."""
+async def _asked(s: ProgramContext, unit: Unit, name: str) -> Value:
+    """The answer to the question for an input that was not given."""
+    item, place = unit.node.item(name, TAKES), _place(unit, name)
+    words = tree.Text((item.text if item is not None and item.text else name,))
     try:
-        return _with_run(s, unit, name, value, node)
-    except ContractError as problem:
-        raise UsageError(f"--input {name}: {problem.message} [{problem.code}]", hint=problem.hint) from None
-
-
-async def _asked(s: ProgramContext, unit: Unit, node: tree.Input, name: str) -> Value:
-    try:
-        return await call(compile_statement(node, True).run(s))
+        return await call(compile_statement(tree.Input(place, words, span=place.span), True).run(s))
     except InputError as error:
         if (maker := _maker(unit, name)) is not None:
             error.hint = f"`{maker}` maintains it: prose run {maker}, then --input {name}=VALUE"
@@ -119,19 +118,14 @@ def _maker(unit: Unit, name: str) -> str | None:
     return None
 
 
-def _input(unit: Unit, one: CallInput, item: Item | None) -> tree.Input:
-    """The question for an input that was not given."""
-    span = item.head if item is not None else unit.node.heading
-    words = item.text if item is not None else ""
-    return tree.Input(tree.Name(one.name, span=span), _text(words or one.name), span=span)
-
-
-def _text(words: str) -> tree.Text:
-    return tree.Text((words,) if words else ())
-
-
 def _here(unit: Unit) -> tree.Node:
     return tree.Constant(None, span=unit.node.heading)
+
+
+def _place(unit: Unit, name: str, sections: Sequence[str] = TAKES) -> tree.Name:
+    """A name at the bullet that declares it."""
+    item = unit.node.item(name, sections)
+    return tree.Name(name, span=item.head if item is not None else unit.node.heading)
 
 
 # ---------------------------------------------------------------- one render
@@ -155,14 +149,12 @@ async def render_node(
         s.run.model = given.model or _runtime(unit).get("model") or None
         s.run.timeout = given.timeout
         for name, value in given.inputs.items():
-            node = _named(unit, name)
-            bind(s, s.layer, name, "input", _with_run(s, unit, name, value, node), node, None)
+            bind(s, s.layer, name, "input", _with_run(s, unit, name, value), _place(unit, name), None)
         if unit.has_script:
             compiled = unit.compiled
             if not compiled.ok:
-                first = next(one for one in compiled.diagnostics if one.severity == "error")
-                raise ImportProgramError(f"'{unit.name}' has errors: line {first.line}: {first.message} [{first.code}]")
-            starts = _prior(s, unit) if values is None else values
+                raise ImportProgramError(f"'{unit.name}' has errors: {first_error(compiled.diagnostics)}")
+            starts = _prior_truth(s, unit) if values is None else values
             value = await call(run_script(s, compiled.program, script or cast("ScriptSource", compiled.source), starts))
             s.source, s.statement = unit.file.source, here
         else:
@@ -176,13 +168,12 @@ async def render_node(
     return value
 
 
-def _with_run(s: ProgramContext, unit: Unit, name: str, value: Value, node: tree.Node) -> Value:
+def _with_run(s: ProgramContext, unit: Unit, name: str, value: Value) -> Value:
     """The value of an input; of one that is a completed run what is known of that (1.6). Raises E232."""
     if name not in unit.contract.runs or not isinstance(value, str | Reference) or s.host.preview is not None:
         return value
-    many = unit.contract.runs[name]
-    wanted = [one.strip() for one in inserted_text(value).split(",")] if many else [inserted_text(value).strip()]
-    found = [_found_run(s, one, node) for one in wanted if one]
+    many, text, node = unit.contract.runs[name], inserted_text(value), _place(unit, name)
+    found = [_found_run(s, one.strip(), node) for one in (text.split(",") if many else [text]) if one.strip()]
     return found if many else found[0] if found else None
 
 
@@ -199,15 +190,10 @@ def _found_run(s: ProgramContext, wanted: str, node: tree.Node) -> Value:
     return dict(found.value)
 
 
-def _prior(s: ProgramContext, unit: Unit) -> dict[str, Value]:
+def _prior_truth(s: ProgramContext, unit: Unit) -> dict[str, Value]:
     """The prior truth as it was given (5)."""
     names = truth_names(unit.node) if unit.node.kind in ("responsibility", "gateway") else ()
     return {name: supplied(s, f"{PRIOR}{name}") for name in names}
-
-
-def _named(unit: Unit, name: str) -> tree.Node:
-    item = unit.node.item(name, TAKES)
-    return tree.Name(name, span=item.head if item is not None else unit.node.heading)
 
 
 def _runtime(unit: Unit) -> dict[str, str]:
@@ -242,10 +228,9 @@ async def _session(s: ProgramContext, unit: Unit, given: CallRequest, here: tree
     contract = unit.contract
     s.temps = {**s.temps, **{name: Temp(value, "input") for name, value in given.extra.items()}}
     names = [one.name for one in contract.inputs if not (one.optional and given.inputs.get(one.name) is None)]
-    schema, agent = _output(unit), _agent(s, unit)
     names += [name for name in given.extra if name not in names]
-    task = Task(task_of(unit, given.prompt), names, schema, unit, agent)
-    value = await call(ask_session(s, task, given, here))
+    schema, task = _output(unit), task_of(unit, given.prompt)
+    value = await call(ask_session(s, task, names, given, here, schema, unit))
     if schema is None or not isinstance(value, Reference):
         return value
     data = json_in(value.read())
@@ -255,28 +240,24 @@ async def _session(s: ProgramContext, unit: Unit, given: CallRequest, here: tree
     return found if len(contract.outputs) > 1 else found.get(contract.outputs[0].name)
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
-    """What a session is asked: its text, the names whose values it gets, the type of its answer; of a node also the
-    agent with its skills and memory."""
-
-    text: str
-    names: Sequence[str]
-    schema: tree.Object | None = None
-    unit: Unit | None = None
-    agent: tree.Name | None = None
-
-
-async def ask_session(s: ProgramContext, task: Task, given: CallRequest, here: tree.Node) -> Value:
-    """One session; `here` is its place."""
-    span, unit, agent = here.span, task.unit, task.agent
-    entries = tuple(tree.Entry(name, tree.Name(name, span=span), span=span) for name in task.names)
+async def ask_session(
+    s: ProgramContext,
+    task: str,
+    names: Sequence[str],
+    given: CallRequest,
+    here: tree.Node,
+    schema: tree.Object | None = None,
+    unit: Unit | None = None,
+) -> Value:
+    """One session at the place `here`, which gets the values of `names`; that of a node has its skills and memory."""
+    span, agent = here.span, None if unit is None else _agent(s, unit)
+    entries = tuple(tree.Entry(name, tree.Name(name, span=span), span=span) for name in names)
     properties = [tree.Property(tree.Name("context"), tree.Object(entries, span=span), span=span)]
-    if task.schema is not None:
-        properties.append(tree.Property(tree.Name("output"), task.schema, span=span))
-    title = tree.Text((task.text,), span=span)
+    if schema is not None:
+        properties.append(tree.Property(tree.Name("output"), schema, span=span))
+    title = tree.Text((task,), span=span)
     node: tree.Session | tree.Resume
-    if unit is not None and agent is not None and _remembers(s, unit):
+    if unit is not None and agent is not None and _remembers(s, unit, agent):
         prompt = tree.Property(tree.Name("prompt"), title, span=span)
         node = tree.Resume(agent, (*properties, prompt), span=span)
     else:
@@ -321,7 +302,8 @@ def _agent(s: ProgramContext, unit: Unit) -> tree.Name | None:
     persist = _runtime(unit).get("persist", "")
     properties = []
     if unit.contract.errors:
-        properties.append(tree.Property(tree.Name("prompt"), _text(_how_to_fail(unit)), span=span))
+        how = _HOW_TO_FAIL.format(", ".join(unit.contract.errors))
+        properties.append(tree.Property(tree.Name("prompt"), tree.Text((how,)), span=span))
     if skills:
         array = tree.Array(tuple(tree.Text((text,)) for text in skills))
         properties.append(tree.Property(tree.Name("skills"), array, span=span))
@@ -330,54 +312,29 @@ def _agent(s: ProgramContext, unit: Unit) -> tree.Name | None:
         properties.append(tree.Property(tree.Name("persist"), value, span=span))
     if not properties:
         return None
-    name = _agent_name(unit)
-    s.run.agents[name] = AgentEntry(tree.Agent(tree.Name(name), tuple(properties), span=span), s.source)
-    return tree.Name(name, span=span)
+    name = tree.Name(_NOT_IN_NAMES.sub("_", unit.name), span=span)  # memory is a directory of this name
+    s.run.agents[name.id] = AgentEntry(tree.Agent(name, tuple(properties), span=span), s.source)
+    return name
 
 
-def _agent_name(unit: Unit) -> str:
-    """The node's name as that of an agent, whose memory is a directory of this name."""
-    return _NOT_IN_NAMES.sub("_", unit.name)
-
-
-def _how_to_fail(unit: Unit) -> str:
-    names = ", ".join(unit.contract.errors)
-    return (
-        "If one of the declared errors applies, reply with a first line `# Error: NAME` and what happened below it, "
-        f"and with nothing else. NAME is one of: {names}."
-    )
-
-
-def _remembers(s: ProgramContext, unit: Unit) -> bool:
+def _remembers(s: ProgramContext, unit: Unit, agent: tree.Name) -> bool:
     """Whether the node's session has a memory to go on with."""
     persist, store = _runtime(unit).get("persist", ""), s.run.store
     if persist not in _PERSIST:
         return False
-    return s.note(f"{s.path}/a{s.count('memory')}", bool, lambda: store.has_memory(_agent_name(unit), persist))
+    return s.note(f"{s.path}/a{s.count('memory')}", bool, lambda: store.has_memory(agent.id, persist))
 
 
 def _raise_declared(unit: Unit, result: SessionResult) -> None:
-    """Raise the declared error that an answer is (4.3)."""
-    if not unit.contract.errors or result.text is None:
-        return
-    found = declared_error(result.text, unit.contract.errors)
-    if found is not None:
-        raise found
-
-
-def declared_error(text: str, names: Sequence[str]) -> RunError | None:
-    """The error that a reply names, if the node declares it."""
-    text = text.strip()
+    """Raise the declared error that an answer names (4.3)."""
+    names, text = unit.contract.errors, (result.text or "").strip()
     if (line := _ERROR_LINE.match(text)) and line[1] in names:
-        return ThrowError(" ".join(text[line.end() :].split()) or line[1], details={"name": line[1]})
-    data = json_in(text) if text.startswith("{") else None
+        raise ThrowError(" ".join(text[line.end() :].split()) or line[1], details={"name": line[1]})
+    data = json_in(text) if names and text.startswith("{") else None
     if isinstance(data, dict) and data.get("error") in names:
-        name, fields = (
-            str(data["error"]),
-            {key: value for key, value in data.items() if key not in ("error", "message")},
-        )
-        return ThrowError(str(data.get("message") or name), details={**fields, "name": name})
-    return None
+        name = str(data.pop("error"))
+        message = str(data.pop("message", None) or name)
+        raise ThrowError(message, details={**data, "name": name})
 
 
 # ---------------------------------------------------------------- results
@@ -390,8 +347,7 @@ def _given_results(s: ProgramContext, unit: Unit, value: Value) -> dict[str, Val
     except ValueTypeError as error:
         given = value if isinstance(value, dict) else dict.fromkeys(one.name for one in unit.contract.outputs)
         lacks = next((one.name for one in unit.contract.outputs if not one.optional and one.name not in given), "")
-        item = unit.node.item(lacks, GIVES)
-        raise located(s, error, _here(unit) if item is None else tree.Name(lacks, span=item.head)) from None
+        raise located(s, error, _place(unit, lacks, GIVES)) from None
 
 
 def results(unit: Unit, value: Value) -> dict[str, Value]:

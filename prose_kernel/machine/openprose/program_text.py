@@ -223,17 +223,13 @@ def needs_of(statement: tree.Node) -> Needs:
         calls_blocks=any(isinstance(node, tree.BlockCall) for node in found),
         programs=frozenset(
             [node.program.id for node in found if isinstance(node, tree.ProgramCall)]
-            + [_called(node) for node in calls]
+            + [node.named[0] for node in calls]
         ),
         spawns=any(id(node) not in named for node in spawns)
         or any(isinstance(node, tree.OnReject) and node.action == "session" for node in found),
         stores=any(isinstance(node, tree.For | tree.Repeat | tree.Pipe) for node in found)
         or any(node.agent is not None or node.properties for node in sessions),
     )
-
-
-def _called(node: tree.Call) -> str:
-    return node.target.id if isinstance(node.target, tree.Name) else node.target.raw
 
 
 def _named_spawn(node: tree.Node) -> tree.Node | None:
