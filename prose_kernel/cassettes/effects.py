@@ -6,13 +6,14 @@ session of *this* program may write, and never over content that was not recorde
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
@@ -79,20 +80,16 @@ def _states(here: bytes | None, redaction: Redaction) -> set[str | None]:
     """The digests that what is there may go by: as it is, and as it would be recorded."""
     if here is None:
         return {None}
-    try:
+    with contextlib.suppress(UnicodeDecodeError):
         return {_digest(here), _digest(redaction.text(here.decode()).encode())}
-    except UnicodeDecodeError:
-        return {_digest(here)}
+    return {_digest(here)}
 
 
 # ---------------------------------------------------------------- replaying
 
 
-class _Step(NamedTuple):
-    """One file to bring into the state after: its bytes, None to remove it."""
-
-    path: Path
-    data: bytes | None
+_Step = tuple[Path, bytes | None]
+"""One file to bring into the state after: its bytes, None to remove it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,10 +108,10 @@ class Replayed:
         `may_write` asks the person, for rules that say so.
         """
         steps = [step for write in writes if (step := self._step(write)) is not None]
-        for step in steps:
-            await self._permit(step, may_write)
-        for step in steps:
-            self._make(step)
+        for path, _ in steps:
+            await self._permit(path, may_write)
+        for path, data in steps:
+            self._make(path, data)
 
     def _step(self, write: Written) -> _Step | None:
         """Return the change to make to one file; None if it is already in its final state."""
@@ -130,7 +127,7 @@ class Replayed:
                 "put back what was there (`git checkout`, or remove the file), or record the session again",
             )
         if write.sha256 is None:
-            return _Step(path, None)
+            return path, None
         if write.text is None:
             raise self._refused(
                 write.path,
@@ -140,7 +137,7 @@ class Replayed:
         data = write.text.encode("utf-8", "replace")
         if _digest(data) != write.sha256:
             raise self._refused(write.path, "its recorded content is damaged", "record the session again")
-        return _Step(path, data)
+        return path, data
 
     def _place(self, name: str) -> Path:
         """The place of a recorded path: inside the workspace, through no link, a file or nothing at all."""
@@ -165,9 +162,9 @@ class Replayed:
                 raise self._refused(name, "something else is in its place", None)
         return path
 
-    async def _permit(self, step: _Step, may_write: MayWrite) -> None:
-        ruling = self.policy.rule("write", os.path.realpath(step.path))  # noqa: ASYNC240
-        name = step.path.relative_to(self.cwd).as_posix()
+    async def _permit(self, path: Path, may_write: MayWrite) -> None:
+        ruling = self.policy.rule("write", os.path.realpath(path))  # noqa: ASYNC240
+        name = path.relative_to(self.cwd).as_posix()
         if ruling.answer == "allow" or (ruling.answer == "prompt" and await may_write(name)):
             return
         why = ruling.why if ruling.answer == "deny" else f"{ruling.why}, and it was not allowed"
@@ -176,14 +173,14 @@ class Replayed:
             hint="allow it in `permissions:`, or record the session again",
         )
 
-    def _make(self, step: _Step) -> None:
+    def _make(self, path: Path, data: bytes | None) -> None:
         try:
-            if step.data is None:
-                step.path.unlink()
+            if data is None:
+                path.unlink()
             else:
-                atomic.write_whole(step.path, step.data, durable=True, in_place=True)
+                atomic.write_whole(path, data, durable=True, in_place=True)
         except OSError as problem:
-            name = step.path.relative_to(self.cwd).as_posix()
+            name = path.relative_to(self.cwd).as_posix()
             raise self._refused(name, problem.strerror or "it cannot be written", None) from None
 
     def _refused(self, name: str, why: str, hint: str | None) -> ProviderError:

@@ -104,10 +104,7 @@ def redacted(data: bytes, redaction: Redaction) -> Redacted:
     result = Redacted(b"")
     lines = data.split(b"\n")
     for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        after = _line(line, redaction, number, result)
-        if after != line:
+        if line.strip() and (after := _line(line, redaction, number, result)) != line:
             lines[number - 1] = after
             result.changed.append(number)
     result.data = b"\n".join(lines)
