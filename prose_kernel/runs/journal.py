@@ -22,6 +22,7 @@ from prose_kernel.runtime.journal_approvals import Approved
 from prose_kernel.runtime.journal_records import Ended, Finished, Head, Text
 from prose_kernel.runtime.journal_replay import KnownRecords
 from prose_kernel.runtime.keys import Keys
+from prose_kernel.runtime.ports import Clock
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import read
 
@@ -62,10 +63,10 @@ class RunJournal(Journal):
         keys: Keys = NO_KEYS,
         *,
         known: KnownRecords | None = None,
+        clock: Clock | None = None,
         approved: set[Approved] | None = None,
         earlier: EarlierAnswers | None = None,
     ) -> None:
-        clock = host.ports.clock
         super().__init__(file, host.scheduler, keys, known=known, clock=clock, approved=approved, earlier=earlier)
         host.journal = self
         self.file = file
@@ -84,7 +85,7 @@ class RunJournal(Journal):
         file.append(head)
         approved = approved_here(head.run)
         approved.update(("", name, "", b"") for name, approves in head.decisions.items() if approves)
-        return cls(file, host, keys, approved=approved, earlier=earlier)
+        return cls(file, host, keys, clock=host.ports.clock, approved=approved, earlier=earlier)
 
     @classmethod
     def resume(
@@ -112,7 +113,8 @@ class RunJournal(Journal):
             complete=how.over,
             moved=how.moved,
         )
-        journal = cls(file, host, keys, known=known, approved=approved_here(how.head.run), earlier=earlier)
+        approved, clock = approved_here(how.head.run), host.ports.clock
+        journal = cls(file, host, keys, known=known, clock=clock, approved=approved, earlier=earlier)
         journal.resumed = how
         return journal
 
