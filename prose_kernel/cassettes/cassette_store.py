@@ -157,12 +157,11 @@ class CassetteStore:
 
     def _sound(self, key: str, at: str, attempt: int) -> Found | None:
         """The same; a record that is damaged, or does not belong to its key, is named and left out."""
-        while (found := self._index.find(key, at, asides.cell.get())) is not None:
-            take, how = found
+        while (take := self._index.find(key, at, asides.cell.get())) is not None:
             if (entry := take.entry(attempt)) is None:
                 return None
             if (damage := records.damage(entry.record)) is None:
-                return Found(take, how, entry)
+                return Found(take, entry)
             self.warn(f"{entry.place} is left out: {damage}")
             entry.replaced = True
             del take.attempts[entry.record.tried]
@@ -172,7 +171,7 @@ class CassetteStore:
         return None
 
     def use(self, found: Found, at: str) -> None:
-        self._index.use(found.take, found.how, at, asides.cell.get())
+        self._index.use(found.take, at, asides.cell.get())
         self._count(at, found.entry)
 
     def _count(self, at: str, entry: Entry) -> None:
@@ -193,7 +192,7 @@ class CassetteStore:
         take = self._index.take(key, recorded_at)
         entry = take.entry(attempt) if take is not None else None
         if take is not None and entry is not None:
-            self._index.use(take, "path" if recorded_at == at else "key", at)
+            self._index.use(take, at)
             self._count(at, entry)
         self.took_part(at)
 

@@ -6,7 +6,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
-from typing import Literal, NamedTuple
+from typing import NamedTuple
 
 from msgspec import structs
 
@@ -16,7 +16,6 @@ from prose_kernel.runtime.keys import Equal
 from prose_kernel.runtime.ports import SessionResult, Usage
 from prose_kernel.runtime.session_options import Repeats
 
-How = Literal["path", "key", "reuse"]
 _CELL = re.compile(r"(?:(?<=/)|\A)c\d+(?=/|\Z)")
 _SCOPE = re.compile(r"case=[^/]*/variant=[^/]*/r\d+/")
 
@@ -39,10 +38,9 @@ def _borrows(scope: str) -> bool:
 
 
 class Found(NamedTuple):
-    """The record that answers a request, and how it was found."""
+    """The record that answers a request."""
 
     take: Take
-    how: How
     entry: Entry
 
     @property
@@ -78,7 +76,6 @@ class Miss(NamedTuple):
     """A session without a record; `message` and `hint` are those of `CassetteMiss`."""
 
     key: str
-    at: str
     message: str
     hint: str
 
@@ -99,7 +96,7 @@ class Index:
         self._by_cell: dict[tuple[str, str, str], Take] = {}
         self._ran: set[tuple[str, str, str]] = set()  # what cells have asked in this process
         self._borrowed: Counter[tuple[str, str]] = Counter()
-        self._bound: dict[tuple[str, str], tuple[Take, How]] = {}
+        self._bound: dict[tuple[str, str], Take] = {}
 
     def add(self, takes: Iterable[Take]) -> None:
         """The answers of one file. Files are added in order of preference."""
@@ -121,10 +118,10 @@ class Index:
         fresh._ran = self._ran
         for file in files:
             fresh.add(file.takes.values())
-        for (key, at), (take, how) in self._bound.items():
+        for (key, at), take in self._bound.items():
             same = next((t for t in fresh._by_key[key] if (t.file, t.at) == (take.file, take.at)), None)
             if same is not None:
-                fresh.use(same, how, at)
+                fresh.use(same, at)
         return fresh
 
     def place(self, key: str, at: str, cell: str) -> str:
@@ -139,28 +136,23 @@ class Index:
             self._exact[take.key, take.at] = take
             self._by_key[take.key].append(take)
         entry.used = True
-        self.use(take, "path", at)
+        self.use(take, at)
         if cell := entry.record.cell:
             self._by_cell[take.key, tail(at), cell] = take
             self._ran.add((take.key, tail(at), cell))
 
-    def find(self, key: str, at: str, cell: str = "") -> tuple[Take, How] | None:
+    def find(self, key: str, at: str, cell: str = "") -> Take | None:
         """The take that answers a request, which is not used up by asking. What a cell has recorded answers it, and no
         other record; once in a process: a cell that is run again there asks again."""
         if (bound := self._bound.get((key, at))) is not None:
             return bound
         place, own, reuses = (key, tail(at), cell), scope(at), self._repeats == "reuse"
         if cell and (take := self._by_cell.get(place)) is not None:
-            if place not in self._ran:
-                return take, "path" if take.at == at else "key"
-            return (take, "reuse") if reuses else None
+            return take if reuses or place not in self._ran else None
         if (take := self._exact.get((key, at))) is not None:
-            return take, "path"
+            return take
         take = self._by_tail[key, tail(at)].free() or self._by_scope[key, own].free() or self._lent(key, own)
-        if take is not None:
-            return take, "key"
-        last = next(self._reusable(key, own), None) if reuses else None
-        return (last, "reuse") if last is not None else None
+        return next(self._reusable(key, own), None) if take is None and reuses else take
 
     def _reusable(self, key: str, own: str) -> Iterator[Take]:
         """The takes that may answer again, the last one first: for an ordinary run none of an evaluation."""
@@ -179,7 +171,7 @@ class Index:
         """Return the number of takes of a key for a run of this scope."""
         return sum(1 for _ in self._reusable(key, own))
 
-    def use(self, take: Take, how: How, at: str, cell: str = "") -> None:
+    def use(self, take: Take, at: str, cell: str = "") -> None:
         """A request at this path is answered by the take, and its further attempts are too."""
         take.used = True
         if cell:
@@ -187,4 +179,4 @@ class Index:
         own = scope(at)
         if own and not scope(take.at) and (take.key, at) not in self._bound:
             self._borrowed[take.key, own] += 1
-        self._bound[take.key, at] = (take, how)
+        self._bound[take.key, at] = take

@@ -68,7 +68,7 @@ class RecordedSession(RecordedRequest):
 
     def looked_up(self) -> Found | Miss:
         """What a replay would do, without using the record up."""
-        return self.lookup() or Miss(self.key, self.at, *self.miss())
+        return self.lookup() or Miss(self.key, *self.miss())
 
     def changed(self, found: Found) -> str | None:
         """The files that the recorded session read and that have changed since, in words; None: it is up to date."""

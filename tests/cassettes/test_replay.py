@@ -464,7 +464,7 @@ async def test_looking_up_uses_nothing(there: Recording) -> None:
     for _ in range(2):
         hit = cassettes.shelf.session(asked).looked_up()
         assert isinstance(hit, Found)
-        assert (hit.entry.record.at, hit.entry.place, hit.how) == ("c1/1/s0", "cassettes/session.jsonl, line 2", "key")
+        assert (hit.entry.record.at, hit.entry.place) == ("c1/1/s0", "cassettes/session.jsonl, line 2")
         meta = hit.meta
         assert (meta.origin, meta.provider, meta.resolved, meta.recorded) == ("model", "vendor", "big-1", "2026-01-01")
     miss = cassettes.shelf.session(SessionRequest("session", "Two", "c1/1/s0", program="demo.ipynb")).looked_up()
