@@ -173,6 +173,8 @@ class Run:
         self.name = name
         self.program = program
         self.call_stack: tuple[str, ...] = ()
+        self.entered = ("", "")
+        """Of a called program: its name and the place of the call, in words."""
         self.recent = Recent()
         self.finished: deque[str] = deque(maxlen=FINISHED)
         self.progress = Progress()
@@ -201,10 +203,17 @@ class Run:
         self.progress.in_cell += 1
         return self.progress.in_cell
 
+    def stack(self, place: str = "") -> tuple[str, ...]:
+        """One line for each call on the way to this run, innermost first. `place` is that of an error, which the first
+        line tells: the location of an error of a called program is the call."""
+        program, called = self.entered
+        return (f"{program}{place}, {called}", *self.call_stack) if program else self.call_stack
+
     def continue_from(self, former: Run) -> None:
         """Go on where another run is, also one of another language: no number is ever given twice."""
         self.progress, self.numbers = former.progress, former.numbers
-        self.call_stack, self.recent, self.finished = former.call_stack, former.recent, former.finished
+        self.call_stack, self.entered = former.call_stack, former.entered
+        self.recent, self.finished = former.recent, former.finished
 
     def publish(self, name: str, value: Value) -> None:
         """A name of the root has a new value: the other languages of the run learn it."""
@@ -565,7 +574,7 @@ class ExecutionContext:
             error.answer = self.answered[0]
         line = self.source.line_column(node.span.start)[0]
         error.details.update({"statement": head(self.source, node), "line": line, **self.error_details()})
-        error.call_stack = (*self.stack_lines(), *self.run.call_stack)
+        error.call_stack = (*self.stack_lines(), *self.run.stack(f" at line {line} of {self.source.name}"))
         if self.host.listeners:
             self.emit(Failed(self.place(node), error))
 

@@ -45,7 +45,7 @@ async def test_errors_surface_at_the_call() -> None:
     assert error.code == "E203"
     assert error.location is not None
     assert (error.location.source, error.location.line, error.location.column) == ("main.prose", 3, 9)
-    assert error.call_stack == ("in program p, called at line 3 of main.prose",)
+    assert error.call_stack == ("in program p at line 2 of ./p.prose, called at line 3 of main.prose",)
     assert (error.details["line"], error.details["statement"]) == (2, 'exec "boom"')
 
 

@@ -343,8 +343,8 @@ def nested_context(
     run = ProgramRun(s.host, store, source.name, store.chain)
     run.module = (*s.run.module, alias)
     location = s.location(node.span)
-    called = f"in program {alias}, called at line {location.line} of {location.source}"
-    run.call_stack = (called, *s.stack_lines(), *s.run.call_stack)
+    run.entered = (f"in program {alias}", f"called at line {location.line} of {location.source}")
+    run.call_stack = (*s.stack_lines(), *s.run.stack())
     context = ProgramContext(run, run.root, source, s.cwd, s.at("program"))
     context.race_gate = s.race_gate
     context.cancellation = s.cancellation
