@@ -265,6 +265,31 @@ def test_the_prior_truth(world: ContractWorld) -> None:
     assert found["outputs"] == {"level": "3", "notes": ["low", None]}
 
 
+@pytest.mark.parametrize("read", ["level.part", '"see {level.part}"'])
+def test_a_field_of_a_prior_truth_that_was_not_given(world: ContractWorld, read: str) -> None:
+    world.write(r=RESPONSIBILITY + "\n" + script(f"let before = {read}", "return { level: accounts, notes: before }"))
+    error = world.run("r.prose.md", "--input", "accounts=3")["error"]
+    assert (error["code"], error["message"]) == ("E209", "null has no field 'part'")
+    assert "--prior level=" in error["hint"]
+    found = world.run("r.prose.md", "--input", "accounts=3", "--prior", 'level={"part": "low"}')
+    assert "low" in found["outputs"]["notes"]
+
+
+def test_an_error_of_a_called_node_tells_its_own_line(world: ContractWorld) -> None:
+    inner = "## deep\n### Returns\n- `x`\n" + script("let nothing = null", "return nothing.field")
+    world.write(
+        outer=function("outer", returns("`x`"), script("let a = call near", "return a")),
+        near=function("near", returns("`x`"), script("let b = call deep", "return b"), inner),
+    )
+    error = world.run("outer.prose.md")["error"]
+    assert (error["source"], error["line"]) == ("outer.prose.md", 13)
+    assert error["call_stack"] == [
+        "in program deep at line 24 of near.prose.md, called at line 13 of near.prose.md",
+        "in program near, called at line 13 of outer.prose.md",
+    ]
+    assert f"\n  {error['call_stack'][0]}\n" in world.err
+
+
 def test_a_gateway_renders_an_event(world: ContractWorld) -> None:
     world.write(g="---\nname: g\nkind: gateway\n---\n### Continuity: external-driven\n\n### Maintains\n- `last`: x\n")
     assert world.run("g.prose.md", "--input", "event=ping", answers={"*": "seen"})["outputs"] == {"last": "seen"}

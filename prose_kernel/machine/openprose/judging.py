@@ -11,6 +11,7 @@ from msgspec import structs
 
 from prose_kernel.errors import JudgeError, ProseError, Undecided, ValueTypeError
 from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.contracts import interface_of
 from prose_kernel.language.shortening import clipped
 from prose_kernel.machine.openprose.frames import Slot, visible
 from prose_kernel.machine.openprose.operators import truth
@@ -220,15 +221,22 @@ async def member(s: ProgramContext, node: tree.Node, value: Value, name: str) ->
         return readings.member(value, name)
     except readings.JudgeNeeded as needed:
         return await _extract(s, node, needed.text, name)
+    except ValueTypeError as error:
+        if value is None and s.run.is_script and (prior := _named(node)) in interface_of(s.source).prior:
+            error.hint = f"`{prior}` is null in a first render: --prior {prior}=VALUE gives the truth of an earlier one"
+        raise
+
+
+def _named(node: tree.Node) -> str | None:
+    """The variable that a member is read of, None for another value."""
+    root = node.value if isinstance(node, tree.Member) else node
+    return root.id if isinstance(root, tree.Name) else root.name if isinstance(root, tree.Interpolation) else None
 
 
 def _is_single(s: ProgramContext, node: tree.Member | tree.Interpolation, value: Value, name: str) -> bool:
     if isinstance(value, dict) and name in value:
         return False
-    root = node.value if isinstance(node, tree.Member) else node
-    if not isinstance(root, tree.Name | tree.Interpolation):
-        return False
-    variable = s.find(root.id if isinstance(root, tree.Name) else root.name)
+    variable = s.find(_named(node) or "")
     return isinstance(variable, Slot) and variable.single == name and variable.value is value
 
 
