@@ -1,9 +1,12 @@
 """What the process has loaded that `forked.py` forks: all that a command or a kernel may need. Imported only there."""
 
+import ctypes
 import gc
 import importlib
 import pkgutil
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import prose_kernel
 
@@ -41,3 +44,23 @@ for name in _names():
         continue
 gc.enable()
 gc.freeze()  # a forked process that looks through all of it would have to copy it
+
+
+_HUGE = 2 << 20
+_COLLAPSE = 25  # MADV_COLLAPSE, Linux 6.1
+
+
+def _collapse() -> None:
+    """Put what is loaded into huge pages: a fork copies an entry per page, which was most of its processor time (17 ms of
+    25). Where the system has no such call nothing changes."""
+    call = ctypes.CDLL(None).madvise
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        place, rights, _, _, inode, *name = line.split(maxsplit=5)
+        begin, end = (int(number, 16) for number in place.split("-"))
+        begin, end = -(-begin // _HUGE) * _HUGE, end // _HUGE * _HUGE
+        if rights == "rw-p" and inode == "0" and name in ([], ["[heap]"]) and begin < end:
+            call(ctypes.c_void_p(begin), ctypes.c_size_t(end - begin), _COLLAPSE)
+
+
+if sys.platform == "linux":
+    _collapse()
