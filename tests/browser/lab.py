@@ -254,6 +254,7 @@ SAVED_LAYOUT = """async widget => {
   const {main} = data['layout-restorer:data'] || {};
   return String(main && main.dock && main.dock.widgets) === widget;
 }"""
+RESTORED = "() => window.jupyterapp && window.jupyterapp.restored.then(() => true)"
 OPEN = "path => window.jupyterapp.commands.execute('docmanager:open', {path}).then(() => null)"
 
 
@@ -329,11 +330,11 @@ class Lab:
 
     def reload(self, notebook: Notebook) -> None:
         """Load the page again, once JupyterLab has saved that only this notebook is open: before, it would restore the
-        one of an earlier test above it. The next notebook gets a page of its own, because JupyterLab may open this one
-        again some time after the page was loaded."""
+        one of an earlier test above it. Afterwards it has restored all that it will, so that the next notebook can be
+        opened in the same page."""
         self.page.wait_for_function(SAVED_LAYOUT, arg=f"notebook:{notebook.path.name}", polling=100)
         self.page.reload()
-        self.spoil()
+        self.page.wait_for_function(RESTORED, polling=100)
 
     def clear(self) -> None:
         """Close what is open, then end its kernels (JupyterLab is not to be surprised by their end), then its settings."""

@@ -98,7 +98,7 @@ def test_a_page_that_is_loaded_anew_is_asked_again(lab: Lab) -> None:
 def test_a29_what_a_cell_has_shown_is_there_again_after_a_reload(lab: Lab) -> None:
     first = (
         'exec "echo before"\nlet card = "kept"\nif 1 == 1:\n  gate first:\n    prompt: "First?"\n'
-        'exec "echo between; until test -e go; do sleep 0.05; done"\n'
+        'exec "echo between; until test -e go1; do sleep 0.05; done"\n'
         'gate publish:\n  prompt: "Publish?"\nexec "echo after"\nlet last = "done"'
     )
     notebook = lab.notebook(first, "let third = 3")
@@ -109,7 +109,7 @@ def test_a29_what_a_cell_has_shown_is_there_again_after_a_reload(lab: Lab) -> No
     for text in ("before", "kept", "gate first: approved by user", "between"):
         notebook.shows(0, text)
     notebook.prompt(0, STAR)
-    (notebook.path.parent / "go").touch()
+    (notebook.path.parent / "go1").touch()
     notebook.question(0, "gate publish")
     lab.reload(notebook)
     notebook.question(0, "gate publish").get_by_role("button", name="Approve").dblclick()
