@@ -16,7 +16,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # What a notebook shows does not depend on where it is tested: with CI set, prose asks nobody and updates nothing.
 unexport CI
 
-.PHONY: wild older-lab demo durability posix test test-fast fast bytecode coverage lab lint bench docs generated tools agents local-model clean help
+.PHONY: wild older-lab demo durability posix programs test test-fast fast bytecode coverage lab lint bench docs generated tools agents local-model clean help
 .DELETE_ON_ERROR:
 
 help:
@@ -56,14 +56,18 @@ lint: .make/lint
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-# Linters compute while tools and agents are fetched. Then all tests run side by side, those of the browser as one of the first modules.
+# Linters compute, and the gallery and the notebooks run, while tools and agents are fetched. Then all tests run side by side,
+# those of the browser as one of the first modules.
 test: .make/test
-	@$(MAKE) --no-print-directory -j 4 -O lint tools agents older-lab bytecode
-	$(BIN)/prose test -n 2 --recursive examples # the gallery: docs/how-to/gallery.md
-	ls examples/*/*.eval.toml | CI=1 xargs -P 2 -n 1 $(BIN)/prose eval --fresh
-	$(BIN)/prose test -n 2 $(NOTEBOOKS)
+	@$(MAKE) --no-print-directory -j 4 -O lint tools agents older-lab bytecode programs
 	$(BIN)/python -m pytest $(WORKERS) tests $(NBVAL) $(PYTEST_ARGS)
 	@$(MAKE) --no-print-directory posix
+
+# The gallery (docs/how-to/gallery.md), its evaluations, and the notebooks.
+programs: tools
+	$(BIN)/prose test -n 2 --recursive examples
+	ls examples/*/*.eval.toml | CI=1 xargs -P 2 -n 1 $(BIN)/prose eval --fresh
+	$(BIN)/prose test -n 2 $(NOTEBOOKS)
 
 # Each process of pytest collects all tests, all at the same time; to compile them takes three quarters of that. This does it once.
 bytecode: .make/test

@@ -53,7 +53,12 @@ LONG = (
         "tests/runs/test_who_answers.py",
         "tests/processes/test_engine.py",
         "tests/models/providers/test_acp_life.py",
+        "tests/test_rooms.py",
+        "tests/test_lazy_imports.py",
+        "tests/machine/test_limits.py",
+        "tests/runtime/test_foreign_text.py",
     ),
+    *("tests/remote/", "tests/durability/"),
     *("tests/cli/", "tests/notebook/", "notebooks/", "tests/processes/", "tests/models/"),
 )
 """Tests that take long, longest first: they begin first, so that no worker is left alone with one of them at the end."""
