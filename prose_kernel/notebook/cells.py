@@ -504,7 +504,7 @@ class Cells:
         """The statements that declare the parameters which a text reads, in a contract file opened as a notebook."""
         if language.profile != "prosescript" or not self.notebook_path:
             return ""
-        from prose_kernel.notebook.contract_cells import declarations
+        from prose_kernel.notebook.contract_notebooks import declarations
 
         supplied = self.workspace.context.given.supplied
         return declarations(Path(self.cwd, self.notebook_path), text, self.names(), supplied)

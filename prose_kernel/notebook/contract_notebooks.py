@@ -1,4 +1,4 @@
-"""A contract file as a notebook, and back (prose-md.md 10).
+"""A contract file as a notebook, and back; the parameters of its nodes in cells (prose-md.md 10).
 
 The front matter is a raw cell, the text from one heading to the next a Markdown cell, each fence of a script a code
 cell. Magics are no script: a magic line in a script becomes a comment, and a cell that has nothing else is kept in a
@@ -13,20 +13,26 @@ cannot be written back from these; it is used as long as the cell's text is the 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from itertools import pairwise
+from pathlib import Path
 from typing import Any, Final, Literal
 
+from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
-from prose_kernel.language.contracts.layout import Block, blocks
+from prose_kernel.language.contracts import SUFFIX
+from prose_kernel.language.contracts.interface import TAKES, contract_of, truth_names
+from prose_kernel.language.contracts.layout import blocks
 from prose_kernel.language.contracts.reader import read
-from prose_kernel.language.contracts.tree import NOTEBOOK
+from prose_kernel.language.contracts.tree import NOTEBOOK, Node
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.exporting import Piece, notebook_data
+from prose_kernel.notebook.notebook_files import decoded
 from prose_kernel.notebook.scan import has_statements, is_no_program, looks_ahead, segments, spoken
 from prose_kernel.runs import languages
 
 Kind = Literal["code", "markdown", "raw"]
+_literal: Final = languages.default().literal
 _PROFILE: Final = "prosescript"
 _WORD: Final = "prose"
 _BOM: Final = "\ufeff"
@@ -49,14 +55,13 @@ def as_notebook(text: str, name: str) -> dict[str, Any]:
     ended = [line for line in lines if line.endswith("\n")]
     crlf = bool(ended) and all(line.endswith("\r\n") for line in ended)
     mixed = not crlf and "\r\n" in text
-    stretches = _stretches(source)
     pieces = []
-    for one in stretches:
-        raw = source.text[one.start : one.end]
+    for kind, start, end in _stretches(source):
+        raw = source.text[start:end]
         if mixed:
-            first = source.line_column(one.start)[0] - 1
+            first = source.line_column(start)[0] - 1
             raw = "".join(lines[first : first + len(_LINE.findall(raw))])
-        pieces.append(_piece(one.kind, raw, last=one is stretches[-1]))
+        pieces.append(_piece(kind, raw, last=end == len(source.text)))
     contract = {**({"bom": True} if marked else {}), **({"crlf": True} if crlf else {})}
     return notebook_data(pieces, languages.default(), {"profile": _PROFILE, "contract": contract})
 
@@ -85,34 +90,22 @@ def _contract(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
 # ---------------------------------------------------------------- a file to cells
 
 
-@dataclass(slots=True)
-class _Stretch:
-    """A part of the file that becomes a cell."""
-
-    kind: Kind
-    start: int
-    end: int
-
-
-def _stretches(source: Source) -> Sequence[_Stretch]:
-    """The parts of a file; they tile it. Blank lines belong to what is above them."""
+def _stretches(source: Source) -> list[tuple[Kind, int, int]]:
+    """The parts of a file that become cells, with their begins and ends. Blank lines belong to what is above them."""
     file, _ = read(source)
     scripts = {fence.span for node in file.nodes for fence in node.fences if fence.closed}
     scripts.update(one.span for one in file.blocks if one.kind == "fence" and one.closed and one.text == NOTEBOOK)
-    found: list[_Stretch] = []
+    begins: list[tuple[Kind, int]] = []
     for block in file.blocks:
         start, end = block.span
         kind: Kind = "raw" if block.kind == "frontmatter" else "code" if block.span in scripts else "markdown"
-        if block.kind == "text" and found and (blank := _BLANK_LINES.match(source.text, start, end)) is not None:
-            start = found[-1].end = blank.end()
-        begins = kind != "markdown" or 0 < block.level <= 3 or not found or found[-1].kind != "markdown"
-        if start == end:
-            continue
-        if begins:
-            found.append(_Stretch(kind, start, end))
-        else:
-            found[-1].end = end
-    return found
+        if block.kind == "text" and begins and (blank := _BLANK_LINES.match(source.text, start, end)) is not None:
+            start = blank.end()
+        opens = kind != "markdown" or 0 < block.level <= 3 or not begins or begins[-1][0] != "markdown"
+        if opens and start < end:
+            begins.append((kind, start))
+    places = pairwise([*(start for _, start in begins), len(source.text)])
+    return [(kind, start, end) for (kind, _), (start, end) in zip(begins, places, strict=True)]
 
 
 def _piece(kind: Kind, raw: str, *, last: bool) -> Piece:
@@ -136,12 +129,9 @@ def _read(kind: Kind, raw: str) -> tuple[str, dict[str, str]]:
         return text, {"end": raw[len(text) :]}
     fence, end = raw[first.inside.end : first.span.end].rstrip("\n"), first.inside.end
     own = {"open": raw[: first.inside.start].rstrip("\n"), "close": fence, "end": raw[end + len(fence) :]}
-    return _dedented(raw, first).removesuffix("\n"), own
-
-
-def _dedented(raw: str, fence: Block) -> str:
-    lines = _LINE.findall(raw, fence.inside.start, fence.inside.end)
-    return "".join(line[min(fence.margin, len(line) - len(line.lstrip(" "))) :] for line in lines)
+    lines = _LINE.findall(raw, first.inside.start, first.inside.end)
+    text = "".join(line[min(first.margin, len(line) - len(line.lstrip(" "))) :] for line in lines)
+    return text.removesuffix("\n"), own
 
 
 # ---------------------------------------------------------------- cells to a file
@@ -226,3 +216,54 @@ def _closer(opener: str) -> str:
 
 def _end(last: bool) -> str:
     return "\n" if last else "\n\n"
+
+
+# ---------------------------------------------------------------- parameters
+
+# A cell has no contract. What its script reads of a node's interface is declared before the cell runs, as statements:
+# `input` for a parameter, which is supplied by `%input` or asked for, `const` for the default of an optional one.
+
+
+def declarations(notebook: Path, text: str, bound: Collection[str], supplied: Collection[str]) -> str:
+    """The statements that declare what `text` reads of the interfaces in a notebook, and nothing has `bound`. "" where
+    there is none, and for a notebook that isn't a contract file or cannot be read."""
+    lines: dict[str, str] = {}
+    for node in _nodes(notebook):
+        for one in contract_of(node).inputs:
+            if one.name not in bound and _reads(text, one.name):
+                is_given = one.name in supplied or not one.optional
+                default = f"const {one.name} = {_literal(one.default, one.name)}\n"
+                lines.setdefault(one.name, _asked(node, one.name) if is_given else default)
+        for name in truth_names(node) if node.kind == "responsibility" else ():
+            if name not in bound and _reads(text, name):
+                lines.setdefault(name, f"let {name} = null\n")
+    return "".join(lines.values())
+
+
+def _nodes(notebook: Path) -> Iterator[Node]:
+    """The nodes with a script."""
+    try:
+        content = plain_files.read(notebook)
+        text = content.decode("utf-8-sig") if notebook.name.endswith(SUFFIX) else _of_notebook(notebook.name, content)
+    except (OSError, UsageError, UnicodeDecodeError):
+        return
+    file, _ = read(Source.of(text, notebook.name))
+    yield from (node for node in file.nodes if node.fences)
+
+
+def _of_notebook(name: str, content: bytes) -> str:
+    if b'"contract"' not in content:
+        return ""
+    _, data = decoded(name, content)
+    return as_file(data) if is_contract_notebook(data.get("metadata", {})) else ""
+
+
+def _reads(text: str, name: str) -> bool:
+    """Whether a text has a name that it doesn't declare itself."""
+    own = re.search(rf"^[ \t]*(?:let|const|input)[ \t]+{re.escape(name)}\b", text, re.MULTILINE)
+    return own is None and re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text) is not None
+
+
+def _asked(node: Node, name: str) -> str:
+    item = node.item(name, TAKES)
+    return f"input {name}: {_literal((item.words if item is not None else '') or name, name)}\n"

@@ -94,9 +94,8 @@ def _skills(unit: Unit) -> Iterator[Diagnostic]:
     source, library = unit.file.source, unit.file.files.library
     for item, text in _entries(unit.node, "Skills"):
         if ":" not in text:
-            yield diagnostic(
-                source, "W332", item.head, f"the skill `{text}` has no namespace", f"write `NAMESPACE:{text}`"
-            )
+            message, hint = f"the skill `{text}` has no namespace", f"write `NAMESPACE:{text}`"
+            yield diagnostic(source, "W332", item.head, message, hint)
         elif library is not None and not library.has_skill(text):
             yield diagnostic(source, "W331", item.head, f"the skill `{text}` is not on this machine")
 

@@ -12,8 +12,7 @@ from msgspec import structs
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import file_and_node, is_contract
 from prose_kernel.language.contracts.checks import check_file
-from prose_kernel.language.contracts.described import called, calls, described
-from prose_kernel.language.contracts.interface import EVENT, truth_names
+from prose_kernel.language.contracts.interface import EVENT, called, calls, described, truth_names
 from prose_kernel.language.contracts.library import LIBRARY, Library
 from prose_kernel.language.contracts.tests import subject_of
 from prose_kernel.language.contracts.units import Bound, Files, FileUnit, Targets, Unit
@@ -198,12 +197,12 @@ def _findings(file: FileUnit) -> list[Diagnostic]:
 
 def _reached(start: FileUnit) -> list[FileUnit]:
     """A file and all that it leads to, checked."""
-    reached, agenda = {start}, [start]
-    for file in agenda:
+    found, seen = [start], {start}
+    for file in found:
         _findings(file)  # which looks for the files that it calls
-        agenda += dict.fromkeys(one for one in file.references.values() if one not in reached)
-        reached.update(agenda)
-    return agenda
+        found += [one for one in dict.fromkeys(file.references.values()) if one not in seen]
+        seen.update(file.references.values())
+    return found
 
 
 def _broken(files: Sequence[FileUnit]) -> set[FileUnit]:
@@ -232,7 +231,8 @@ def _with_errors(file: FileUnit) -> CallProblem:
 def _calls_of_broken(file: FileUnit, bad: set[FileUnit]) -> Iterator[Diagnostic]:
     """E215 where the file names another one that has errors."""
     for target, span in _named_targets(file) if bad else ():
-        for broken in [unit.file for unit in _units_in(target) if unit.file in bad][:1]:
+        broken = next((unit.file for unit in _units_in(target) if unit.file in bad), None)
+        if broken is not None:
             problem = _with_errors(broken)
             yield diagnostic(file.source, problem.code, span, problem.message, problem.hint)
 

@@ -1,20 +1,29 @@
-"""What a node takes and gives: inputs with defaults, outputs with types, errors, stages (prose-md.md 1.5, 1.6, 4.2)."""
+"""What a node takes and gives: inputs with defaults, outputs with types, errors, stages (prose-md.md 1.5, 1.6, 4.2);
+and that as text for people: `prose compile`, hover, Shift+Tab, `%call`.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
-from prose_kernel.language import typed_answers
 from prose_kernel.language.contracts.items import NAME, OPTIONAL, nested
 from prose_kernel.language.contracts.tree import MISSING, Item, Node
+from prose_kernel.language.nodes import walk
+from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contracts import CallInput, CallOutput
+
+if TYPE_CHECKING:
+    from prose_kernel.language.contracts.units import Unit
 
 _RUN: Final = re.compile(r"run(\[\])?(?=\s*(?:$|[,:\u2013\u2014-]))")
 _TYPE: Final = re.compile(r"(boolean|integer|number)\b", re.IGNORECASE)
 _QUOTED: Final = re.compile(rf"`({NAME})`")
+TAKES: Final = ("Parameters", "Requires", "Slots", "Config")
+GIVES: Final = ("Returns", "Maintains")
 EVENT: Final = "event"
 """The input of a gateway."""
 
@@ -44,16 +53,10 @@ class Contract:
     types: Mapping[str, str] = field(default_factory=dict)
     errors: tuple[str, ...] = ()
 
-    def schema(self) -> dict[str, Any] | None:
-        """The JSON Schema of a typed answer; None where the answer is text (4.2)."""
-        several = len(self.outputs) > 1
-        if not several and not any(one.name in self.types for one in self.outputs):
-            return None
-        fields: dict[str, dict[str, Any]] = {}
-        for one in self.outputs:
-            kind: dict[str, Any] = {"type": typed_answers.WORDS[self.types.get(one.name, "text")]}
-            fields[one.name] = typed_answers.optional(kind) if one.optional else kind
-        return typed_answers.object_of(fields)
+    @property
+    def is_typed(self) -> bool:
+        """Whether the answer of a session is an object, not text (4.2)."""
+        return len(self.outputs) > 1 or any(one.name in self.types for one in self.outputs)
 
 
 def contract_of(node: Node) -> Contract:
@@ -88,11 +91,6 @@ def promises_of(node: Node) -> Iterator[Promise]:
     for item in node.items("Invariants"):
         text = f"{item.names[0]} {item.words}" if item.names else item.text
         yield Promise("", text, item)
-
-
-def needs_in_words(node: Node) -> tuple[Item, ...]:
-    """The needs of a responsibility that have no name: they cannot be supplied."""
-    return tuple(item for item in node.items("Requires") if not item.names)
 
 
 def _taken(node: Node) -> Iterator[tuple[str, Item]]:
@@ -139,12 +137,49 @@ def delegates(node: Node, text: str) -> dict[str, str]:
     for item in node.items("Shape"):
         if item.names == ("delegates",):
             for names, line in nested(text, item):
-                found.update(dict.fromkeys(names or _bare(line), line))
+                bare = [line] if re.fullmatch(NAME, line) else []
+                found.update(dict.fromkeys(names or bare, line))
             for name in _QUOTED.findall(item.text) if not found else ():
                 found[name] = name
     return found
 
 
-def _bare(line: str) -> list[str]:
-    name = re.match(NAME, line)
-    return [name[0]] if name is not None and name[0] == line else []
+# ---------------------------------------------------------------- for people
+
+
+def calls(program: tree.Program) -> list[tree.Call]:
+    """The calls of a script, in its order."""
+    return sorted((one for one in walk(program) if isinstance(one, tree.Call)), key=lambda one: one.span)
+
+
+def called(unit: Unit) -> tuple[str, ...]:
+    """The names that a script calls, each once."""
+    return tuple(dict.fromkeys(one.named[0] for one in calls(unit.compiled.program))) if unit.has_script else ()
+
+
+def described(unit: Unit, *, words: bool = False) -> str:
+    """The interface of a node, a line for each input and output, and its calls; with `words` what its bullets say, and
+    its errors instead of its calls."""
+    given, lines = unit.contract, [f"{unit.node.kind} {unit.name}"]
+    for one in given.inputs:
+        many = (" (completed runs)" if given.runs[one.name] else " (a completed run)") if one.name in given.runs else ""
+        default = f" = {json.dumps(one.default, ensure_ascii=False)}" if one.optional else ""
+        lines.append(f"  input   {one.name}{default}{many}{_words(unit, one.name, TAKES) if words else ''}")
+    if given.takes_more:
+        lines.append("  input   ...")
+    for output in given.outputs:
+        kind = given.types.get(output.name, "")
+        note = f": {kind}" if kind else ""
+        about = _words(unit, output.name, GIVES) if words else ""
+        lines.append(f"  output  {output.name}{note}{' (optional)' if output.optional else ''}{about}")
+    if words:
+        lines += [f"  error   {name}{_words(unit, name, ('Errors',))}" for name in given.errors]
+    else:
+        lines += [f"  call    {name}" for name in called(unit)]
+    return "\n".join(lines)
+
+
+def _words(unit: Unit, name: str, sections: Sequence[str]) -> str:
+    item = unit.node.item(name, sections)
+    text = " ".join(item.text.split()) if item is not None else ""
+    return f"  - {text}" if text else ""

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from prose_kernel.language.contracts.compile import ContractProgram
-from prose_kernel.language.contracts.described import GIVES, TAKES
+from prose_kernel.language.contracts.interface import GIVES, TAKES
 from prose_kernel.language.contracts.reader import field_span
 from prose_kernel.language.openprose import symbols
 from prose_kernel.language.openprose.contract import known_in

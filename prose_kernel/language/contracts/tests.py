@@ -13,7 +13,7 @@ from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.reader import field_span
 from prose_kernel.language.contracts.tree import Item
-from prose_kernel.language.contracts.units import Program, Unit
+from prose_kernel.language.contracts.units import Program, Unit, it_has
 from prose_kernel.language.diagnostics import STRICT, Diagnostic, diagnostic
 
 ERROR: Final = "__error.md"
@@ -198,10 +198,10 @@ def _findings(
     assertions: tuple[Assertion, ...],
 ) -> Iterator[Diagnostic]:
     source, strict = unit.file.source, unit.file.files.profile in STRICT
-    inputs = {one.name for one in subject.contract.inputs}
+    inputs = dict.fromkeys(sorted(one.name for one in subject.contract.inputs))
     for name, (_, item) in alone.items():
         if name not in inputs and not subject.contract.takes_more:
-            yield diagnostic(source, "E027", item.head, f"`{subject.name}` has no input `{name}`", _names(inputs))
+            yield diagnostic(source, "E027", item.head, f"`{subject.name}` has no input `{name}`", it_has(inputs))
     for case in cases:
         if case.missing and case.item is not None:
             message = f"the case `{case.name}` has no value for `{case.missing[0]}`: it is not run"
@@ -209,12 +209,9 @@ def _findings(
         for name in case.missing if case.item is None else ():
             code = "E026" if strict else "W352"
             yield diagnostic(source, code, unit.node.heading, f"no fixture for the input `{name}`: it is null")
-    outputs = {one.name for one in subject.contract.outputs}
+    outputs = dict.fromkeys(sorted(one.name for one in subject.contract.outputs))
     for one in assertions:
         name = one.name.partition(".")[0].removesuffix("[]")
         if one.item is not None and name and not one.is_about_error and name not in outputs:
-            yield diagnostic(source, "W350", one.item.head, f"`{subject.name}` has no output `{name}`", _names(outputs))
-
-
-def _names(names: set[str]) -> str | None:
-    return f"it has {', '.join(f'`{name}`' for name in sorted(names))}" if names else None
+            message = f"`{subject.name}` has no output `{name}`"
+            yield diagnostic(source, "W350", one.item.head, message, it_has(outputs))

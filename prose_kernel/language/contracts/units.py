@@ -83,9 +83,7 @@ class Unit:
 
     @property
     def about(self) -> str:
-        from prose_kernel.language.contracts.described import described
-
-        return described(self, words=True)
+        return interface.described(self, words=True)
 
     @property
     def place(self) -> tuple[str, str]:
@@ -144,7 +142,7 @@ class Unit:
 
         files = self.file.files
         return compile_source(
-            self.source(self.interface()), profile=files.script_profile, load=files.loader, pipefail=files.pipefail
+            self.source(self.interface()), profile=files.script_profile, load=files.load, pipefail=files.pipefail
         )
 
     @property
@@ -225,12 +223,13 @@ class Files:
         self.library = library
         self.profile: Profile = profile
         self._load = load
+        self.load = None if load is None else self._loaded
         self.pipefail = pipefail
         self.checked: dict[FileUnit, list[Diagnostic]] = {}
         self.is_rooted = False
         """Whether a verdict may depend on the text that came first: programs may not `use` it (E112)."""
         self._compared: Counter[str] = Counter()
-        self._files: dict[str, FileUnit | ImportProgramError] = {}
+        self.known: dict[str, FileUnit | ImportProgramError] = {}
 
     @property
     def script_profile(self) -> Profile:
@@ -238,25 +237,21 @@ class Files:
 
     def add(self, source: Source, address: str) -> FileUnit:
         contract, found = read(source, self.profile)
-        file = self._files[address] = FileUnit(self, address, contract, tuple(found))
+        file = self.known[address] = FileUnit(self, address, contract, tuple(found))
         return file
 
     def file(self, address: str) -> FileUnit:
         """Raises `ImportProgramError` for one that cannot be read."""
-        known = self._files.get(address)
+        known = self.known.get(address)
         if known is None:
             assert self.library is not None
             try:
                 known = self.add(self.library.read(address), address)
             except ImportProgramError as problem:
-                known = self._files[address] = problem
+                known = self.known[address] = problem
         if isinstance(known, ImportProgramError):
             raise known
         return known
-
-    @property
-    def loader(self) -> Callable[[str], Any] | None:
-        return self._loaded if self._load is not None else None
 
     def _loaded(self, path: str) -> Any:
         self.is_rooted = True
@@ -268,10 +263,6 @@ class Files:
         names = targets.names({}) if self._compared[address] < _NEAR else ()
         self._compared[address] += len(names)
         return names
-
-    def read(self) -> list[FileUnit]:
-        """The files that could be read so far."""
-        return [one for one in self._files.values() if isinstance(one, FileUnit)]
 
     def handle(self, address: str) -> str:
         return self.library.handle(address) if self.library is not None else "local"
@@ -307,7 +298,8 @@ class Targets:
 
     def texts(self) -> dict[str, str]:
         own = self.unit.file
-        return {one.address: one.source.text for one in own.files.read() if one.address != own.address}
+        read = [one for one in own.files.known.values() if isinstance(one, FileUnit) and one.address != own.address]
+        return {one.address: one.source.text for one in read}
 
     def element(self, value: str) -> CallTarget | None:
         for one in self.bound.values():
@@ -444,5 +436,10 @@ def _only(code: str, message: str, given: Iterable[str], known: Iterable[str]) -
     """Raise an error for the first given name that isn't known."""
     for name in given:
         if name not in known:
-            listed = ", ".join(f"`{one}`" for one in known)
-            raise ImportProgramError(f"{message} `{name}`", code=code, hint=f"it has {listed}" if listed else None)
+            raise ImportProgramError(f"{message} `{name}`", code=code, hint=it_has(known))
+
+
+def it_has(names: Iterable[str]) -> str | None:
+    """The hint that lists what there is instead of an unknown name."""
+    listed = ", ".join(f"`{one}`" for one in names)
+    return f"it has {listed}" if listed else None

@@ -8,7 +8,7 @@ program that becomes the same contract file again.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from prose_kernel.errors import UsageError
@@ -38,7 +38,7 @@ def upgraded(program: tree.Program, source: Source) -> tuple[str, str]:
     name = _name(source.name)
     inputs = [item for item in program.items if isinstance(item, tree.Input)]
     outputs = [item for item in program.items if isinstance(item, tree.Output)]
-    _refuse(source, program, inputs, outputs)
+    _refuse(source, program, outputs)
     names = list(dict.fromkeys(one.name.id for one in outputs if one.name is not None))
     edits = [*(Edit(_lines(source, one.span), "") for one in inputs), *_variables(outputs)]
     script = replaced(source.text, edits).strip("\n")
@@ -94,12 +94,10 @@ def _name(name: str) -> str:
 # ---------------------------------------------------------------- to a contract
 
 
-def _refuse(
-    source: Source, program: tree.Program, inputs: Iterable[tree.Input], outputs: Iterable[tree.Output]
-) -> None:
+def _refuse(source: Source, program: tree.Program, outputs: Sequence[tree.Output]) -> None:
     """Raise `Lost` for what a function cannot say."""
     begun = False
-    top = {id(one) for one in (*inputs, *outputs)}
+    top = {id(one) for one in program.items}
     for item in program.items:
         begun = begun or is_executable(item)
         if isinstance(item, tree.Input) and begun:
@@ -113,10 +111,9 @@ def _refuse(
             raise _lost(source, node.span, message, "bind a variable, and move it to the top level")
         if isinstance(node, tree.SkillImport):
             raise _lost(source, node.span, "`import` of a skill has no place in a function", "write `### Skills`")
-    ended = any(isinstance(node, tree.Return) for node in program.items)
-    if ended and any(True for _ in outputs):
-        where = next(node.span for node in program.items if isinstance(node, tree.Return))
-        raise _lost(source, where, "a program with outputs and `return` gives two results", "keep one of them")
+    ends = [node.span for node in program.items if isinstance(node, tree.Return)]
+    if ends and outputs:
+        raise _lost(source, ends[0], "a program with outputs and `return` gives two results", "keep one of them")
 
 
 def _variables(outputs: Iterable[tree.Output]) -> Iterator[Edit]:

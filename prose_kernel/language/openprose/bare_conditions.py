@@ -61,7 +61,7 @@ def read(text: str, at: int, expression: ReadExpression | None) -> BareCondition
     if header is None:
         return None
     keyword, start = header.start("word"), header.end()
-    colon = _colon(text, start)
+    colon = next((one for one in _colons(text, start) if _REST.match(text, one + 1)), None)  # rule 1
     if colon is None:
         return None
     condition = text[start:colon].rstrip(" \t")
@@ -105,11 +105,6 @@ def is_words(text: str, word: str, expression: ReadExpression) -> bool:
         and found.colon < 0
         and not found.variable
     )
-
-
-def _colon(text: str, at: int) -> int | None:
-    """The header's colon (rule 1): the first one outside strings, brackets and markers with nothing behind it."""
-    return next((colon for colon in _colons(text, at) if _REST.match(text, colon + 1)), None)
 
 
 def _colons(text: str, at: int = 0) -> Iterator[int]:

@@ -9,6 +9,8 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any, Final, cast
 
+from msgspec import structs
+
 from prose_kernel.errors import (
     ContractError,
     ImportProgramError,
@@ -16,35 +18,37 @@ from prose_kernel.errors import (
     RunError,
     SessionError,
     ThrowError,
+    Undecided,
     UsageError,
     ValueTypeError,
 )
 from prose_kernel.language.contracts import PRIOR
 from prose_kernel.language.contracts.checks import provided
 from prose_kernel.language.contracts.compile import ContractProgram
-from prose_kernel.language.contracts.described import GIVES, TAKES
-from prose_kernel.language.contracts.interface import needs_in_words, truth_names
+from prose_kernel.language.contracts.interface import GIVES, TAKES, Promise, promises_of, truth_names
 from prose_kernel.language.contracts.tree import NOTEBOOK
 from prose_kernel.language.contracts.units import Unit
 from prose_kernel.language.diagnostics import first_error
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contracts import ScriptSource
+from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.bindings import bind, supplied
 from prose_kernel.machine.openprose.calls import CallRequest, checked_outputs, result_of, run_script
 from prose_kernel.machine.openprose.code import compile_statement
-from prose_kernel.machine.openprose.contract_promises import check_promises
 from prose_kernel.machine.openprose.frames import Temp
 from prose_kernel.machine.openprose.program_context import AgentEntry, ProgramContext
 from prose_kernel.machine.openprose.programs import keep_texts
 from prose_kernel.machine.openprose.sessions import Rendering, run_session
 from prose_kernel.runtime.execution_context import located
-from prose_kernel.runtime.ports import FoundRun, SessionResult
+from prose_kernel.runtime.ports import FoundRun, SessionResult, Verdict
 from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Reference, Value, inserted_text
 
 _ERROR_LINE: Final = re.compile(r"#[ \t]*Error:[ \t]*([^\n]*?)[ \t]*(?:\n|\Z)")
 _NOT_IN_NAMES: Final = re.compile(r"[^\w.-]+|^\.+")
+_NEVER_CHECKED: Final = re.compile(r"(?:if|when|each)\b", re.IGNORECASE)
+"""How promises begin that hold under a condition only."""
 _HOW_TO_FAIL: Final = (
     "If one of the declared errors applies, reply with a first line `# Error: NAME` and what happened below it, "
     "and with nothing else. NAME is one of: {}."
@@ -73,8 +77,8 @@ async def run_contract(s: ProgramContext, program: ContractProgram) -> Value:
 def _say_once(s: ProgramContext, unit: Unit, here: tree.Node) -> None:
     """One line: what a render of a node that others would wake is, and is not (5)."""
     words = ["this is one render: it isn't woken again, and nothing is compared, signed or published"]
-    if open_needs := needs_in_words(unit.node):
-        lines = ", ".join(str(unit.file.source.line_column(item.span.start)[0]) for item in open_needs)
+    if in_words := [item.span.start for item in unit.node.items("Requires") if not item.names]:
+        lines = ", ".join(str(unit.file.source.line_column(at)[0]) for at in in_words)
         words.append(f"needs in words cannot be supplied (line {lines})")
     s.warn("note", "; ".join(words), here)
 
@@ -160,7 +164,7 @@ async def render_node(
         else:
             value = await call(_session(s, unit, given, here))
         if unit.node.kind != "pattern":
-            await call(check_promises(s, unit, _given_results(s, unit, value)))
+            await call(_check_promises(s, unit, _given_results(s, unit, value)))
     except RunError as error:
         if s.host.preview is None:
             await s.failing(error, here)
@@ -284,7 +288,7 @@ def task_of(unit: Unit, prompt: str | None) -> str:
 def _output(unit: Unit) -> tree.Object | None:
     """The property `output` of a session whose answer is typed."""
     contract = unit.contract
-    if contract.schema() is None:
+    if not contract.is_typed:
         return None
     entries = []
     for one in contract.outputs:
@@ -361,3 +365,38 @@ def results(unit: Unit, value: Value) -> dict[str, Value]:
         found = value if isinstance(value, dict) else None
         return {one.name: found[one.name] for one in outputs if one.name in found} if found else {"result": value}
     return checked_outputs(unit.name, outputs, value)
+
+
+# ---------------------------------------------------------------- promises
+
+
+async def _check_promises(s: ProgramContext, unit: Unit, outputs: dict[str, Value]) -> None:
+    """Raise E231 for a promise about an output that is broken; a broken invariant is a warning."""
+    mode = s.host.contracts
+    if mode == "off" or s.host.preview is not None:
+        return
+    for promise in promises_of(unit.node):
+        is_about_result = not promise.name or promise.name in outputs
+        if not is_about_result or not promise.text or _NEVER_CHECKED.match(promise.text):
+            continue
+        if await call(_answer(s, promise, outputs, by_rules=mode == "rules")) is not False:
+            continue
+        node = tree.Constant(None, span=promise.item.head)
+        if promise.name:
+            message = f"`{unit.name}` breaks its promise about `{promise.name}`: {promise.text}"
+            raise located(s, ContractError(message, code="E231", details={"promise": promise.condition}), node)
+        s.warn("E231", f"`{unit.name}` breaks its invariant: {promise.text}", node)
+
+
+async def _answer(s: ProgramContext, promise: Promise, outputs: dict[str, Value], *, by_rules: bool) -> bool | None:
+    """Whether a promise is kept; None where that is uncertain, or cannot be decided here."""
+    request = judging.request_about(s, promise.condition)
+    bindings = {**request.bindings, **outputs}
+    request = structs.replace(request, bindings=bindings, by_rules=by_rules)
+    await s.flush()
+    await s.admitted()
+    try:
+        verdict = await s.ask(request, Verdict, lambda: s.host.ports.judge.decide(request))
+    except Undecided:
+        return None
+    return verdict.answer
