@@ -701,6 +701,7 @@ class ExecutionContext:
         also: Sequence[str] = (),
         limited: bool = False,
         kept: Callable[[T], T] | None = None,
+        whole: Callable[[T], T] | None = None,
     ) -> T:
         """Have the outside answer a request: the one way out of a program.
 
@@ -718,9 +719,9 @@ class ExecutionContext:
         if limited and host.permits is not None:
             ask = partial(_in_place, host.permits, ask)
         if not active:
-            return await self._answer(request, kind, ask, also, kept)
+            return await self._answer(request, kind, ask, also, kept, whole)
         with self._counted(active, request):
-            return await self._answer(request, kind, ask, also, kept)
+            return await self._answer(request, kind, ask, also, kept, whole)
 
     def _answer(
         self,
@@ -729,12 +730,13 @@ class ExecutionContext:
         ask: Callable[[], Awaitable[T]],
         also: Sequence[str],
         kept: Callable[[T], T] | None,
+        whole: Callable[[T], T] | None,
     ) -> Awaitable[T]:
         journal = self.host.journal
         if journal is None:
             self.answered = request.at, self.statement
             return self.outside(ask())
-        return journal.answer(self, request, kind, ask, also=also, kept=kept)
+        return journal.answer(self, request, kind, ask, also=also, kept=kept, whole=whole)
 
     @contextmanager
     def _counted(self, active: tuple[Budget, ...], request: Request) -> Iterator[None]:

@@ -101,10 +101,12 @@ class Journal:
         *,
         also: Sequence[str] = (),
         kept: Callable[[T], T] | None = None,
+        whole: Callable[[T], T] | None = None,
     ) -> T:
         """Return the answer to a request: the recorded one, or the result of `ask`.
 
-        `kept` reduces an answer to the part that is recorded. Raises the errors of `ask`.
+        `kept` reduces an answer to the part that is recorded, when the program gets it; it may write files. A record
+        that is written earlier holds what `whole` gives, which changes nothing. Raises the errors of `ask`.
         """
         if self._recorder.abandoned or self._hasty:
             raise asyncio.CancelledError
@@ -137,7 +139,8 @@ class Journal:
             if known and (one := await self._keep(s, request, asked, kind, kept)) is not None:
                 return one[0]
         ask = self._with_files(s, request, ask)
-        live = LiveRequest(asked, kind, ask, kept, at_once=parked is None, repeated=known and described.kind != "wait")
+        repeated = known and described.kind != "wait"
+        live = LiveRequest(asked, kind, ask, kept, whole, at_once=parked is None, repeated=repeated)
         return await self._live_answer(s, described, live)
 
     def _new(self, described: Described, request: Request, also: Sequence[str]) -> Asked:

@@ -11,7 +11,7 @@ from typing import Final, Generic, TypeVar
 
 from msgspec import Raw, structs
 
-from prose_kernel.errors import ProviderError, Undecided
+from prose_kernel.errors import ProviderError, StateError, Undecided
 from prose_kernel.runtime import asides
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.asides import Aside
@@ -30,13 +30,15 @@ _WORK: Final = ("command", "session", "judge")
 
 @dataclass(frozen=True, slots=True)
 class LiveRequest(Generic[T]):
-    """A request that is made now. `ask` makes it, `kept` reduces its answer to the part that is recorded. `at_once`:
-    the branch has not waited for it. `repeated`: it was made before, and had no answer."""
+    """A request that is made now. `ask` makes it, `kept` and `whole` make of its answer what is recorded: when the
+    program gets it, and before that. `at_once`: the branch has not waited for it. `repeated`: it was made before, and
+    had no answer."""
 
     asked: Asked
     kind: type[T]
     ask: Callable[[], Awaitable[T]]
     kept: Callable[[T], T] | None
+    whole: Callable[[T], T] | None
     at_once: bool
     repeated: bool
 
@@ -66,8 +68,7 @@ class LiveRequests:
             try:
                 with asides.asking(aside):
                     value: T = await wait
-                if request.kept is None:
-                    self._complete(request.asked, aside, wait, value)
+                self._complete(request.asked, aside, wait, value, request.whole)
             except Exception as error:
                 self._complete(request.asked, aside, wait, error)
                 raise
@@ -121,11 +122,14 @@ class LiveRequests:
         self._recorder.write_passed_over(Completed(key, codec.encode(result), t=self._recorder.now()))
         return True
 
-    def _complete(self, asked: Asked, aside: Aside, wait: Suspension, outcome: object) -> None:
+    def _complete(
+        self, asked: Asked, aside: Aside, wait: Suspension, outcome: T, whole: Callable[[T], T] | None = None
+    ) -> None:
         """Record that the work for a request has ended, if its branch has to wait for its turn."""
         if not wait.happened or not self._turns.is_running or asked.kind not in _WORK or aside.is_completed:
             return
-        with suppress(RecursionError):
+        with suppress(RecursionError, StateError):  # then it is recorded when the program gets it
+            outcome = outcome if whole is None else whole(outcome)
             if (found := self._record_of(asked.key, outcome)) is not None:
                 now, notes = self._recorder.now(), _notes(aside)
                 self._recorder.write_passed_over(Completed(asked.key, found.value, found.error, notes, now))

@@ -99,6 +99,10 @@ class SessionAttempts:
         """Return an answer as the journal records it: whole, even if the session wrote its binding."""
         return result
 
+    def whole(self, result: SessionResult) -> SessionResult:
+        """Return an answer with its text, even if the session wrote its binding. Changes nothing."""
+        return result
+
     def begins(self) -> None:
         """An attempt is about to be made."""
 
@@ -192,7 +196,7 @@ class SessionAttempts:
             running = s.host.ports.sessions.run(request, progress)
             return running if request.timeout is None else self._within(running, request.timeout)
 
-        return await s.ask(request, SessionResult, ask, limited=True, kept=self.kept)
+        return await s.ask(request, SessionResult, ask, limited=True, kept=self.kept, whole=self.whole)
 
     async def _within(self, running: Coroutine[Any, Any, T], seconds: float) -> T:
         """Await something for at most so many seconds of the machine's clock; what runs longer is cancelled and

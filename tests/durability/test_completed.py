@@ -1,17 +1,33 @@
-"""Amendment A51: the result of a command is in the journal when it ends, also while the program computes in one step."""
+"""Amendment A51: an answer is in the journal when the work for it ends, also while another branch computes.
+
+For a command that holds even in one long step. Answers of sessions and judges arrive in the event loop, which a
+computing branch serves between its statements and passes.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+import asyncio
+import json
+import re
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from killing import how_to_resume, in_a_child, journal_in
 from models.people import ScriptedPerson
+from stubs.model_server import ANSWER, StubServer
 
+from prose_kernel.models.providers import model_adapter
+from prose_kernel.runs import languages
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
-from prose_kernel.runtime.journal_records import Answered, Asked, Completed, Record
+from prose_kernel.runtime import scheduler
+from prose_kernel.runtime.journal_records import Answered, Asked, Completed, Record, Repeated
+from prose_kernel.runtime.journal_requests import LiveRequests
+from prose_kernel.runtime.scheduler import Scheduler
+from prose_kernel.runtime.session_options import ModelServer
+from prose_kernel.runtime.values import verbatim
 from prose_kernel.storage.journal_reading import read
 
 ONE_STEP = """
@@ -89,3 +105,144 @@ async def test_next_to_other_requests_a_result_is_recorded_before_its_turn(tmp_p
 async def test_a_command_alone_is_recorded_once(tmp_path: Path) -> None:
     await work(ALONE)()
     assert not [record for record in records(tmp_path) if isinstance(record, Completed)]
+
+
+# ---------------------------------------------------------------- sessions and judges
+
+COMPUTES = """
+  do:
+    repeat 200:
+      n = n + 1
+output said = said
+output n = n
+"""
+SESSION = 'let n = 0\nlet said = ""\nparallel:\n  said = session "go"' + COMPUTES
+JUDGE = 'let n = 0\nlet said = ""\nparallel:\n  do:\n    if **it is fine**:\n      said = "fine"' + COMPUTES
+VVM = """
+agent a(model="m")
+def count(most):
+  n = 0
+  while n < most:
+    n = n + 1
+  return n
+def one(task):
+  if task == "go":
+    return @a `go`(())
+  return count(200)
+found = pmap(["go", "count"], one)
+export pack(found)
+"""
+PROGRAMS = {
+    "session": ("openprose", SESSION, "c1/3/b0/s0"),
+    "judge": ("openprose", JUDGE, "c1/3/b0/j0"),
+    "vvm": ("vvm", VVM, "c1/1/i0/s0"),
+}
+
+
+@pytest.fixture(scope="module")
+def stub() -> Iterator[StubServer]:
+    assert model_adapter  # loaded before the processes are forked
+    with StubServer() as found:
+        yield found
+
+
+@pytest.fixture
+def attentive(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A computing branch serves the event loop at its first chance until no work outside is under way, then lets others
+    go first."""
+    begin, breathe, found = LiveRequests.__init__, Scheduler.breathe, list[LiveRequests]()
+
+    def begins(self: LiveRequests, *more: Any) -> None:
+        begin(self, *more)
+        found.append(self)
+
+    async def breathes(self: Scheduler) -> None:
+        while any(one._open for one in found):
+            await asyncio.sleep(0)
+        await breathe(self)
+
+    monkeypatch.setattr(LiveRequests, "__init__", begins)
+    monkeypatch.setattr(Scheduler, "breathe", breathes)
+    monkeypatch.setattr(scheduler, "SLICE", 0.0)
+    monkeypatch.setattr(scheduler, "PATIENCE", 0.0)
+
+
+def asking(name: str, **settings: Any) -> Callable[[], Awaitable[dict[str, Any]]]:
+    """A new run of a program, or the one that is here, resumed; returns all that is left of it."""
+    language, text, _ = PROGRAMS[name]
+    suffix = "prose" if language == "openprose" else "vvm"
+
+    async def go() -> dict[str, Any]:
+        here = Workspace(
+            Settings().changed(cassette_mode="off", autodetect=False, vvm_state="filesystem", **settings),
+            Start(Path.cwd(), f"p.{suffix}", notebook=False, language=languages.LANGUAGES[language]),
+            asker=ScriptedPerson(available=False),
+            resumption=how_to_resume(Path.cwd()),
+        )
+        try:
+            await here.execute(text, f"p.{suffix}")
+            await here.end(None)
+            outputs = {name: verbatim(value) for name, (value, _) in here.outputs().items()}
+        finally:
+            await here.close()
+        return {"outputs": same_run(json.dumps(outputs)), **files(Path.cwd())}
+
+    return go
+
+
+def same_run(text: str) -> str:
+    """A text of a run without its id and times."""
+    return re.sub(r"\d{8}-\d{6}-\w{6}|\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d[.\d]*(?:Z|\+00:00)?", "#", text)
+
+
+def files(place: Path) -> dict[str, str]:
+    path = journal_in(place)
+    assert path is not None
+    found = [one for one in sorted(path.parent.rglob("*")) if one.is_file() and one.name not in (path.name, "lock")]
+    return {str(one.relative_to(path.parent)): same_run(one.read_text()) for one in found}
+
+
+def gets_on(record: Record) -> bool:
+    """Whether the program gets an answer, or its computing branch lets others go first."""
+    return isinstance(record, Answered) or (isinstance(record, Asked) and record.kind == "wait")
+
+
+@pytest.mark.usefixtures("attentive")
+@pytest.mark.parametrize("name", ["session", "vvm"])
+async def test_an_answer_next_to_a_computing_branch_survives_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """What the run leaves is the same, byte for byte, when it is replayed. Without the kill it differs only by the
+    place in the log at which the answer came."""
+    script = {"sessions": {"go": {"reply": "gone", "delay": "20ms"}}}
+    work, left = asking(name, provider="scripted", script="script.json"), []
+    for place in (tmp_path / "whole", tmp_path / "killed"):
+        place.mkdir()
+        monkeypatch.chdir(place)
+        Path("script.json").write_text(json.dumps(script))
+        if place.name == "killed":
+            assert in_a_child(place, work, before=gets_on) is None
+            assert [one.key for one in records(place) if isinstance(one, Completed)] == [PROGRAMS[name][2]]
+        left.append(await work())
+        left.append(await work())
+    assert left[0] == left[1]
+    assert left[2] == left[3]
+    for one in left:
+        one["state.md"] = "\n".join(sorted(one["state.md"].split("\n")))
+    assert left[0] == left[2]
+    assert not [one for one in records(tmp_path / "killed") if isinstance(one, Repeated)]
+
+
+@pytest.mark.usefixtures("attentive")
+@pytest.mark.parametrize(("name", "model", "said"), [("session", "ok-0", ANSWER), ("judge", "json-0-yes", "fine")])
+async def test_a_model_is_not_asked_again_for_an_answer_that_waits_for_its_turn(
+    stub: StubServer, tmp_path: Path, name: str, model: str, said: str
+) -> None:
+    stub.reset()
+    server = ModelServer("openai", stub.openai_url, key="", model="it", aliases={"it": model})
+    work = asking(name, provider="stub", providers={"stub": server})
+    assert in_a_child(tmp_path, work, before=gets_on) is None
+    assert stub.stats.requests == 1
+    outputs = json.loads((await work())["outputs"])
+    assert outputs == {"said": said, "n": 200}
+    assert stub.stats.requests == 1

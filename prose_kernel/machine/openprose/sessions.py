@@ -195,6 +195,9 @@ class Attempts(SessionAttempts):
         self._written = self.s.run.store.watch(self.key)
 
     def kept(self, result: SessionResult) -> SessionResult:
+        return self.whole(result)
+
+    def whole(self, result: SessionResult) -> SessionResult:
         if result.text is not None or not self._written():
             return result
         return structs.replace(result, text=self.s.run.store.read(self.key))

@@ -477,9 +477,7 @@ class CallAttempts(SessionAttempts):
         answers, target = self.s.host.ports.answers, self._target
         if target is None or answers is None:
             return result
-        text = result.text
-        if text is None and self.request.output is None:
-            text = answers.read(target)
+        text = self.whole(result).text
         found = split(text or "")
         try:
             kept = self.fitting(structs.replace(result, text=found.visible)) or ""
@@ -493,6 +491,12 @@ class CallAttempts(SessionAttempts):
             except StateError:  # the journal is the only place that may have it
                 pass
         return structs.replace(result, text=text)
+
+    def whole(self, result: SessionResult) -> SessionResult:
+        answers, target = self.s.host.ports.answers, self._target
+        if target is None or answers is None or result.text is not None or self.request.output is not None:
+            return result
+        return structs.replace(result, text=answers.read(target))
 
     def _recorded(self, file: tuple[str, str]) -> str:
         """The answer that a journal refers to. Raises `ResumeMismatch` when it is not there any more."""
