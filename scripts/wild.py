@@ -52,7 +52,7 @@ class Counts:
             self._unit(unit, kind)
 
     def _unit(self, unit: Unit, kind: str) -> None:
-        section = unit.section
+        section = unit.node.script_section
         if section is not None:
             fences = [fence.text.split(" ")[0] for fence in section.fences]
             form = "fence" if unit.has_script else "prosescript" if "prosescript" in fences else "words"
@@ -66,8 +66,8 @@ class Counts:
         if unit.has_script:
             self.inside["scripts"] += 1
             for node in walk(unit.compiled.program):
-                if isinstance(node, tree.Call | tree.Session):
-                    self.inside[type(node).__name__.lower() + "s"] += 1
+                if isinstance(node, tree.Call | tree.Session | tree.Stage):
+                    self.inside["calls" if isinstance(node, tree.Call) else "sessions"] += 1
 
     def lines(self) -> Iterator[str]:
         yield "| Kind | Files | Execution: fence / words / prosescript | Rejected |"
