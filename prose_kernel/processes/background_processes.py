@@ -35,13 +35,10 @@ class BackgroundProcesses:
         return frozenset(self._groups)
 
     def _prune(self, table: list[Member]) -> list[int]:
-        gone = [leader for leader, known in self._groups.items() if not self._alive(leader, known, table)]
+        gone = [leader for leader, known in self._groups.items() if not still_ours(leader, known, self._marker, table)]
         for leader in gone:
             del self._groups[leader]
         return gone
-
-    def _alive(self, leader: int, known: set[tuple[int, int]], table: list[Member]) -> list[Member]:
-        return still_ours(leader, known, self._marker, table)
 
     async def end(self, grace: float, table: Callable[[], list[Member]]) -> None:
         """TERM to all groups, the grace in seconds, KILL; returns when they are gone."""

@@ -145,15 +145,12 @@ class Engine:
             self._monitor.kill()
         await self._watchdog.close()
         self._orphans.close()
-        await self._end_waiting()
-        self.loop.stop()
-
-    async def _end_waiting(self) -> None:
-        """Cancel tasks that still wait in this loop for something that will not come any more."""
+        # tasks that still wait in this loop wait for something that will not come any more
         waiting = asyncio.all_tasks(self.loop) - {asyncio.current_task(self.loop)}
         for task in waiting:
             task.cancel()
         await asyncio.gather(*waiting, return_exceptions=True)
+        self.loop.stop()
 
     # ------------------------------------------------------------ commands
 

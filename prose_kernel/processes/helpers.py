@@ -71,11 +71,16 @@ class Helpers:
             self._engine.start()
         except EngineClosed:
             raise OSError(_CLOSED) from None
-        own: Mapping[str, str] = os.environ if trusted else _common(os.environ)
+        own = dict(os.environ)
+        if not trusted:  # a common variable may hold a secret nevertheless, such as a proxy's password
+            own = {name: value for name, value in own.items() if name in COMMON and not holds_secret(value)}
         # It serves many requests, and a run around this one has passed its own identity to all that is in it.
         environment = {**{name: value for name, value in own.items() if name not in asides.IDENTITY}, **env}
         argv = (_program(command[0], environment.get("PATH"), cwd), *command[1:])
-        _require_agreed(argv, cwd)
+        try:  # a file that a program of a session has created needs a person's agreement
+            require_agreed(path for part in argv if "\0" not in part and (path := Path(cwd, part)).is_file())
+        except UsageError as problem:
+            raise OSError(f"{problem}; {problem.hint}") from None
         encoded = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
         # The mark of a run: what a helper starts decides no gate (openprose.md 5.10).
         encoded[b"PROSE_JOB"] = f"{self._engine.marker}:helper".encode()
@@ -84,19 +89,6 @@ class Helpers:
         helper = RunningHelper(self._engine, launch, on_output)
         await helper.begin()
         return helper
-
-
-def _require_agreed(argv: Sequence[str], cwd: str) -> None:
-    """Raises `OSError` for a file that a program of a session has created, without a person's agreement."""
-    try:
-        require_agreed(path for part in argv if "\0" not in part and (path := Path(cwd, part)).is_file())
-    except UsageError as problem:
-        raise OSError(f"{problem}; {problem.hint}") from None
-
-
-def _common(environment: Mapping[str, str]) -> dict[str, str]:
-    """The common variables; without those that hold a secret nevertheless, such as a proxy's password."""
-    return {name: value for name, value in environment.items() if name in COMMON and not holds_secret(value)}
 
 
 def _program(name: str, path: str | None, cwd: str) -> str:

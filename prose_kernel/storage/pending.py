@@ -106,8 +106,11 @@ class PendingWrites:
             self._write_log(path)
             self._spill_at = _SPILL
         except OSError:
-            self._forget_some(path)
-            self._spill_at = len(self._logs[path]) + _SPILL  # do not retry with every line
+            with self._swap:
+                log = self._logs[path]
+                if len(log) > _MOST_UNWRITTEN:  # it must not fill the memory
+                    log[:] = _LOST
+            self._spill_at = len(log) + _SPILL  # do not retry with every line
 
     def is_available(self) -> bool:
         """Create the directory if necessary and return whether it exists; without it the run stays in memory."""
@@ -169,7 +172,10 @@ class PendingWrites:
             reason = full
             if reason is None:
                 try:
-                    _write_file(path, content)
+                    if isinstance(content, str):
+                        write_whole(path, content)
+                    else:
+                        write_whole(path, bindings.header(content), bindings.body(content.value))
                     continue
                 except OSError as error:
                     reason = _reason(error)
@@ -202,13 +208,6 @@ class PendingWrites:
         if written < len(data):
             raise OSError(errno.ENOSPC, "no space left on the disk")
 
-    def _forget_some(self, path: Path) -> None:
-        """Truncate a log that cannot be written, so that it does not fill the memory."""
-        with self._swap:
-            log = self._logs[path]
-            if len(log) > _MOST_UNWRITTEN:
-                log[:] = _LOST
-
 
 def append(path: Path, data: bytes, *, truncate: bool = False) -> int:
     """Add to a text, or begin it again; returns how many bytes the disk had room for. Raises `OSError` for none."""
@@ -216,13 +215,6 @@ def append(path: Path, data: bytes, *, truncate: bool = False) -> int:
         if truncate:
             os.ftruncate(descriptor, 0)
         return os.write(descriptor, data)
-
-
-def _write_file(path: str, content: Binding | str) -> None:
-    if isinstance(content, str):
-        write_whole(path, content)
-    else:
-        write_whole(path, bindings.header(content), bindings.body(content.value))
 
 
 def weight(content: Binding | str) -> int:

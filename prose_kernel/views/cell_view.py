@@ -385,7 +385,9 @@ class CellView:
         self._shown.append(result)
         if event.raised and not command.cut:
             self._told = event
-        card = cards.result_card(event, self._directory(event))
+        moved = event.directory_changed  # back as soon as a branch or program ends
+        stays = moved is not None and not event.place.branches and not event.place.program
+        card = cards.result_card(event, self.directory_name(moved) if moved is not None and stays else "")
         if card is not None:
             self._show(event, card)
         return None
@@ -407,12 +409,6 @@ class CellView:
         """Remember the error of a command whose stderr the cell shows, so that it is not shown twice."""
         if self._told is not None and self._told.place.span == event.place.span:
             self.told_error = event.error
-
-    def _directory(self, event: ev.CommandFinished) -> str:
-        """The new working directory, as it may be shown; "" where it is back as soon as a branch or program ends."""
-        if event.directory_changed is None or event.place.branches or event.place.program:
-            return ""
-        return self.directory_name(event.directory_changed)
 
     def _emit(self, event: ev.Event, name: Stream, text: str) -> None:
         if text and not self._branches.add(event.place.branches, (name, text)):

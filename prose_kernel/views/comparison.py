@@ -41,6 +41,7 @@ def comparison_page(
         tag("div", " and ".join(f"run {side.run} ({side.state})" for side in sides), class_="quiet v"),
         tag("p", "No differences." if not differences else ""),
     )
+    used = [(side.run, side.consumed) for side in sides]
     judged = [one for one in differences if one.decision]
     others = [one for one in differences if not one.decision]
     sections = [
@@ -49,7 +50,9 @@ def comparison_page(
             _section(f"{what}s", title, [one for one in others if one.what == what], sides, redact)
             for what, title in (("answer", "Answers"), ("binding", "Bindings"), ("text", "Program"))
         ),
-        Section("used", "Consumed", _consumed(sides)),
+        Section(
+            "used", "Consumed", tag("div", drawn(Table(("run", "consumed by what it asked itself"), used)), class_="v")
+        ),
     ]
     return page(f"{redact(program)}: two runs", head, [one for one in sections if one is not None])
 
@@ -77,8 +80,3 @@ def _text(text: str) -> Html:
         return tag("span", "not there", class_="quiet")
     more = tag("span", f"… ({len(text):,} characters in all)", class_="cut") if len(text) > _SHOWN else ""
     return html(tag("pre", text[:_SHOWN]), more)
-
-
-def _consumed(sides: tuple[Side, Side]) -> Html:
-    rows = [(side.run, side.consumed) for side in sides]
-    return tag("div", drawn(Table(("run", "consumed by what it asked itself"), rows)), class_="v")

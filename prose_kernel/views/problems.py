@@ -76,18 +76,14 @@ def _compile_problem(error: CompileError) -> Problem:
     evalue = f"{wrong[0].message} [{wrong[0].code}]" if wrong else str(error)
     if len(wrong) > 1:
         evalue += f" and {len(wrong) - 1} more"
-    lines = [_diagnostic(d) for d in found[:DIAGNOSTICS]]
+    parts = (d.render().partition("\n") for d in found[:DIAGNOSTICS])
+    lines = [f"{_BOLD}{visible(head)}{_END}{newline}{visible(rest)}" for head, newline, rest in parts]
     if more := len(found) - DIAGNOSTICS:
         lines += [f"{_DIM}and {more:,} more{_END}"] if more > 0 else []
     if error.hint:
         lines.append(f"hint: {visible(error.hint)}")
     first = (wrong or found)[0]
     return Problem("SyntaxError", visible(evalue), tuple(lines), first.code)
-
-
-def _diagnostic(found: Diagnostic) -> str:
-    head, newline, rest = found.render().partition("\n")
-    return f"{_BOLD}{visible(head)}{_END}{newline}{visible(rest)}"
 
 
 def _run_lines(error: RunError, stderr_shown: bool) -> list[str]:

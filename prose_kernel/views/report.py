@@ -122,7 +122,7 @@ class _Report:
         self.found, self.state, self.story, self.told, self.usage = found, state, story, told, usage
         self.redact = redact
         self.listed = LISTED
-        self.language: Language = story.texts[0].language if story.texts else _language(found.head.language)
+        self.language: Language = story.texts[0].language if story.texts else languages.LANGUAGES[found.head.language]
         self.entries = Entries(story, self.language, found.head.directory, redact)
         self.links: dict[tuple[int, Span], str] = {}
         for number, one in enumerate(story.texts):
@@ -387,12 +387,6 @@ _REST: Final = html(
 
 
 # ---------------------------------------------------------------- small things
-
-
-def _language(name: str) -> Language:
-    from prose_kernel.runs.languages import LANGUAGES
-
-    return LANGUAGES[name]
 
 
 def _badge(state: str, said: str = "") -> Html:

@@ -421,7 +421,8 @@ class RunStory:
         if event.status == "cancelled":
             for key, value in list(self._lines.items()):
                 if key[1][:depth] == steps and value[0].of is not None:  # type: ignore[index]
-                    _cancel(value[0].of)
+                    for inner in (value[0].of, *value[0].of.inner):
+                        inner.state = "cancelled" if inner.state == "running" else inner.state
         elif event.error is not None and entry is not None:
             entry.notes.append(event.error.message)
 
@@ -508,12 +509,6 @@ def _close_pass(line: list[_Level], loop: int) -> None:
         del line[loop + 1 :]
         if entry is not None and entry.inner:
             level.entries.append(entry)
-
-
-def _cancel(entry: Entry) -> None:
-    for inner in (entry, *entry.inner):
-        if inner.state == "running":
-            inner.state = "cancelled"
 
 
 def _idle(times: Mapping[str, Took]) -> list[tuple[int, int]]:

@@ -178,8 +178,9 @@ class AgentRules:
 
 def command_of(call: Call) -> str:
     """The command line of a call, as far as its input tells; a list is shown as one line."""
+    raw = call.raw if isinstance(call.raw, Mapping) else {}
     for name in _COMMANDS:
-        said = _field(call.raw, name)
+        said = raw.get(name)
         if isinstance(said, str) and said.strip():
             return said
         if isinstance(said, Sequence) and said and all(isinstance(part, str) for part in said):
@@ -189,8 +190,9 @@ def command_of(call: Call) -> str:
 
 def address_of(call: Call) -> str:
     """The address that a call goes to, as far as its input tells."""
+    raw = call.raw if isinstance(call.raw, Mapping) else {}
     for name in _ADDRESSES:
-        said = _field(call.raw, name)
+        said = raw.get(name)
         if isinstance(said, str) and said.strip():
             return said
         if isinstance(said, list) and len(said) == 1 and isinstance(said[0], str):
@@ -213,10 +215,6 @@ def _raw_paths(raw: object, depth: int = 0) -> Iterator[str]:
                 yield each
             else:
                 yield from _raw_paths(each, depth + 1)
-
-
-def _field(raw: object, name: str) -> object:
-    return raw.get(name) if isinstance(raw, Mapping) else None
 
 
 # ---------------------------------------------------------------- answering

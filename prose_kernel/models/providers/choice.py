@@ -46,7 +46,10 @@ def choice_of(name: str | None, options: SessionOptions) -> Choice:
         return _agent(name.removeprefix(AGENT), options)
     server, _, model = name.partition(":")
     if server not in vendors.names(options):
-        raise _unknown(name, options)
+        names = known_names(options)
+        near = difflib.get_close_matches(name, [*names, *vendors.PREFIXES], n=1)
+        hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(names)}"
+        raise UsageError(f"there is no provider `{name}`", hint=hint)
     vendors.check(server, options)
     return Choice("model", server, model or None)
 
@@ -83,10 +86,3 @@ def _agent(name: str, options: SessionOptions) -> Choice:
     configured = ", ".join(f"{AGENT}{agent}" for agent in options.agents) or "none"
     hint = f'configured here: {configured}; prose.toml: [agents.{name or "NAME"}] command = ["PROGRAM", "ARGUMENT"]'
     raise UsageError(f"there is no CLI agent `{name}`", hint=hint)
-
-
-def _unknown(name: str, options: SessionOptions) -> UsageError:
-    names = known_names(options)
-    near = difflib.get_close_matches(name, [*names, *vendors.PREFIXES], n=1)
-    hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(names)}"
-    return UsageError(f"there is no provider `{name}`", hint=hint)

@@ -13,21 +13,7 @@ from typing import Any
 
 import httpx2
 from msgspec import structs
-from pydantic_ai.messages import (
-    BinaryContent,
-    CachePoint,
-    ModelMessage,
-    ModelRequest,
-    ModelResponse,
-    ModelResponseStreamEvent,
-    PartDeltaEvent,
-    PartStartEvent,
-    TextPart,
-    TextPartDelta,
-    ThinkingPartDelta,
-    ToolCallPartDelta,
-    UserContent,
-)
+from pydantic_ai import messages as library
 from pydantic_ai.models import Model, infer_model
 from pydantic_ai.providers import Provider, infer_provider_class
 from pydantic_ai.usage import RunUsage
@@ -66,7 +52,7 @@ class ServerLink:
 
     async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply:
         """Return the model's final text, after any tool calls; each piece of text is passed to `on_text`."""
-        listener, used, said = _Listener(on_text), RunUsage(), list[ModelMessage]()
+        listener, used, said = _Listener(on_text), RunUsage(), list[library.ModelMessage]()
         bounded: Bounds | None = None
         try:
             model = self._model(asked.model)
@@ -106,10 +92,10 @@ class ServerLink:
         model: Model[Any],
         bounded: Bounds,
         asked: Conversation,
-        said: list[ModelMessage],
+        said: list[library.ModelMessage],
         used: RunUsage,
         listener: _Listener,
-    ) -> ModelResponse:
+    ) -> library.ModelResponse:
         """Return the response that ends the conversation. If the server refuses a way of asking for a typed answer, the
         next way is tried in the same attempt; if it ignores one, the last way is."""
         settings = settings_of(model, self._server, asked)
@@ -250,19 +236,19 @@ class _Listener:
     _said: bool = False
     _anew: bool = field(default=False)
 
-    async def hear(self, events: AsyncIterable[ModelResponseStreamEvent]) -> None:
+    async def hear(self, events: AsyncIterable[library.ModelResponseStreamEvent]) -> None:
         self._anew, self._before = self._said, self._length
         async for event in events:
             if self.alive is not None:
                 self.alive()
             match event:
-                case PartStartEvent(part=TextPart(content=text)):
+                case library.PartStartEvent(part=library.TextPart(content=text)):
                     self._text(text)
-                case PartDeltaEvent(delta=TextPartDelta(content_delta=text)):
+                case library.PartDeltaEvent(delta=library.TextPartDelta(content_delta=text)):
                     self._text(text)
-                case PartDeltaEvent(delta=ThinkingPartDelta(content_delta=str(text))):
+                case library.PartDeltaEvent(delta=library.ThinkingPartDelta(content_delta=str(text))):
                     self._grow(text)
-                case PartDeltaEvent(delta=ToolCallPartDelta(args_delta=str(text))):
+                case library.PartDeltaEvent(delta=library.ToolCallPartDelta(args_delta=str(text))):
                     self._grow(text)
 
     def calls(self, asked: Conversation) -> Callable[[str, dict[str, Any]], Awaitable[ToolAnswer]]:
@@ -303,19 +289,19 @@ class _Listener:
 # ---------------------------------------------------------------- messages and replies
 
 
-def _prompt(asked: Conversation, model: Model[Any], provider: str, kept: int) -> str | list[UserContent]:
+def _prompt(asked: Conversation, model: Model[Any], provider: str, kept: int) -> str | list[library.UserContent]:
     """Return the contexts, each image and PDF after a line with its name, and the message. The server is asked to cache
     everything up to the end of the first `kept` contexts. Raises `ProviderError` for a kind of file that the model
     doesn't accept."""
     if not asked.attached and not kept:
         return encodable("\n\n".join((*asked.context, asked.message)))
-    parts: list[UserContent] = [encodable(text) for text in asked.context[:kept]]
+    parts: list[library.UserContent] = [encodable(text) for text in asked.context[:kept]]
     if kept:
-        parts.append(CachePoint())
+        parts.append(library.CachePoint())
     if rest := asked.context[kept:]:
         parts.append(encodable("\n\n".join(rest)))
     for one in asked.attached:
-        content = BinaryContent(one.data, media_type=one.picture.media)
+        content = library.BinaryContent(one.data, media_type=one.picture.media)
         if (kind := _not_taken(content, model)) is not None:
             raise ProviderError(
                 f"{provider}: `{one.label}` cannot be sent: the model `{asked.model}` takes no {kind}",
@@ -326,7 +312,7 @@ def _prompt(asked: Conversation, model: Model[Any], provider: str, kept: int) ->
     return [*parts, encodable(asked.message)]
 
 
-def _not_taken(content: BinaryContent, model: Model[Any]) -> str | None:
+def _not_taken(content: library.BinaryContent, model: Model[Any]) -> str | None:
     profile = model.profile
     if content.is_image:
         return None if profile.get("supports_image_input", True) else "images"
@@ -335,9 +321,9 @@ def _not_taken(content: BinaryContent, model: Model[Any]) -> str | None:
     return None if taken else "PDFs"
 
 
-def _unanswered(said: list[ModelMessage]) -> list[ModelMessage]:
+def _unanswered(said: list[library.ModelMessage]) -> list[library.ModelMessage]:
     """Return a failed conversation up to the last request, from which another model can continue."""
     kept = list(said)
-    while kept and not isinstance(kept[-1], ModelRequest):
+    while kept and not isinstance(kept[-1], library.ModelRequest):
         kept.pop()
     return kept

@@ -13,17 +13,7 @@ from dataclasses import dataclass, field
 import httpx2
 from pydantic_ai import exceptions as library
 
-from prose_kernel.errors import (
-    ContextTooLong,
-    NoProvider,
-    ProviderAuth,
-    ProviderBadReply,
-    ProviderConnection,
-    ProviderError,
-    ProviderOverloaded,
-    ProviderRateLimit,
-    ProviderTimeout,
-)
+from prose_kernel import errors
 from prose_kernel.models.providers import missing
 from prose_kernel.runtime.secret_patterns import QUOTED, hidden_of_process
 from prose_kernel.runtime.text import one_line
@@ -41,10 +31,10 @@ class At:
     key: str = field(default="", repr=False)
 
 
-def provider_error(problem: BaseException, at: At, model: str = "") -> ProviderError:
+def provider_error(problem: BaseException, at: At, model: str = "") -> errors.ProviderError:
     """The error of our tree that a failure of the library, of a vendor's client or of the connection is."""
     for cause in _chain(problem):
-        if isinstance(cause, ProviderError):
+        if isinstance(cause, errors.ProviderError):
             if not str(cause).startswith(at.name):  # raised below the library: with the server's name before it
                 cause.args = (f"{at.name}: {cause}",)
             return cause
@@ -52,15 +42,15 @@ def provider_error(problem: BaseException, at: At, model: str = "") -> ProviderE
         case library.ModelHTTPError() | library.ModelAPIError():
             return _api_error(problem, at, model)
         case library.UsageLimitExceeded():
-            return ProviderError(
+            return errors.ProviderError(
                 f"{at.name}: the model had not answered when its rounds were used up",
                 retryable=False,
                 hint="`tool_rounds` bounds how often a session may go back to the model",
             )
         case library.ContentFilterError():
-            return ProviderBadReply(f"{at.name}: the model declined to answer", retryable=False)
+            return errors.ProviderBadReply(f"{at.name}: the model declined to answer", retryable=False)
         case library.IncompleteToolCall():
-            return ProviderBadReply(
+            return errors.ProviderBadReply(
                 f"{at.name}: the limit of tokens was reached in the middle of a call of a tool",
                 retryable=False,
                 hint=f"raise max_tokens in [providers.{at.name}]",
@@ -69,7 +59,7 @@ def provider_error(problem: BaseException, at: At, model: str = "") -> ProviderE
             said = str(problem.message)
             empty = "without content" in said or "empty" in said.lower()
             why = "it is empty" if empty else "it has another format"
-            return ProviderBadReply(f"{at.name}: the reply makes no sense: {why}")
+            return errors.ProviderBadReply(f"{at.name}: the reply makes no sense: {why}")
         case library.UserError():
             return _refused_by_library(problem, at)
         case ImportError():
@@ -79,77 +69,81 @@ def provider_error(problem: BaseException, at: At, model: str = "") -> ProviderE
         case httpx2.HTTPError() | OSError():
             return _connection(at)
         case _:
-            return ProviderBadReply(f"{at.name}: the reply makes no sense")
+            return errors.ProviderBadReply(f"{at.name}: the reply makes no sense")
 
 
-def _api_error(problem: library.ModelAPIError, at: At, model: str) -> ProviderError:
+def _api_error(problem: library.ModelAPIError, at: At, model: str) -> errors.ProviderError:
     match problem:
         case library.ModelContextWindowExceededError():
             return _too_long(at)
         case library.ModelAuthenticationError():
             return _auth(problem, at)
         case library.ModelQuotaExceededError():
-            return ProviderAuth(f"{at.name}: the account has no quota or credit left")
+            return errors.ProviderAuth(f"{at.name}: the account has no quota or credit left")
         case library.ModelRateLimitError():
-            return ProviderRateLimit(f"{at.name}: too many requests", retry_after=problem.retry_after)
+            return errors.ProviderRateLimit(f"{at.name}: too many requests", retry_after=problem.retry_after)
         case library.ModelUnavailableError():
             text = f"{at.name}: the server is overloaded or down for now"
-            return ProviderOverloaded(text, busy=True, retry_after=problem.retry_after)
+            return errors.ProviderOverloaded(text, busy=True, retry_after=problem.retry_after)
         case library.ModelServerError():
-            return ProviderOverloaded(f"{at.name}: the server failed inside")
+            return errors.ProviderOverloaded(f"{at.name}: the server failed inside")
         case library.ModelTimeoutError() | library.ModelRequestTimeout():
             return _timeout(at)
         case library.ModelConnectionError():
             return _connection(at, reached=problem.phase not in ("connect", "pool"))
         case library.ModelNotFoundError():
-            return ProviderError(
+            return errors.ProviderError(
                 f"{at.name}: there is no model `{one_line(model)}`",
                 retryable=False,
                 hint=_which_model(problem, at, model),
             )
     status = problem.status_code if isinstance(problem, library.ModelHTTPError) else None
     if status is None and any(isinstance(cause, ValueError) for cause in _chain(problem)):
-        return ProviderBadReply(f"{at.name}: the reply makes no sense: it is not JSON")
+        return errors.ProviderBadReply(f"{at.name}: the reply makes no sense: it is not JSON")
     if status == 413:
         return _too_long(at)
     if status in (408, 409, 425):
-        return ProviderOverloaded(f"{at.name}: the server cannot take the request now (status {status})")
+        return errors.ProviderOverloaded(f"{at.name}: the server cannot take the request now (status {status})")
     said = _said(problem, at)
     hint = None
     if "tool" in said.lower() and isinstance(problem, library.ModelRequestRejectedError):
         hint = f"if the model cannot call tools, write `tools = false` in [providers.{at.name}]"
     what = "the server refuses the request" if status is not None else "the server reports an error"
-    return ProviderError(f"{at.name}: {what}" + (f": {said}" if said else ""), retryable=status is None, hint=hint)
+    return errors.ProviderError(
+        f"{at.name}: {what}" + (f": {said}" if said else ""), retryable=status is None, hint=hint
+    )
 
 
-def _auth(problem: library.ModelAPIError, at: At) -> ProviderAuth:
+def _auth(problem: library.ModelAPIError, at: At) -> errors.ProviderAuth:
     status = problem.status_code if isinstance(problem, library.ModelHTTPError) else 401
     if not at.variable:
-        return ProviderAuth(
+        return errors.ProviderAuth(
             f"{at.name}: the server wants a key",
             hint=f'name its variable in prose.toml: [providers.{at.name}] key = "NAME"',
         )
     if status == 403:
-        return ProviderAuth(f"{at.name}: the key in {at.variable} has no right to this")
-    return ProviderAuth(f"{at.name}: the key in {at.variable} is not accepted", hint="is it complete, and still valid?")
+        return errors.ProviderAuth(f"{at.name}: the key in {at.variable} has no right to this")
+    return errors.ProviderAuth(
+        f"{at.name}: the key in {at.variable} is not accepted", hint="is it complete, and still valid?"
+    )
 
 
-def _timeout(at: At) -> ProviderTimeout:
-    return ProviderTimeout(
+def _timeout(at: At) -> errors.ProviderTimeout:
+    return errors.ProviderTimeout(
         f"{at.name}: no answer in time", hint=f"raise `timeout` in [providers.{at.name}] if it is slow"
     )
 
 
-def _connection(at: At, *, reached: bool = True) -> ProviderConnection:
+def _connection(at: At, *, reached: bool = True) -> errors.ProviderConnection:
     if reached:
-        return ProviderConnection(f"{at.name}: the connection broke before the answer was whole")
+        return errors.ProviderConnection(f"{at.name}: the connection broke before the answer was whole")
     address = _clean(at.address, at) if at.address else ""
     hint = f"is the server at {address} running?" if address else "is this machine connected to the internet?"
-    return ProviderConnection(f"{at.name}: the server cannot be reached", hint=hint)
+    return errors.ProviderConnection(f"{at.name}: the server cannot be reached", hint=hint)
 
 
-def _too_long(at: At) -> ContextTooLong:
-    return ContextTooLong(
+def _too_long(at: At) -> errors.ContextTooLong:
+    return errors.ContextTooLong(
         f"{at.name}: the message is longer than the model takes", hint="pass less context, or take a larger model"
     )
 
@@ -163,21 +157,21 @@ def _which_model(problem: library.ModelAPIError, at: At, model: str) -> str:
     return "is its name right, and the server's base_url?"
 
 
-def _refused_by_library(problem: library.UserError, at: At) -> ProviderError:
+def _refused_by_library(problem: library.UserError, at: At) -> errors.ProviderError:
     variables = re.findall(r"`([A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+)`", problem.message)
     if variables and "environment" in problem.message:
         named = " or ".join(dict.fromkeys(variables))
-        return ProviderAuth(f"there is no key for {at.name}: the environment variable {named} is not set")
+        return errors.ProviderAuth(f"there is no key for {at.name}: the environment variable {named} is not set")
     hint = f"try another `judge_output` in [providers.{at.name}]" if "structured output" in problem.message else None
-    return ProviderError(f"{at.name}: {_clean(problem.message, at)}", retryable=False, hint=hint)
+    return errors.ProviderError(f"{at.name}: {_clean(problem.message, at)}", retryable=False, hint=hint)
 
 
-def _not_installed(problem: ImportError, at: At) -> ProviderError:
+def _not_installed(problem: ImportError, at: At) -> errors.ProviderError:
     """The library says which of its own extras brings a vendor's client."""
     if found := re.search(r"pydantic-ai-slim\[([\w-]+)\]", str(problem)):
         line = f"pip install 'pydantic-ai-slim[{found[1]}]'"
         message = f"the provider {at.name} needs packages that are not installed"
-        return NoProvider(message, hint=f"{line} (in a notebook: %{line}), then restart")
+        return errors.NoProvider(message, hint=f"{line} (in a notebook: %{line}), then restart")
     return missing(f"the provider {at.name}", "llm")
 
 

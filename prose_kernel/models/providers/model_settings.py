@@ -76,7 +76,7 @@ def _idle(model: Model[Any], options: ModelOptions) -> Iterable[str]:
         thinks = profile.get("supports_thinking", False)
         if not thinks or (options.effort == "off" and profile.get("thinking_always_enabled", False)):
             yield "effort"
-    if options.cache and not (profile.get("supports_cache", False) or _takes_cache_key(model)):
+    if options.cache and not (profile.get("supports_cache", False) or model.system == "openai"):
         yield "cache"
 
 
@@ -124,15 +124,10 @@ class Beginnings:
         return len(asked.context) if asked.options.cache else found
 
 
-def _takes_cache_key(model: Model[Any]) -> bool:
-    """Whether the prompt cache of the server works by itself, and finds its entries better by a key."""
-    return model.system == "openai"
-
-
 def _cached(model: Model[Any], asked: Conversation) -> dict[str, Any]:
     """The settings that have the server keep what requests begin with: tools, instructions, the conversation so far."""
     found: dict[str, Any] = {"cache": True}
-    if _takes_cache_key(model):
+    if model.system == "openai":  # its prompt cache works by itself, and finds its entries better by a key
         begins = "\0".join([asked.model, asked.system or "", *(spec.name for spec in asked.tools)])
         found["openai_prompt_cache_key"] = f"prose-{hashlib.sha256(begins.encode('utf-8', 'replace')).hexdigest()[:16]}"
     return found

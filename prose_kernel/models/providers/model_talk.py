@@ -12,21 +12,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Literal, NamedTuple
 
+from pydantic_ai import messages as library
 from pydantic_ai.direct import model_request, model_request_stream
 from pydantic_ai.exceptions import ContentFilterError, IncompleteToolCall, UsageLimitExceeded
-from pydantic_ai.messages import (
-    ModelMessage,
-    ModelRequest,
-    ModelRequestPart,
-    ModelResponse,
-    ModelResponseStreamEvent,
-    PartStartEvent,
-    TextPart,
-    ToolCallPart,
-    ToolReturnPart,
-    UserContent,
-    UserPromptPart,
-)
 from pydantic_ai.models import ModelRequestParameters
 from pydantic_ai.output import OutputObjectDefinition
 from pydantic_ai.settings import ModelSettings
@@ -40,7 +28,7 @@ from prose_kernel.models.tools.tool import ToolAnswer
 from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.typed_answers import corrected
 
-Hear = Callable[[AsyncIterable[ModelResponseStreamEvent]], Awaitable[None]]
+Hear = Callable[[AsyncIterable[library.ModelResponseStreamEvent]], Awaitable[None]]
 Call = Callable[[str, dict[str, Any]], Awaitable[ToolAnswer]]
 
 
@@ -51,28 +39,32 @@ class Handlers(NamedTuple):
     call: Call
 
 
-def begun(asked: Conversation, prompt: str | Sequence[UserContent], instructions: str | None) -> list[ModelMessage]:
+def begun(
+    asked: Conversation, prompt: str | Sequence[library.UserContent], instructions: str | None
+) -> list[library.ModelMessage]:
     """Return the messages of a new conversation, or of one that continues a failed one. Earlier answers that did not
     fit are included, each with its problem."""
     if asked.history:
         return list(asked.history)
-    said: list[ModelMessage] = [ModelRequest(parts=[UserPromptPart(prompt)], instructions=instructions)]
+    said: list[library.ModelMessage] = [
+        library.ModelRequest(parts=[library.UserPromptPart(prompt)], instructions=instructions)
+    ]
     for answer, problem in asked.wrong:
-        said.append(ModelResponse(parts=[TextPart(answer or "(no text)")]))
+        said.append(library.ModelResponse(parts=[library.TextPart(answer or "(no text)")]))
         said.append(correction(problem, said[0]))
     return said
 
 
-def correction(problem: str, first: ModelMessage) -> ModelRequest:
+def correction(problem: str, first: library.ModelMessage) -> library.ModelRequest:
     """Return the message that follows an answer that did not fit, in the conversation that began with `first`."""
-    instructions = first.instructions if isinstance(first, ModelRequest) else None
-    return ModelRequest(parts=[UserPromptPart(corrected(problem))], instructions=instructions)
+    instructions = first.instructions if isinstance(first, library.ModelRequest) else None
+    return library.ModelRequest(parts=[library.UserPromptPart(corrected(problem))], instructions=instructions)
 
 
-def worded(first: ModelMessage, words: str) -> ModelMessage:
+def worded(first: library.ModelMessage, words: str) -> library.ModelMessage:
     """Return the first request of a conversation with these words about the answer at its end."""
-    prompt = first.parts[0] if isinstance(first, ModelRequest) else None
-    if not words or not isinstance(first, ModelRequest) or not isinstance(prompt, UserPromptPart):
+    prompt = first.parts[0] if isinstance(first, library.ModelRequest) else None
+    if not words or not isinstance(first, library.ModelRequest) or not isinstance(prompt, library.UserPromptPart):
         return first
     content = prompt.content
     with_words = f"{content}\n\n{words}" if isinstance(content, str) else [*content, words]
@@ -82,13 +74,13 @@ def worded(first: ModelMessage, words: str) -> ModelMessage:
 async def talk(
     model: Bounds,
     asked: Conversation,
-    said: list[ModelMessage],
+    said: list[library.ModelMessage],
     *,
     output: Way,
     settings: ModelSettings,
     used: RunUsage,
     handlers: Handlers,
-) -> ModelResponse:
+) -> library.ModelResponse:
     """Return the response without further tool calls. Appends to `said` and adds to `used`.
 
     A call of an unknown tool, or with invalid JSON, gets an error as its answer, and the conversation continues for at
@@ -96,9 +88,9 @@ async def talk(
     """
     told = _told(asked, output)
     known = frozenset((*(spec.name for spec in asked.tools), *asked.denied))
-    instructions = next((one.instructions for one in said if isinstance(one, ModelRequest)), None)
+    instructions = next((one.instructions for one in said if isinstance(one, library.ModelRequest)), None)
 
-    async def request(messages: list[ModelMessage]) -> ModelResponse:
+    async def request(messages: list[library.ModelMessage]) -> library.ModelResponse:
         if not asked.streams:
             return await model_request(model, messages, model_settings=settings, model_request_parameters=told)
         async with model_request_stream(
@@ -116,7 +108,7 @@ async def talk(
             await handlers.hear(_events(response))
         _count(used, response)
         said.append(response)
-        calls = [part for part in response.parts if isinstance(part, ToolCallPart)]
+        calls = [part for part in response.parts if isinstance(part, library.ToolCallPart)]
         done = not calls or (output == "tool" and any(part.tool_name == ANSWER for part in calls))
         cut = not done and _is_cut(response, calls[-1])
         if made:
@@ -128,21 +120,21 @@ async def talk(
         if cut:
             raise IncompleteToolCall("cut off")
         answers = await _all(_answer(part, known, handlers.call) for part in calls)
-        said.append(ModelRequest(parts=answers, instructions=instructions))
+        said.append(library.ModelRequest(parts=answers, instructions=instructions))
     raise UsageLimitExceeded(f"{asked.rounds} requests")
 
 
-def text_of(response: ModelResponse) -> str:
+def text_of(response: library.ModelResponse) -> str:
     """Return the text of a response without thinking. If the answer is a tool call, return its arguments."""
     for part in response.parts:
-        if isinstance(part, ToolCallPart) and part.tool_name == ANSWER:
+        if isinstance(part, library.ToolCallPart) and part.tool_name == ANSWER:
             return part.args_as_json_str()
-    return "".join(part.content for part in response.parts if isinstance(part, TextPart))
+    return "".join(part.content for part in response.parts if isinstance(part, library.TextPart))
 
 
-def is_prose(response: ModelResponse) -> bool:
+def is_prose(response: library.ModelResponse) -> bool:
     """Whether a complete answer is prose although a JSON object was requested."""
-    called = any(isinstance(part, ToolCallPart) for part in response.parts)
+    called = any(isinstance(part, library.ToolCallPart) for part in response.parts)
     text = "" if called or response.finish_reason == "length" else text_of(response)
     return bool(text.strip()) and json_in(text) is None
 
@@ -170,7 +162,7 @@ def _told(asked: Conversation, output: Way) -> ModelRequestParameters:
             return ModelRequestParameters(function_tools=tools)
 
 
-def _count(used: RunUsage, response: ModelResponse) -> None:
+def _count(used: RunUsage, response: library.ModelResponse) -> None:
     usage = response.usage
     if usage.cost is None and response.model_name:
         with suppress(LookupError, ValueError):  # nobody knows the price
@@ -179,7 +171,7 @@ def _count(used: RunUsage, response: ModelResponse) -> None:
     used.incr(usage)
 
 
-def _is_cut(response: ModelResponse, last: ToolCallPart) -> bool:
+def _is_cut(response: library.ModelResponse, last: library.ToolCallPart) -> bool:
     """Whether the token limit has cut off the arguments of the last call."""
     if response.finish_reason != "length" or response.parts[-1] is not last:
         return False
@@ -190,13 +182,13 @@ def _is_cut(response: ModelResponse, last: ToolCallPart) -> bool:
     return False
 
 
-async def _events(response: ModelResponse) -> AsyncIterator[ModelResponseStreamEvent]:
+async def _events(response: library.ModelResponse) -> AsyncIterator[library.ModelResponseStreamEvent]:
     """A response that is complete as a stream."""
     for index, part in enumerate(response.parts):
-        yield PartStartEvent(index=index, part=part)
+        yield library.PartStartEvent(index=index, part=part)
 
 
-async def _answer(part: ToolCallPart, known: frozenset[str], call: Call) -> ModelRequestPart:
+async def _answer(part: library.ToolCallPart, known: frozenset[str], call: Call) -> library.ModelRequestPart:
     """Return the answer to a tool call; if it failed or was refused, as an error."""
     name, arguments = part.tool_name, dict[str, Any]()
     answer: ToolAnswer | None = None
@@ -208,10 +200,10 @@ async def _answer(part: ToolCallPart, known: frozenset[str], call: Call) -> Mode
     if answer is None:
         answer = await call(name, arguments)
     outcome: Literal["success", "failed"] = "success" if answer.outcome == "ok" else "failed"
-    return ToolReturnPart(tool_name=name, content=answer.text, tool_call_id=part.tool_call_id, outcome=outcome)
+    return library.ToolReturnPart(tool_name=name, content=answer.text, tool_call_id=part.tool_call_id, outcome=outcome)
 
 
-async def _all(answers: Any) -> list[ModelRequestPart]:
+async def _all(answers: Any) -> list[library.ModelRequestPart]:
     """Return all answers in the order of the calls. If one raises, or the session is cancelled, the others end too."""
     tasks = [asyncio.ensure_future(answer) for answer in answers]
     try:

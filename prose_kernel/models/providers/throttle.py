@@ -13,16 +13,10 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
-from prose_kernel.errors import (
-    ProviderConnection,
-    ProviderError,
-    ProviderOverloaded,
-    ProviderRateLimit,
-    ProviderTimeout,
-)
+from prose_kernel import errors
 from prose_kernel.runtime.ports import Clock
 
-AWAY = (ProviderRateLimit, ProviderOverloaded, ProviderTimeout, ProviderConnection)
+AWAY = (errors.ProviderRateLimit, errors.ProviderOverloaded, errors.ProviderTimeout, errors.ProviderConnection)
 """What another server may do better. What is wrong with the request, the key or the answer is not among it."""
 
 LONGEST = 300.0  # seconds that a server is waited for at most; calls to one that asks for more fail immediately
@@ -70,7 +64,7 @@ class Throttle:
         """Wait until the server may be called again. Raises `ProviderOverloaded`."""
         while (seconds := self.closed_for) > 0:
             if seconds > patience:
-                problem = ProviderOverloaded(f"{self._name}: the server has asked not to be called for now")
+                problem = errors.ProviderOverloaded(f"{self._name}: the server has asked not to be called for now")
                 problem.retryable = seconds <= LONGEST
                 raise problem
             await self._clock.sleep(seconds)
@@ -92,13 +86,13 @@ class Throttle:
         begun = self._round
         try:
             yield
-        except ProviderError as problem:
+        except errors.ProviderError as problem:
             if isinstance(problem, AWAY):
                 self._failures += 1
                 self._passed_until = self._clock.monotonic() + PASSED_OVER
             else:
                 self._failures = 0  # it has answered
-            if isinstance(problem, ProviderRateLimit | ProviderOverloaded) and problem.busy:
+            if isinstance(problem, errors.ProviderRateLimit | errors.ProviderOverloaded) and problem.busy:
                 self._busy(problem.retry_after, begun)
             raise
         else:
@@ -111,7 +105,7 @@ class Throttle:
 
     async def _lets(self, patience: float, elsewhere: bool) -> None:
         if elsewhere and self.passed_over:
-            raise ProviderOverloaded(
+            raise errors.ProviderOverloaded(
                 f"{self._name}: the server has failed {IN_A_ROW} times in a row and is passed over"
             )
         await self.opens(patience)

@@ -18,7 +18,6 @@ from prose_kernel.access.policy import file_grants
 from prose_kernel.processes.exec_tool import programs
 from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.runtime.services import ExecCaller
-from prose_kernel.runtime.session_options import Rule
 
 __all__ = ["TOOL", "CapabilityError", "CapabilityRecord", "CapabilityStore", "ExecuteRules", "FsGrant", "capabilities"]
 
@@ -120,6 +119,10 @@ def capabilities(caller: ExecCaller, options: ExecOptions, search_path: str | No
     execute = caller.rules.get("execute", "deny")
     listed = None if isinstance(execute, str) else program_grants(execute, surface, search_path)
     granted = execute in _PERMITTED if isinstance(execute, str) else bool(execute)
+    # a program cannot be limited to some hosts, so a list of hosts allows it none
+    network: Literal["open", "none", "best-effort"] = "none" if options.network == "strict" else "best-effort"
+    if caller.rules.get("network", "deny") in _PERMITTED:
+        network = "open"
     return CapabilityRecord(
         tool_grants=frozenset({TOOL}) if granted else frozenset(),
         fs_grants=(
@@ -128,17 +131,10 @@ def capabilities(caller: ExecCaller, options: ExecOptions, search_path: str | No
             *(file_grants(execute, "execute", surface) if listed is None else listed),
         ),
         execute=ExecuteRules(listed, caller.rules.get("bash") == "allow"),
-        network=_network(caller.rules.get("network", "deny"), options),
+        network=network,
         lists_bind=options.lists if caller.lists_bind else None,
         workspace=caller.workspace,
     )
-
-
-def _network(rule: Rule, options: ExecOptions) -> Literal["open", "none", "best-effort"]:
-    # a program cannot be limited to some hosts, so a list of hosts allows it none
-    if isinstance(rule, str) and rule in _PERMITTED:
-        return "open"
-    return "none" if options.network == "strict" else "best-effort"
 
 
 def not_found(caller: ExecCaller, search_path: str | None) -> tuple[str, ...]:
@@ -155,10 +151,7 @@ def dangerous(record: CapabilityRecord) -> tuple[str, ...]:
         path = Path(resolve(grant.prefix).path)
         if path.is_file() and programs.arbitrary(str(path)):
             found.append(str(path))
-        elif grant.subtree and path.is_dir() and _holds_shells(path):
-            found.append(f"{path}/")
+        elif grant.subtree and path.is_dir():
+            shells = (path / inside / "sh" for inside in (".", "bin", "usr/bin"))
+            found += [f"{path}/"] if any(shell.exists() for shell in shells) else []
     return tuple(dict.fromkeys(found))
-
-
-def _holds_shells(directory: Path) -> bool:
-    return any((directory / inside / "sh").exists() for inside in (".", "bin", "usr/bin"))

@@ -145,7 +145,7 @@ def _granted(grant: FsGrant, prefix: str, writable: bool) -> Iterator[tuple[byte
         # what is listed may also be run by another listed program
         if prefix != "/":
             yield place, rights.READ | execute
-    elif grant.mode == "rw" and not _alone(grant, prefix):
+    elif grant.mode == "rw" and not (grant.pattern == "" and os.path.isdir(prefix)):  # noqa: PTH112 - not a directory alone
         yield place, rights.READ | rights.WRITE
     elif grant.subtree:
         yield place, rights.READ | execute
@@ -153,11 +153,6 @@ def _granted(grant: FsGrant, prefix: str, writable: bool) -> Iterator[tuple[byte
         yield place, rights.READ_DIR
         for file in _matching(grant, prefix):
             yield os.fsencode(file), rights.READ_FILE
-
-
-def _alone(grant: FsGrant, prefix: str) -> bool:
-    """Whether a pattern names a directory without `/` at its end: the directory, and nothing in it."""
-    return grant.pattern == "" and os.path.isdir(prefix)  # noqa: PTH112
 
 
 def _matching(grant: FsGrant, prefix: str) -> Iterable[str]:

@@ -119,7 +119,7 @@ class Log:
         self._segment_room = self._segment_size
 
     def _fail(self, problem: OSError) -> None:
-        self.error = f"the log could not be written: {_reason(problem)}"
+        self.error = f"the log could not be written: {reason_of(problem, 'unknown reason')}"
         self._close()
 
     # ------------------------------------------------------------ the end
@@ -147,7 +147,7 @@ class Log:
                 self._join(target, self._segments[0][0])
                 self._segments.popleft()
         except OSError as problem:
-            self.error = self.error or f"the log could not be written: {_reason(problem)}"
+            self.error = self.error or f"the log could not be written: {reason_of(problem, 'unknown reason')}"
         finally:
             if target >= 0:
                 os.close(target)
@@ -230,7 +230,3 @@ def _whole_characters(data: bytes, room: int) -> bytes:
     while room > 0 and data[room] & 0xC0 == 0x80:
         room -= 1
     return data[:room]
-
-
-def _reason(problem: OSError) -> str:
-    return reason_of(problem, "unknown reason")

@@ -14,18 +14,9 @@ from typing import Final, TypeVar, cast
 from prose_kernel.access.peers import identity
 from prose_kernel.errors import StoreFailed
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
+from prose_kernel.storage.database import schema
 from prose_kernel.storage.database.gate_rows import NO_LONGER_THERE, GateRow, GateRows
 from prose_kernel.storage.database.postgres import PostgresDatabase
-from prose_kernel.storage.database.schema import (
-    GATES,
-    NOTIFY_CHANNEL,
-    X_GATES,
-    Connection,
-    Database,
-    DatabaseError,
-    Dialect,
-    Statements,
-)
 from prose_kernel.storage.gates.records import (
     SYSTEM,
     AuditEvent,
@@ -57,14 +48,14 @@ class DatabaseRecords:
     outside: Final = True
     remote: Final = True
 
-    def __init__(self, database: Database, directory: Path, run_id: str, clock: Clock) -> None:
+    def __init__(self, database: schema.Database, directory: Path, run_id: str, clock: Clock) -> None:
         self.directory = directory
         self.run_id = run_id
         self._database = database
-        self._statements = Statements(database.dialect, run_id)
+        self._statements = schema.Statements(database.dialect, run_id)
         self._clock = clock
         self._lock = threading.Lock()
-        self._connection: Connection | None = None
+        self._connection: schema.Connection | None = None
         self._missed_at = 0.0
 
     @property
@@ -112,7 +103,7 @@ class DatabaseRecords:
                 if made is not None:
                     return made
             if not rows.decide(record.id, decision, now, pending=False):
-                raise DatabaseError(NO_LONGER_THERE)
+                raise schema.DatabaseError(NO_LONGER_THERE)
             rows.log(decision_event(record, decision, now))
             rows.mark_seen(record.id)
             return decision
@@ -136,8 +127,8 @@ class DatabaseRecords:
         if not isinstance(self._database, PostgresDatabase):
             return None
         try:
-            return self._database.open().listen(NOTIFY_CHANNEL)
-        except DatabaseError:
+            return self._database.open().listen(schema.NOTIFY_CHANNEL)
+        except schema.DatabaseError:
             return None
 
     def rest(self) -> None:
@@ -158,7 +149,7 @@ class DatabaseRecords:
                         self._connection = self._database.connect()
                     with self._connection.transaction() if atomic else contextlib.nullcontext():
                         return work(GateRows(self._connection, self._statements, self._clock))
-                except DatabaseError as error:
+                except schema.DatabaseError as error:
                     self._drop()
                     if error.lost and not fresh:
                         fresh = True
@@ -184,16 +175,16 @@ class DatabaseGates:
 
     def __init__(
         self,
-        dialect: Dialect,
+        dialect: schema.Dialect,
         directory: Path,
         run_id: str,
         clock: Clock,
-        look: Callable[[], Connection],
-        connect: Callable[[], Connection],
+        look: Callable[[], schema.Connection],
+        connect: Callable[[], schema.Connection],
     ) -> None:
         self.directory = directory
         self.run_id = run_id
-        self._statements = Statements(dialect, run_id)
+        self._statements = schema.Statements(dialect, run_id)
         self._clock = clock
         self._look = look
         self._connect = connect
@@ -217,7 +208,7 @@ class DatabaseGates:
         try:
             with self._rows() as rows:
                 rows.events("")
-        except DatabaseError as error:
+        except schema.DatabaseError as error:
             return [f"the database ({error})"]
         return []
 
@@ -228,7 +219,7 @@ class DatabaseGates:
         while True:
             try:
                 return self._decide(record, decision)
-            except DatabaseError as error:
+            except schema.DatabaseError as error:
                 if not error.busy or time.monotonic() >= end:
                     raise
             time.sleep(_BUSY_PAUSE)
@@ -251,7 +242,7 @@ class DatabaseGates:
         try:
             with self._rows() as rows:
                 return look(rows)
-        except DatabaseError:
+        except schema.DatabaseError:
             return otherwise
 
 
@@ -260,7 +251,7 @@ def runs_with_gates(database: PostgresDatabase, gate: str | None = None, run: st
     gate of that id or name was decided. With `run` that run alone, if it has any gate. Raises `DatabaseError`."""
     with contextlib.closing(database.open()) as connection:
         there = {str(name) for (name,) in connection.query(database.dialect.existing)}
-        if GATES.name not in there or X_GATES.name not in there:
+        if schema.GATES.name not in there or schema.X_GATES.name not in there:
             return []
         found = (
             "SELECT DISTINCT g.run_id FROM openprose.gates g "

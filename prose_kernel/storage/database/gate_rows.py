@@ -19,15 +19,7 @@ from typing import Any, Final, cast, get_args
 
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
-from prose_kernel.storage.database.schema import (
-    GATE_AUDIT_LOG,
-    GATES,
-    X_GATES,
-    Connection,
-    DatabaseError,
-    Statements,
-    Value,
-)
+from prose_kernel.storage.database import schema
 from prose_kernel.storage.gates.records import (
     SYSTEM,
     AuditEvent,
@@ -66,7 +58,7 @@ class GateRow:
 class GateRows:
     """The gates of one run in a database, over an open connection. Each method raises `DatabaseError`."""
 
-    def __init__(self, connection: Connection, statements: Statements, clock: Clock) -> None:
+    def __init__(self, connection: schema.Connection, statements: schema.Statements, clock: Clock) -> None:
         self._connection = connection
         self._sql = statements
         self._clock = clock
@@ -82,22 +74,23 @@ class GateRows:
     def all(self, gate_id: str | None = None, *, lock: bool = False) -> list[GateRow]:
         """All gates, oldest first, or one; `lock` keeps others from writing it until the end of the transaction."""
         conditions, values = (("g.id = {}",), (gate_id,)) if gate_id is not None else ((), ())
-        where = self._sql.where(GATES, *conditions).replace("run_id", "g.run_id")
+        where = self._sql.where(schema.GATES, *conditions).replace("run_id", "g.run_id")
         same_run = " AND x.run_id = g.run_id" if self._sql.dialect.shared else ""
         rows = self._connection.query(
             "SELECT g.id, g.prompt, g.allow, g.timeout, g.on_reject, g.status, g.created_at, g.timeout_at, "
             "g.resolved_at, g.resolved_by, g.resolution_comment, "
             "x.name, x.place, x.attempt, x.host, x.process, x.outside, x.seen "
-            f"FROM {self._sql.name(GATES)} g LEFT JOIN {self._sql.name(X_GATES)} x ON x.gate_id = g.id{same_run}"
+            f"FROM {self._sql.name(schema.GATES)} g "
+            f"LEFT JOIN {self._sql.name(schema.X_GATES)} x ON x.gate_id = g.id{same_run}"
             f"{where} ORDER BY g.created_at, g.id{' FOR UPDATE OF g' if lock and self._sql.dialect.shared else ''}",
-            self._sql.parameters(GATES, *values),
+            self._sql.parameters(schema.GATES, *values),
         )
         return [self._row(row) for row in rows]
 
     def is_pending(self, gate_id: str) -> bool:
         """A cheap look, which locks nothing."""
-        where, values = self._sql.where(GATES, "id = {}"), self._sql.parameters(GATES, gate_id)
-        found = self._connection.query(f"SELECT status FROM {self._sql.name(GATES)}{where}", values)
+        where, values = self._sql.where(schema.GATES, "id = {}"), self._sql.parameters(schema.GATES, gate_id)
+        found = self._connection.query(f"SELECT status FROM {self._sql.name(schema.GATES)}{where}", values)
         return bool(found) and found[0][0] == "pending"
 
     def pending(self) -> list[Record]:
@@ -109,8 +102,8 @@ class GateRows:
         where, values = ((), ()) if gate_id is None else (("gate_id = {}",), (gate_id,))
         rows = self._connection.query(
             "SELECT gate_id, event_type, principal, timestamp, comment, metadata "
-            f"FROM {self._sql.name(GATE_AUDIT_LOG)}{self._sql.where(GATE_AUDIT_LOG, *where)} ORDER BY id",
-            self._sql.parameters(GATE_AUDIT_LOG, *values),
+            f"FROM {self._sql.name(schema.GATE_AUDIT_LOG)}{self._sql.where(schema.GATE_AUDIT_LOG, *where)} ORDER BY id",
+            self._sql.parameters(schema.GATE_AUDIT_LOG, *values),
         )
         found = (_event(row) for row in rows)
         return [event for event in found if event is not None]
@@ -146,9 +139,9 @@ class GateRows:
         if self._sql.dialect.shared:
             self._connection.execute(*self._sql.ensure_run())
         self._connection.execute(
-            self._sql.upsert(GATES),
+            self._sql.upsert(schema.GATES),
             self._sql.row(
-                GATES,
+                schema.GATES,
                 *(request.id, None, request.prompt, json.dumps(list(request.allow)), request.timeout_text),
                 *(request.on_reject, "pending", timestamp(record.created_at), timestamp(record.timeout_at)),
                 *(None, None, None),
@@ -160,19 +153,19 @@ class GateRows:
         """Write which process waits at a record now."""
         request = record.request
         noted = (request.id, request.name, request.at, request.attempt, this_host(), record.process)
-        row = self._sql.row(X_GATES, *noted, int(record.outside), 0)
-        self._connection.execute(self._sql.upsert(X_GATES), row)
+        row = self._sql.row(schema.X_GATES, *noted, int(record.outside), 0)
+        self._connection.execute(self._sql.upsert(schema.X_GATES), row)
 
     def decide(self, gate_id: str, decision: GateDecision, now: datetime, *, pending: bool = True) -> bool:
         """Set a decision if the gate is pending; without `pending` in any case. Returns whether it was set."""
         conditions = ("id = {}", "status = 'pending'") if pending else ("id = {}",)
         mark = self._sql.dialect.placeholder
         changed = self._connection.execute(
-            f"UPDATE {self._sql.name(GATES)} SET status = {mark}, resolved_at = {mark}, resolved_by = {mark}, "
-            f"resolution_comment = {mark}{self._sql.where(GATES, *conditions)}",
+            f"UPDATE {self._sql.name(schema.GATES)} SET status = {mark}, resolved_at = {mark}, resolved_by = {mark}, "
+            f"resolution_comment = {mark}{self._sql.where(schema.GATES, *conditions)}",
             (
                 *(decision.status, timestamp(now), decision.by, decision.comment or None),
-                *self._sql.parameters(GATES, gate_id),
+                *self._sql.parameters(schema.GATES, gate_id),
             ),
         )
         return changed == 1
@@ -180,22 +173,22 @@ class GateRows:
     def reopen(self, gate_id: str) -> None:
         """Take back a decision that does not count."""
         self._connection.execute(
-            f"UPDATE {self._sql.name(GATES)} SET status = 'pending', resolved_at = NULL, resolved_by = NULL, "
-            f"resolution_comment = NULL{self._sql.where(GATES, 'id = {}')}",
-            self._sql.parameters(GATES, gate_id),
+            f"UPDATE {self._sql.name(schema.GATES)} SET status = 'pending', resolved_at = NULL, resolved_by = NULL, "
+            f"resolution_comment = NULL{self._sql.where(schema.GATES, 'id = {}')}",
+            self._sql.parameters(schema.GATES, gate_id),
         )
 
     def mark_seen(self, gate_id: str) -> None:
         """Write that the run knows of the decision."""
         self._connection.execute(
-            f"UPDATE {self._sql.name(X_GATES)} SET seen = 1{self._sql.where(X_GATES, 'gate_id = {}')}",
-            self._sql.parameters(X_GATES, gate_id),
+            f"UPDATE {self._sql.name(schema.X_GATES)} SET seen = 1{self._sql.where(schema.X_GATES, 'gate_id = {}')}",
+            self._sql.parameters(schema.X_GATES, gate_id),
         )
 
     def log(self, event: AuditEvent) -> None:
-        values: tuple[Value, ...] = (event.gate_id, event.event_type, event.principal, event.comment or None)
+        values: tuple[schema.Value, ...] = (event.gate_id, event.event_type, event.principal, event.comment or None)
         row = (*values, timestamp(event.timestamp), json.dumps(dict(event.metadata)))
-        self._connection.execute(self._sql.insert(GATE_AUDIT_LOG), self._sql.row(GATE_AUDIT_LOG, *row))
+        self._connection.execute(self._sql.insert(schema.GATE_AUDIT_LOG), self._sql.row(schema.GATE_AUDIT_LOG, *row))
 
     def accept(self, record: Record) -> GateDecision | None:
         """Return the decision set from outside, checked and logged; None if the record is pending (again).
@@ -205,7 +198,7 @@ class GateRows:
         """
         found = self.all(record.id, lock=True)
         if not found:
-            raise DatabaseError(NO_LONGER_THERE)
+            raise schema.DatabaseError(NO_LONGER_THERE)
         row, now = found[0], self.now()
         if row.status == "pending":
             return None

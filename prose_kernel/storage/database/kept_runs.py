@@ -12,17 +12,9 @@ from prose_kernel.access import atomic
 from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.storage import journal_reading
+from prose_kernel.storage.database import schema
 from prose_kernel.storage.database.ownership import bytes_at, is_elsewhere, owner_of
 from prose_kernel.storage.database.postgres import PostgresDatabase
-from prose_kernel.storage.database.schema import (
-    BINDINGS,
-    POSTGRES,
-    SQLITE,
-    X_JOURNAL,
-    Connection,
-    DatabaseError,
-    Dialect,
-)
 from prose_kernel.storage.database.sqlite import FILE, read_only
 from prose_kernel.storage.runs import KeptRun, State, StoredBinding
 
@@ -44,22 +36,22 @@ class SqliteRuns:
     def bindings(self, run: KeptRun) -> list[StoredBinding]:
         """The names at its root, as far as they can be read."""
         file = run.directory / FILE
-        return _bindings(SQLITE, lambda: read_only(file), "") if file.is_file() else []
+        return _bindings(schema.SQLITE, lambda: read_only(file), "") if file.is_file() else []
 
     def remove(self, run: KeptRun) -> None:
         """The file goes with the directory."""
 
 
-def _bindings(dialect: Dialect, connect: Callable[[], Connection], run_id: str) -> list[StoredBinding]:
+def _bindings(dialect: schema.Dialect, connect: Callable[[], schema.Connection], run_id: str) -> list[StoredBinding]:
     where, values = (f" AND run_id = {dialect.placeholder}", (run_id,)) if dialect.shared else ("", ())
     statement = (
-        f"SELECT name, kind, value, attachment_path FROM {dialect.prefix}{BINDINGS.name} "
+        f"SELECT name, kind, value, attachment_path FROM {dialect.prefix}{schema.BINDINGS.name} "
         f"WHERE execution_id IS NULL{where} ORDER BY name"
     )
     try:
         with contextlib.closing(connect()) as connection:
             rows = connection.query(statement, values)
-    except DatabaseError:
+    except schema.DatabaseError:
         return []
     return [
         StoredBinding(str(name), str(kind), str(value) if value is not None else f"(kept in {attachment})")
@@ -82,10 +74,10 @@ class PostgresRuns:
     def runs(self) -> Iterator[KeptRun]:
         """Raises `DatabaseAway`."""
         with self._opened() as connection:
-            there = {str(name) for (name,) in connection.query(POSTGRES.existing)}
+            there = {str(name) for (name,) in connection.query(schema.POSTGRES.existing)}
             if "run" not in there:
                 return
-            lease = "x_process, x_expires > clock_timestamp()" if X_JOURNAL.name in there else "NULL, NULL"
+            lease = "x_process, x_expires > clock_timestamp()" if schema.X_JOURNAL.name in there else "NULL, NULL"
             rows = connection.query(f"SELECT id, program_path, status, {lease} FROM openprose.run")
         for name, program, status, process, runs in rows:
             ended = _ENDS.get(str(status), "failed")
@@ -122,7 +114,9 @@ class PostgresRuns:
             except OSError as error:
                 raise UsageError(f"the journal of run {run_id} cannot be written here: {reason_of(error)}") from None
 
-    def _wait_for_lease(self, connection: Connection, run_id: str, path: Path, tell: Callable[[str], None]) -> None:
+    def _wait_for_lease(
+        self, connection: schema.Connection, run_id: str, path: Path, tell: Callable[[str], None]
+    ) -> None:
         left = 0.0
         while (owner := owner_of(connection, run_id)) is not None and is_elsewhere(owner.process, path):
             if left and owner.seconds > left:
@@ -134,7 +128,7 @@ class PostgresRuns:
             self._pause(_LOOK_SECONDS)
 
     def bindings(self, run: KeptRun) -> list[StoredBinding]:
-        return _bindings(POSTGRES, self._database.open, run.id)
+        return _bindings(schema.POSTGRES, self._database.open, run.id)
 
     def remove(self, run: KeptRun) -> None:
         """Remove the rows."""
@@ -142,15 +136,17 @@ class PostgresRuns:
             connection.execute("DELETE FROM openprose.run WHERE id = %s", (run.id,))
 
     @contextlib.contextmanager
-    def _opened(self) -> Iterator[Connection]:
+    def _opened(self) -> Iterator[schema.Connection]:
         try:
             with contextlib.closing(self._database.open()) as connection:
                 yield connection
-        except DatabaseError as error:
+        except schema.DatabaseError as error:
             raise DatabaseAway(f"PostgreSQL {self._database.place}: {error}") from None
 
 
-def _rows(connection: Connection, run_id: str, most: int = 10**9, *, last: bool = False) -> Iterator[tuple[int, bytes]]:
+def _rows(
+    connection: schema.Connection, run_id: str, most: int = 10**9, *, last: bool = False
+) -> Iterator[tuple[int, bytes]]:
     """Iterate over the rows of a run's journal: all of them, or at most so many of the first or `last` ones."""
     found, order = -1, "DESC" if last else "ASC"
     condition = f"run_id = %s AND start > %s ORDER BY start {order} LIMIT 100"
@@ -163,7 +159,7 @@ def _rows(connection: Connection, run_id: str, most: int = 10**9, *, last: bool 
                 return
 
 
-def _has_all(connection: Connection, run_id: str, path: Path) -> bool:
+def _has_all(connection: schema.Connection, run_id: str, path: Path) -> bool:
     """Whether the file has all that the database has of a journal. Each line has a checksum over those before it, so it
     is enough to compare the last row. Raises `UsageError` if neither has anything."""
     for start, lines in _rows(connection, run_id, 1, last=True):

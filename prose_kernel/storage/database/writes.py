@@ -260,7 +260,10 @@ class DatabaseWrites:
         person does. What has been reported already is not waited for again."""
         began, pause, waiting = self._clock.monotonic(), _PAUSE, False
         try:
-            while not await asyncio.to_thread(self.write, report=self._must_report(began)):
+            while True:
+                over = self._clock.monotonic() - began >= self._patience
+                if await asyncio.to_thread(self.write, report=over or self._hurried or bool(self._reported)):
+                    break
                 if not waiting and self._clock.monotonic() - began > _SILENT:
                     waiting = True
                     self._on_wait(self._why_not)
@@ -270,10 +273,6 @@ class DatabaseWrites:
             self._hurried = False  # nor does the next flush hurry
             if waiting:
                 self._on_wait(None)
-
-    def _must_report(self, began: float) -> bool:
-        over = self._clock.monotonic() - began >= self._patience
-        return over or self._hurried or bool(self._reported)
 
     def interrupt(self) -> None:
         """Do not wait for the database any longer. Called from any thread."""

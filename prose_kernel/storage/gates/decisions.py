@@ -245,12 +245,9 @@ def _runs(
         raise GateRefused(f"PostgreSQL {postgres.place} does not answer: {error}") from None
     if run is not None and not local and not shared:
         raise GateRefused(f"no such run: {run}")
-    return [*local, *(_in_postgres(postgres, state_dir, name, clock) for name in shared)]
-
-
-def _in_postgres(postgres: PostgresDatabase, state_dir: Path, run: str, clock: Clock) -> DatabaseGates:
-    directory = layout.run_paths(state_dir, Path(run).name).gates
-    return DatabaseGates(postgres.dialect, directory, run, clock, postgres.open, postgres.open)
+    gates = {name: layout.run_paths(state_dir, Path(name).name).gates for name in shared}
+    dialect, connect = postgres.dialect, postgres.open
+    return [*local, *(DatabaseGates(dialect, gates[name], name, clock, connect, connect) for name in shared)]
 
 
 def _local_runs(state_dir: Path, clock: Clock, run: str | None) -> list[FileRecords | DatabaseGates]:
