@@ -12,10 +12,11 @@ from msgspec import structs
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import file_and_node, is_contract
 from prose_kernel.language.contracts.checks import check_file
-from prose_kernel.language.contracts.interface import EVENT, called, calls, described, truth_names
+from prose_kernel.language.contracts.interface import EVENT, called, calls, described
 from prose_kernel.language.contracts.library import LIBRARY, Library
+from prose_kernel.language.contracts.targets import Bound, Targets
 from prose_kernel.language.contracts.tests import subject_of
-from prose_kernel.language.contracts.units import Bound, Files, FileUnit, Targets, Unit
+from prose_kernel.language.contracts.units import Files, FileUnit, Unit
 from prose_kernel.language.diagnostics import (
     STRICT,
     Compiled,
@@ -316,7 +317,7 @@ def _contract(program: ContractProgram) -> FileContract:
         unit.name,
         {one.name: one.default for one in given.inputs if one.optional},
         called(unit),
-        truth_names(unit.node) if unit.node.kind in ("responsibility", "gateway") else None,
+        unit.truth if unit.node.kind in ("responsibility", "gateway") else None,
     )
 
 

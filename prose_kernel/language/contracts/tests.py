@@ -12,8 +12,9 @@ from typing import Any, Final
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.reader import field_span
+from prose_kernel.language.contracts.targets import Program, it_has
 from prose_kernel.language.contracts.tree import Item
-from prose_kernel.language.contracts.units import Program, Unit, it_has
+from prose_kernel.language.contracts.units import Unit
 from prose_kernel.language.diagnostics import STRICT, Diagnostic, diagnostic
 
 ERROR: Final = "__error.md"

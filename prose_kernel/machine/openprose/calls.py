@@ -231,11 +231,10 @@ async def run_script(s: ProgramContext, program: tree.Program, source: Source, v
     interface = interface_of(source)
     s.source = source
     s.run.read(program)
-    kinds = {**dict.fromkeys((*interface.variables, *values), "let"), **dict.fromkeys(interface.fixed, "input")}
-    for name in dict.fromkeys((*interface.prior, *kinds)):
+    here, fixed = tree.Constant(None, span=tree.NOWHERE), dict.fromkeys(interface.fixed)
+    for name in dict.fromkeys((*interface.prior, *interface.variables, *values, *fixed)):
         if name not in s.layer.table:
-            here = tree.Constant(None, span=tree.NOWHERE)
-            bind(s, s.layer, name, "input" if kinds.get(name) == "input" else "let", values.get(name), here, None)
+            bind(s, s.layer, name, "input" if name in fixed else "let", values.get(name), here, None)
     prior = {name: values.get(name) for name in interface.prior}
     s.run.prior = prior if any(value is not None for value in prior.values()) else None
     return await call(run_statements(s, program, used=True))

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import cast
 
-from prose_kernel.language.contracts.units import Bound, Helper, Program, Unit
+from prose_kernel.language.contracts.targets import Bound, Helper, Program
+from prose_kernel.language.contracts.units import Unit
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.checker import free_inputs
 from prose_kernel.language.openprose.contracts import CallTarget, ScriptSource

@@ -25,7 +25,7 @@ from prose_kernel.errors import (
 from prose_kernel.language.contracts import PRIOR
 from prose_kernel.language.contracts.checks import provided
 from prose_kernel.language.contracts.compile import ContractProgram
-from prose_kernel.language.contracts.interface import GIVES, TAKES, Promise, promises_of, truth_names
+from prose_kernel.language.contracts.interface import GIVES, TAKES, Promise, promises_of
 from prose_kernel.language.contracts.tree import NOTEBOOK
 from prose_kernel.language.contracts.units import Unit
 from prose_kernel.language.diagnostics import first_error
@@ -196,8 +196,7 @@ def _found_run(s: ProgramContext, wanted: str, node: tree.Node) -> Value:
 
 def _prior_truth(s: ProgramContext, unit: Unit) -> dict[str, Value]:
     """The prior truth as it was given (5)."""
-    names = truth_names(unit.node) if unit.node.kind in ("responsibility", "gateway") else ()
-    return {name: supplied(s, f"{PRIOR}{name}") for name in names}
+    return {name: supplied(s, f"{PRIOR}{name}") for name in unit.truth}
 
 
 def _runtime(unit: Unit) -> dict[str, str]:

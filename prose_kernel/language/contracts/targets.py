@@ -1,0 +1,244 @@
+"""What scripts may call: nodes, programs, helpers, instances of patterns (prose-md.md 3.5, 6)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Final
+
+from prose_kernel.errors import ImportProgramError
+from prose_kernel.language.contracts import SUFFIX
+from prose_kernel.language.contracts.instances import Instance
+from prose_kernel.language.diagnostics import first_error
+from prose_kernel.language.openprose.contracts import CallInput, CallOutput, CallProblem, CallTarget, ScriptSource
+
+if TYPE_CHECKING:
+    from prose_kernel.language.contracts.units import Unit
+
+_PROBLEM: Final = "nothing here can be called `{}`"
+
+
+@dataclass(frozen=True, eq=False)
+class Program:
+    """A `.prose` program as a target of calls."""
+
+    address: str
+    name: str
+    handle: str
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.address, ""
+
+
+@dataclass(frozen=True, eq=False)
+class Helper:
+    """A helper: one session with `task`."""
+
+    name: str
+    task: str
+
+    @property
+    def about(self) -> str:
+        return f"helper {self.name}: {self.task}"
+
+
+@dataclass(frozen=True, eq=False)
+class Bound:
+    """An instance as a target: the pattern, the targets in its slots by name, and the values of its config."""
+
+    pattern: Unit
+    name: str
+    slots: Mapping[str, object]
+    config: Mapping[str, Any]
+
+    @property
+    def about(self) -> str:
+        return f"instance {self.name} of the pattern {self.pattern.name}\n{self.pattern.about}"
+
+    @property
+    def place(self) -> tuple[str, str]:
+        return self.pattern.place
+
+    @cached_property
+    def source(self) -> ScriptSource:
+        """The Delegation with what its slots are bound to."""
+        return self.pattern.source(self.pattern.interface(self.slots))
+
+
+@dataclass(frozen=True, eq=False)
+class Targets:
+    """What the script of a unit may call. `bound` are the targets in the slots of an instance.
+
+    The methods that look for one thing raise `ImportProgramError` with the code of what is wrong.
+    """
+
+    unit: Unit
+    bound: Mapping[str, object]
+
+    def find(self, name: str, uses: Mapping[str, str], *, path: bool = False) -> CallTarget | CallProblem:
+        found = _or_problem(lambda: self._find(name, uses, path=path))
+        if isinstance(found, CallProblem) and found.code == "E313" and not path:
+            return replace(found, near=self.unit.file.files.near(self))
+        return found
+
+    def instance(self, one: Instance) -> CallTarget | CallProblem:
+        """An instance as a target: its pattern is found, its slots are bound."""
+        return _or_problem(lambda: self._bind(one))
+
+    def names(self, uses: Mapping[str, str]) -> tuple[str, ...]:
+        unit, file = self.unit, self.unit.file
+        slots = unit.slots if unit.node.kind == "pattern" else ()
+        library = file.files.library
+        beside = library.names_beside(file.address) if library is not None else ()
+        inline = [one.name for one in file.units[1:] if one.node.kind == "function"]
+        return tuple(dict.fromkeys([*slots, *unit.instances, *inline, *uses, *beside, *unit.helpers]))
+
+    def texts(self) -> dict[str, str]:
+        own = self.unit.file
+        known = own.files.known.items()
+        return {at: one.source.text for at, one in known if at != own.address and not isinstance(one, Exception)}
+
+    def element(self, value: str) -> CallTarget | None:
+        for one in self.bound.values():
+            for target in one if isinstance(one, list) else [one]:
+                if isinstance(target, CallTarget) and target.name == value:
+                    return target
+        return None
+
+    def _find(self, name: str, uses: Mapping[str, str], *, path: bool) -> CallTarget:
+        unit = self.unit
+        if path:
+            return self._called(self.at(name))
+        if unit.node.kind == "pattern" and name in unit.slots:
+            held = self.bound.get(name)
+            return held if isinstance(held, CallTarget) else CallTarget(name, open=True, through_slot=True)
+        if name in unit.instances:
+            return self._bind(unit.instances[name])
+        found = unit.file.inline.get(name) or (self.at(uses[name]) if name in uses else self.beside(name))
+        if found is not None:
+            return self._called(found)
+        if name in unit.helpers:
+            return CallTarget(name, "helper", open=True, unit=Helper(name, unit.helpers[name]))
+        raise ImportProgramError(_PROBLEM.format(name), code="E313")
+
+    # ---------------------------------------------------------------- functions
+
+    def _called(self, found: Unit | Program) -> CallTarget:
+        """A unit as a target, where it may be called."""
+        if isinstance(found, Program):
+            return self._program(found)
+        kind = found.node.kind
+        if kind == "pattern":
+            hint = "bind its slots in an instance under `### Patterns`, and call that"
+            raise ImportProgramError(f"`{found.name}` is a pattern: it isn't called itself", code="E314", hint=hint)
+        if not kind:
+            why = first_error(found.file.findings) or "it has errors"
+            raise ImportProgramError(f"`{found.name}` cannot be called: {why}", code="E215")
+        if kind != "function" and not (kind == "responsibility" and found.node.inline):
+            hint = "only functions are called; its truth is maintained by a run of its own"
+            raise ImportProgramError(f"`{found.name}` is a {kind}: it isn't called", code="E315", hint=hint)
+        return found.target()
+
+    def _program(self, found: Program) -> CallTarget:
+        library = self.unit.file.files.library
+        assert library is not None
+        self.unit.file.files.is_rooted = True
+        contract = library.program(found.address)
+        inputs = tuple(CallInput(name, not required) for name, required in contract.inputs.items())
+        outputs = tuple(CallOutput(name) for name in contract.outputs or ())
+        return CallTarget(found.name, "function", inputs, outputs, has_script=True, unit=found)
+
+    def beside(self, name: str) -> Unit | Program | None:
+        """What a bare name leads to in the directory of the file."""
+        file = self.unit.file
+        library = file.files.library
+        places = library.beside(file.address, name) if library is not None else ()
+        if len(places) > 1:
+            names = ", ".join(f"`{place.rpartition('/')[2]}`" for place in places)
+            message = f"several files are called `{name}`: {names}"
+            raise ImportProgramError(message, code="E316", hint="rename one, or call its path")
+        return self.file(places[0], name) if places else None
+
+    def at(self, path: str) -> Unit | Program:
+        """What a path leads to."""
+        file = self.unit.file
+        library = file.files.library
+        if library is None:
+            message = f'"{path}" cannot be loaded: there is nothing to load files with'
+            raise ImportProgramError(message, code="E330")
+        return self.file(library.resolve(file.address, path), path)
+
+    def file(self, address: str, named: str) -> Unit | Program:
+        """The program of a file, or its own node."""
+        file = self.unit.file
+        if address.endswith(SUFFIX):
+            found = file.references[address] = file.files.file(address)
+            return found.own
+        if address.endswith(".prose"):
+            stem = address.rpartition("/")[2].removesuffix(".prose")
+            return Program(address, stem, file.files.handle(address))
+        message = f'"{named}" is not a program: its name ends in neither `.prose` nor `{SUFFIX}`'
+        raise ImportProgramError(message, code="E330")
+
+    # ---------------------------------------------------------------- instances
+
+    def _bind(self, one: Instance, within: tuple[str, ...] = ()) -> CallTarget:
+        """An instance as a target. `within` are the patterns around it."""
+        pattern = self._near(one.pattern) or self.at(one.pattern)
+        if isinstance(pattern, Program) or pattern.node.kind != "pattern":
+            raise ImportProgramError(f"`{one.pattern}` is not a pattern", code="E341")
+        key = f"{pattern.file.address}#{pattern.name}"
+        if key in within:
+            raise ImportProgramError(f"the pattern `{one.pattern}` contains itself", code="E112")
+        bindings, config, name = one.bindings or {}, one.config or {}, pattern.name
+        _only("E343", f"the pattern `{name}` has no slot", bindings, pattern.slots)
+        if missing := [slot for slot in pattern.slots if slot not in bindings]:
+            message = f"the slot `{missing[0]}` of `{name}` is not bound"
+            raise ImportProgramError(message, code="E342", hint="bind it in `with`")
+        _only("E344", f"the pattern `{name}` has no config key", config, pattern.config)
+        slots: dict[str, object] = {}
+        for slot, binding in bindings.items():
+            parts = binding if isinstance(binding, list) else [binding]
+            found = [self._bound(part, (*within, key)) for part in parts]
+            slots[slot] = found if isinstance(binding, list) else found[0]
+        bound = Bound(pattern, one.name or name, slots, {**pattern.config, **config})
+        return CallTarget(bound.name, "instance", open=True, has_script=True, unit=bound)
+
+    def _near(self, name: str) -> Unit | Program | None:
+        """An inline node, or a file next to this one."""
+        return self.unit.file.inline.get(name) or (self.beside(name) if "/" not in name else None)
+
+    def _bound(self, binding: str | Instance, within: tuple[str, ...]) -> CallTarget:
+        """What a slot is bound to."""
+        if isinstance(binding, Instance):
+            return replace(self._bind(binding, within), through_slot=True)
+        found = self.at(binding) if "/" in binding or binding.endswith(SUFFIX) else self._near(binding)
+        if found is None:
+            raise ImportProgramError(_PROBLEM.format(binding), code="E313")
+        try:
+            return replace(self._called(found), through_slot=True)
+        except ImportProgramError as problem:
+            problem.code = "E313" if problem.code in ("E314", "E315") else problem.code
+            raise
+
+
+def _or_problem(find: Callable[[], CallTarget]) -> CallTarget | CallProblem:
+    try:
+        return find()
+    except ImportProgramError as problem:
+        return CallProblem(problem.code, problem.message, problem.hint)
+
+
+def _only(code: str, message: str, given: Iterable[str], known: Iterable[str]) -> None:
+    """Raise an error for the first given name that isn't known."""
+    for name in given:
+        if name not in known:
+            raise ImportProgramError(f"{message} `{name}`", code=code, hint=it_has(known))
+
+
+def it_has(names: Iterable[str]) -> str | None:
+    """The hint that lists what there is instead of an unknown name."""
+    listed = ", ".join(f"`{one}`" for one in names)
+    return f"it has {listed}" if listed else None
