@@ -8,6 +8,7 @@ resumed without its directory.
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import json
 import random
@@ -27,6 +28,7 @@ from typing import Any
 from durability.cases import CASES, MATRIX
 from durability.killed import Job, counted, former_of, journal_of, lay, tags_of
 
+from prose_kernel.runtime.journal_records import answers_of
 from prose_kernel.storage.journal_reading import read
 
 HERE = Path(__file__).parent
@@ -74,6 +76,8 @@ class Row:
     problems: list[str] = field(default_factory=list)
 
 
+SEGMENTS = ".prose/agents/*/*-[0-9][0-9][0-9].md"
+SEGMENT = re.compile(r"-\d{3}\.md$")
 COMPARED = ("outputs", "bindings", "cwd", "problems", "files", "rows", "raised")
 
 
@@ -114,7 +118,8 @@ class Matrix:
 
     def lost_at(self, case: str, kill: int, when: str, then: dict[str, Any]) -> str | None:
         """Kill a run at one transaction, and resume it without its directory, as on another machine; what is wrong. Only
-        requests that the database does not know the answer of may run again."""
+        requests that the database does not know the answer of may run again. Such a session adds its segment to a
+        memory outside of the run once more."""
         job = self.job(case, kill=kill, when=when)
         place = Path(job.place)
         try:
@@ -130,6 +135,7 @@ class Matrix:
             known = Counter(tags_of(brought))
             unknown = Counter(tag for tag, how in known.elements() if how == "under way")
             unknown.update(tag for tag, _ in (local - known).elements())  # a cancelled one may have begun
+            then = with_segments(then, len(list(place.glob(SEGMENTS))), sessions_in(brought))
             ended = self.server.run(Job(case, job.place, self.backend, job.url, resume=True))
             if ended["status"] != 0:
                 return f"the resumed run ended with {ended}: {errors_of(job)[-900:]}"
@@ -242,6 +248,31 @@ class Matrix:
 def errors_of(job: Job) -> str:
     file = Path(job.place, ".stderr")
     return file.read_text()[-3000:] if file.exists() else ""
+
+
+def sessions_in(path: Path) -> int:
+    """How many sessions of a journal have an answer."""
+    return sum(1 for _ in answers_of(read(path).records(), "session"))
+
+
+def with_segments(outcome: dict[str, Any], made: int, known: int) -> dict[str, Any]:
+    """An outcome with the segments of a memory outside of the run as they are after a loss: `made` had been added
+    before, and each session but the first `known` ones adds its own. The database has no rows of the lost ones."""
+    names = sorted(name for name in outcome["files"] if SEGMENT.search(name))
+    if made <= known or not names:
+        return outcome
+    whole = [outcome["files"][name] for name in names]
+    files = {name: text for name, text in outcome["files"].items() if name not in names}
+    for number, text in enumerate([*whole[:made], *whole[known:]], 1):
+        name = SEGMENT.sub(f"-{number:03}.md", names[0])
+        files[name] = re.sub(r"\A# Segment \d+", f"# Segment {number:03}", text)
+    rows = []
+    for row in outcome["rows"]["agent_segments"]:
+        _, agent, number, *rest = ast.literal_eval(row)
+        moved = number if number <= known else number - known + made
+        text = re.sub(r"# Segment \d+", f"# Segment {moved:03}", repr(rest))
+        rows.append(repr([None, agent, moved, *ast.literal_eval(text)]))
+    return {**outcome, "files": files, "rows": {**outcome["rows"], "agent_segments": sorted(rows)}}
 
 
 def unordered(outcome: dict[str, Any]) -> dict[str, Any]:

@@ -541,6 +541,28 @@ async def test_what_agents_remember_is_in_the_tables_too(backend: Backend, tmp_p
     assert segments == {("captain", 2, "Go on", "the second")}
 
 
+@in_databases
+async def test_a_session_has_the_row_of_its_own_segment(backend: Backend, tmp_path: Path) -> None:
+    """A resumed run replays a session while its agent's memory has a segment of a later one, whose answer is lost."""
+    kept = backend.open()
+    directory = kept.store.memory("captain", "project")
+    (tmp_path / directory).mkdir(parents=True)
+    segments = [f"# Segment {n:03}\n\nprompt: {json.dumps(said)}\n" for n, said in ((1, "Plan it"), (2, "Go on"))]
+    for number, text in enumerate(segments, 1):
+        (tmp_path / directory / f"captain-{number:03}.md").write_text(text)
+    memory = AgentMemory("captain", "project", directory, resume=True)
+    for prompt in ("Plan it", "Unknown"):
+        request = SessionRequest("session", prompt, "c1/s1", agent="captain", memory=memory)
+        result = SessionResult("ok", "ok", "x")
+        told(kept.trace, ev.SessionFinished(place(1), 1, request, None, Key("anon_001"), result))
+        await kept.store.flush()
+        if prompt == "Plan it":
+            rows = backend.rows("SELECT segment_number, prompt, summary FROM agent_segments")
+            assert rows == [(1, "Plan it", segments[0])]
+    rows = backend.rows("SELECT segment_number, prompt, summary FROM agent_segments ORDER BY segment_number")
+    assert rows == [(1, "Plan it", segments[0]), (2, "Unknown", segments[1])]
+
+
 @pytest.mark.parametrize("backend", ["postgres"], indirect=True)
 async def test_7_2_the_user_s_memory_may_have_a_database_of_its_own(
     backend: Backend, postgres_server: PostgresServer, tmp_path: Path

@@ -464,11 +464,21 @@ class DatabaseWrites:
         row = self._say.row(schema.AGENTS, name, scope or "custom", text, now, now, project=project)
         connection.execute(self._say.upsert(schema.AGENTS), row)
         last = _last_segment(place, memory.agent)
-        for number, prompt in enumerate(prompts[-last:] if last else (), max(1, last - len(prompts) + 1)):
-            segment = self._text_of(place / f"{memory.agent}-{number:03}.md")
+        for newest, prompt in enumerate(prompts[-last:] if last else (), max(1, last - len(prompts) + 1)):
+            number, segment = self._segment_of(place, memory.agent, prompt, newest)
             values = (name, number, now, self.clean(prompt), segment)
             row = self._say.row(schema.AGENT_SEGMENTS, *values, project=project)
             connection.execute(self._say.upsert(schema.AGENT_SEGMENTS), row)
+
+    def _segment_of(self, place: Path, agent: str, prompt: str, newest: int) -> tuple[int, str | None]:
+        """The segment that a session with this prompt has added, with its number: `newest`, unless that names another
+        prompt. In a replay the memory may have segments of later sessions, whose answers are lost."""
+        text = last = self._text_of(place / f"{agent}-{newest:03}.md")
+        for number in range(newest, 0, -1):
+            if _may_be_of(text, prompt):
+                return number, text
+            text = self._text_of(place / f"{agent}-{number - 1:03}.md")
+        return newest, last
 
     def _text_of(self, file: Path) -> str | None:
         try:
@@ -594,6 +604,18 @@ class DatabaseWrites:
                     self._execute(self._connection, _Batch(), [])
                     owned.release(self._connection)
             self._disconnect()
+
+
+_PROMPT: Final = re.compile(r'^prompt: (".*")$', re.MULTILINE)
+
+
+def _may_be_of(segment: str | None, prompt: str) -> bool:
+    """Whether a segment names no other prompt: it is cut there if it is long, and a session may write its own form."""
+    found = _PROMPT.search(segment or "")
+    try:
+        return found is None or prompt.startswith(str(json.loads(found[1])).removesuffix("…"))
+    except ValueError:
+        return True
 
 
 def _last_segment(directory: Path, agent: str) -> int:
