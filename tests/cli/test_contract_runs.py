@@ -275,6 +275,17 @@ def test_a_field_of_a_prior_truth_that_was_not_given(world: ContractWorld, read:
     assert "low" in found["outputs"]["notes"]
 
 
+def test_a_dry_run_of_a_script_that_ends_with_the_answer_of_a_session(world: ContractWorld) -> None:
+    world.write(
+        two=function("two", returns("`a`", "`b`"), script('return session "Give a and b."')),
+        caller=function("caller", returns("`x`"), script("let { b } = call two", 'return "{b} and more"')),
+    )
+    for name, ends in (("two", "b: ⟦dry-run c1/1/s0⟧"), ("caller", "⟧ and more")):
+        assert world.prose("run", f"{name}.prose.md", "--provider", "dry-run") == 0, world.err
+        assert world.out.rstrip().endswith(ends)
+    assert world.run("two.prose.md", answers={"*": "not an object"})["error"]["code"] == "E230"
+
+
 def test_an_error_of_a_called_node_tells_its_own_line(world: ContractWorld) -> None:
     inner = "## deep\n### Returns\n- `x`\n" + script("let nothing = null", "return nothing.field")
     world.write(
