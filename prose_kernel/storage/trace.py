@@ -110,16 +110,22 @@ class Trace:
         """Return the entry of a line; `event` is its event, None for a remark about the log itself."""
         return f"{line}\n"
 
+    def _entry_in_a_loop(self, event: ev.Event, text: str) -> Entry:
+        """Return the entry of a line in a loop, outside of branches: most of those of a long loop are never written."""
+        return event.place, text
+
     def _append(self, chain: Where, entry: Entry) -> None:
         log = self._logs.get(chain)
         if log is None:
             log = self._logs[chain] = self._home.log(chain)
-        log(entry)
+        log(entry if isinstance(entry, str) else f"{self._prefix(entry[0])}{one_line(entry[1])}\n")
 
     def _line(self, event: ev.Event, text: str) -> None:
         self._release()
         place = event.place
-        if not (place.branches and self._is_left_out(place)):
+        if self._loops and not place.branches:
+            self._keep(place, self._entry_in_a_loop(event, text))
+        elif not (place.branches and self._is_left_out(place)):
             self._keep(place, self._entry(f"{self._prefix(place)}{one_line(text)}", event))
         if not self._worth:
             self._worth = True

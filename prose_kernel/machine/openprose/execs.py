@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os.path
-from collections.abc import Mapping
+from collections.abc import Awaitable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Final, Literal, cast
 
 from msgspec import structs
@@ -157,11 +156,13 @@ class ExecCode(SpawnCode):
     ) -> tuple[CommandRequest, CommandResult]:
         """Run the command until it succeeds or `retry` allows no further attempt; return the last request and its
         result."""
-        display = _display(s, place, spawn)
+
+        def run() -> Awaitable[CommandResult]:
+            return s.host.ports.commands.run(current, _display(s, place, spawn))
+
         while True:
             current = request
-            running = partial(s.host.ports.commands.run, current, display)
-            result = await s.ask(current, CommandResult, running, limited=True)
+            result = await s.ask(current, CommandResult, run, limited=True)
             if result.kind is None:
                 return request, result
             found = written.properties

@@ -12,7 +12,7 @@ from prose_kernel.runtime.ports import Clock
 from prose_kernel.storage.database import schema
 from prose_kernel.storage.database.store import prefix
 from prose_kernel.storage.database.writes import DatabaseWrites
-from prose_kernel.storage.trace import Entry, Trace, Where, last_line
+from prose_kernel.storage.trace import Entry, Trace, Where, last_line, one_line
 
 K = TypeVar("K")
 
@@ -66,6 +66,9 @@ class DatabaseTrace(Trace):
     _handlers: ClassVar = Trace._handlers | ev.handlers(vars())
 
     # ------------------------------------------------------------ rows
+
+    def _entry_in_a_loop(self, event: ev.Event, text: str) -> Entry:
+        return self._entry(f"{self._prefix(event.place)}{one_line(text)}", event)
 
     def _entry(self, line: str, event: ev.Event | None) -> Entry:
         if event is None:
