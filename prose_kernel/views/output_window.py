@@ -7,22 +7,19 @@ affected: this is about screens and notebook files.
 
 from __future__ import annotations
 
-import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from prose_kernel.runtime.ports import NOTHING_OMITTED, CommandResult, Omitted, Stream, utf8_size
 from prose_kernel.views.cards import Note, notes_display
 from prose_kernel.views.display import Display
 from prose_kernel.views.document import counted
+from prose_kernel.views.growing import GrowingDisplay, Replaceable
 from prose_kernel.views.safety import TerminalText, clip, terminal
 
 LAST_PART = 10
 """The end that is shown is this fraction of the limits."""
-UPDATE_SECONDS = 0.1
-"""Pause between two updates of the last line."""
 _REMEMBERED = 400
 
 
@@ -167,15 +164,6 @@ def quiet_line(text: str) -> Display:
     return notes_display([Note(text)])
 
 
-class Replaceable(Protocol):
-    """Where a display is shown that is replaced later."""
-
-    def reserve(self, display: Display) -> str | None:
-        """Show it and return its id; None where it cannot be replaced."""
-
-    def replace(self, display: Display, display_id: str) -> None: ...
-
-
 class CommandView:
     """The output of one command in a cell. `say` shows the note about what is left out; `place` is given where a person
     watches: there the last line shows until the note replaces it."""
@@ -190,11 +178,8 @@ class CommandView:
         self._window = OutputWindow(limits)
         self._write = write
         self._say = say
-        self._place = place
+        self._display = None if place is None else GrowingDisplay(place, self._running)
         self._texts: dict[Stream, TerminalText] = {"stdout": TerminalText(), "stderr": TerminalText()}
-        self._reserved = False
-        self._display_id: str | None = None
-        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def cut(self) -> bool:
@@ -206,36 +191,21 @@ class CommandView:
 
     def feed(self, stream: Stream, text: str, omitted: Omitted = NOTHING_OMITTED) -> None:
         self._write(stream, self._texts[stream].feed(self._window.feed(stream, text, omitted)))
-        if self._place is None or not self._window.leaves_out:
-            return  # what has not been displayed so far may still be so at the end
-        if not self._reserved:
-            self._reserved = True
-            self._display_id = self._place.reserve(self._running())
-        elif self._display_id is not None and self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(UPDATE_SECONDS, self._update)
+        if self._display is not None and self._window.leaves_out:  # else all of it may still be displayed at the end
+            self._display.grow()
 
     def _running(self) -> Display:
         return quiet_line(f"… {clip(self.last_line, 100)}")
 
-    def _update(self) -> None:
-        self._timer = None
-        if self._place is not None and self._display_id is not None:
-            self._place.replace(self._running(), self._display_id)
-
     def finish(self, whole: str) -> None:
         """The command is over. `whole` says where all of its output is."""
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
         for stream, held in self._texts.items():
             self._write(stream, held.end())
         parts = self._window.finish()
         if note := self._window.left_out():
-            if self._place is not None and self._display_id is not None:
-                self._place.replace(quiet_line(f"{note}; {whole}"), self._display_id)
-            else:
-                self._say(f"{note}; {whole}")
-        self._display_id = None
+            left_out = f"{note}; {whole}"
+            if self._display is None or not self._display.settle(quiet_line(left_out)):
+                self._say(left_out)
         for name, text in _joined(parts):
             self._write(name, text)
 

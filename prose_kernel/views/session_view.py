@@ -8,31 +8,19 @@ listed in the display of their session.
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
 
 from prose_kernel.runtime.events import SessionFinished, SessionProgressed, SessionStarted
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.values import full_text
 from prose_kernel.views import session_cards as shown
 from prose_kernel.views.display import Display
+from prose_kernel.views.growing import GrowingDisplay, Replaceable
 from prose_kernel.views.safety import clip
 from prose_kernel.views.session_cards import Streamed
-
-UPDATE_SECONDS = 0.1
-"""Pause between two updates of a display that grows."""
-
-
-class Place(Protocol):
-    """Where a session that runs alone is shown."""
-
-    def reserve(self, display: Display) -> str | None:
-        """Show a display that will be replaced, and return its id; None where there is no room for one more."""
-
-    def replace(self, display: Display, display_id: str) -> None: ...
 
 
 @dataclass(slots=True)
@@ -43,20 +31,18 @@ class _Talk:
     request: SessionRequest
     name: str | None
     began: float
+    display: GrowingDisplay = field(init=False)
     streamed: Streamed = field(default_factory=Streamed)
     failed: list[str] = field(default_factory=list)
     notes: dict[str, None] = field(default_factory=dict)
     doing: str = ""
-    display_id: str | None = None
-    refused: bool = False
-    timer: asyncio.TimerHandle | None = None
 
 
 class SessionViews:
     """The sessions of one cell. `live` tells that a person is watching; `status` says beside a session's text who is
     asked, for how long, and when it is tried again."""
 
-    def __init__(self, place: Place, *, live: bool, status: Callable[[int], str] = lambda spawn: "") -> None:
+    def __init__(self, place: Replaceable, *, live: bool, status: Callable[[int], str] = lambda spawn: "") -> None:
         self._place = place
         self._live = live
         self._status = status
@@ -66,7 +52,7 @@ class SessionViews:
         """An attempt begins."""
         talk = self._talks.get(event.spawn)
         if talk is None:
-            self._talks[event.spawn] = _Talk(event.spawn, event.request, event.bound_to, time.monotonic())
+            self._talks[event.spawn] = self._new(event)
         else:
             talk.request, talk.streamed, talk.doing = event.request, Streamed(), ""
             talk.notes.clear()
@@ -84,21 +70,19 @@ class SessionViews:
             talk.streamed.add(event.text)
             talk.doing = ""
         if alone and self._live:
-            self._grow(talk)
+            talk.display.grow()
 
     def time_passes(self) -> None:
         """A person watches sessions that have a display of their own: what is said beside their text has changed."""
         for talk in self._talks.values():
-            self._grow(talk)
+            talk.display.grow()
 
     def finished(self, event: SessionFinished) -> tuple[Display, ...]:
         """An attempt is over. Returns what is still to be shown of the session: nothing while it is tried again.
 
         A provider's notes are shown while it works only; those of a dry run are its result and stay.
         """
-        talk = self._talks.get(event.spawn)
-        if talk is None:
-            talk = _Talk(event.spawn, event.request, event.bound_to, time.monotonic())
+        talk = self._talks.get(event.spawn) or self._new(event)
         if event.result is None:
             return self._unanswered(event, talk)
         self._talks.pop(event.spawn, None)
@@ -112,7 +96,7 @@ class SessionViews:
             notes=tuple(talk.notes) if result.origin == "dry-run" else (),
             seconds=time.monotonic() - talk.began,
         )
-        displays: tuple[Display, ...] = () if self._settled(talk, answer) else (answer,)
+        displays: tuple[Display, ...] = () if talk.display.settle(answer) else (answer,)
         if result.trace:
             displays += (shown.trace_display(event.request, result.trace, talk.name),)
         return displays
@@ -124,45 +108,21 @@ class SessionViews:
         if not event.final:
             return ()
         self._talks.pop(event.spawn, None)
-        if error is not None and error.nobody and talk.display_id is None and len(talk.failed) == 1:
+        if error is not None and error.nobody and not talk.display.shown and len(talk.failed) == 1:
             return ()  # there was no attempt; the error says everything
         failure = shown.failure_display(event.request, talk.name, talk.failed, talk.streamed)
-        return () if self._settled(talk, failure) else (failure,)
+        return () if talk.display.settle(failure) else (failure,)
 
     def interrupted(self) -> None:
         """The cell ends while sessions run: what they have shown stays, with a mark behind it."""
         talks, self._talks = list(self._talks.values()), {}
         for talk in talks:
-            self._settled(talk, shown.partial_display(talk.request, talk.name, talk.streamed, talk.failed))
+            talk.display.settle(shown.partial_display(talk.request, talk.name, talk.streamed, talk.failed))
 
-    # ------------------------------------------------------------ the display that grows
-
-    def _settled(self, talk: _Talk, display: Display) -> bool:
-        """Replace the display that grew by what stays; False where there is none."""
-        if talk.timer is not None:
-            talk.timer.cancel()
-            talk.timer = None
-        if talk.display_id is None:
-            return False
-        self._place.replace(display, talk.display_id)
-        talk.display_id = None
-        return True
-
-    def _grow(self, talk: _Talk) -> None:
-        """Show it now for the first time, later soon: many pieces make one update."""
-        if talk.timer is not None or talk.refused:
-            return
-        if talk.display_id is None:
-            talk.display_id = self._place.reserve(self._now(talk))
-            if talk.display_id is None:
-                talk.refused = True
-                return
-        talk.timer = asyncio.get_running_loop().call_later(UPDATE_SECONDS, self._update, talk)
-
-    def _update(self, talk: _Talk) -> None:
-        talk.timer = None
-        if talk.display_id is not None:
-            self._place.replace(self._now(talk), talk.display_id)
+    def _new(self, event: SessionStarted | SessionFinished) -> _Talk:
+        talk = _Talk(event.spawn, event.request, event.bound_to, time.monotonic())
+        talk.display = GrowingDisplay(self._place, partial(self._now, talk))
+        return talk
 
     def _now(self, talk: _Talk) -> Display:
         note = "" if talk.streamed.count else clip(next(reversed(talk.notes), ""), 80)
