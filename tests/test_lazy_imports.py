@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import pytest
 from stubs.model_server import StubServer
+
+Imported = Callable[..., str]
 
 HEAVY = (
     "pydantic_ai",
@@ -28,8 +32,8 @@ HEAVY = (
     "prose_kernel.telemetry",
 )
 
-CELLS = """
-import asyncio, sys
+STARTED = """
+import asyncio, json, os, sys
 from pathlib import Path
 from prose_kernel.notebook import app, kernel
 from prose_kernel.notebook.cells import Cells
@@ -44,16 +48,30 @@ class Output:
     def clear(self): pass
     def error(self, problem): print("error", problem)
 
-async def main():
+async def run(texts):
     cells = Cells(Path.cwd(), Unattended())
-    for cell in sys.argv[1:]:
+    for cell in texts:
         await cells.run(cell, Output(), live=False)
     await cells.close()
 
-asyncio.run(main())
-names = {".".join(name.split(".")[:depth]) for name in sys.modules for depth in (1, 2, 3, 4)}
-print(sorted(name for name in %r if name in names))
+def fork(directory, texts, among):
+    os.chdir(directory)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    asyncio.run(run(texts))
+    names = {".".join(name.split(".")[:depth]) for name in sys.modules for depth in (1, 2, 3, 4)}
+    print(sorted(name for name in among if name in names), flush=True)
+
+for line in sys.stdin:
+    if not (pid := os.fork()):
+        try:
+            fork(*json.loads(line))
+        except BaseException:
+            sys.excepthook(*sys.exc_info())
+            os._exit(1)
+        os._exit(0)
+    print("status", os.waitpid(pid, 0)[1], flush=True)
 """
+"""An interpreter that has imported a kernel and forks for each line: what its cells import is added to that."""
 
 
 ROOMS = (
@@ -70,13 +88,34 @@ ROOMS = (
 """What a program with nothing but commands has no use for."""
 
 
-def imported(directory: Path, *cells: str, among: tuple[str, ...] = HEAVY) -> str:
-    """Which of the named modules these cells have brought in, as a list."""
-    ran = subprocess.run(
-        [sys.executable, "-c", CELLS % (among,), *cells], cwd=directory, capture_output=True, text=True, timeout=60
-    )
-    assert ran.returncode == 0, ran.stderr
-    return ran.stdout.strip()
+@pytest.fixture(scope="module")
+def started() -> Iterator[subprocess.Popen[str]]:
+    command = [sys.executable, "-c", STARTED]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        yield process
+        process.stdin.close()  # type: ignore[union-attr]  # it ends with its input
+
+
+@pytest.fixture
+def imported(started: subprocess.Popen[str]) -> Imported:
+    """Which of the named modules cells in a directory bring in, as a list."""
+
+    def among(directory: Path, *cells: str, among: tuple[str, ...] = HEAVY) -> str:
+        assert started.stdin is not None and started.stdout is not None
+        started.stdin.write(json.dumps([str(directory), cells, among]) + "\n")
+        started.stdin.flush()
+        *seen, status = _until_status(started.stdout)
+        assert status == "status 0\n", seen
+        return "".join(seen).strip()
+
+    return among
+
+
+def _until_status(lines: Iterable[str]) -> Iterator[str]:
+    for line in lines:
+        yield line
+        if line.startswith("status "):
+            return
 
 
 def test_the_kernel_starts_without_ipythons_shell() -> None:
@@ -121,19 +160,19 @@ SESSION = 'session "Say something"'
     ],
     ids=["nothing", "models chosen", "an agent chosen", "scripted", "dry-run"],
 )
-def test_what_needs_no_sdk_imports_none(tmp_path: Path, settings: str, cells: list[str]) -> None:
+def test_what_needs_no_sdk_imports_none(imported: Imported, tmp_path: Path, settings: str, cells: list[str]) -> None:
     (tmp_path / "prose.toml").write_text(settings)
     (tmp_path / "s.yaml").write_text('sessions:\n  "*": "fine"\n')
     assert imported(tmp_path, *cells) == "[]"
 
 
-def test_an_import_of_a_file_needs_nothing_of_those_from_elsewhere(tmp_path: Path) -> None:
+def test_an_import_of_a_file_needs_nothing_of_those_from_elsewhere(imported: Imported, tmp_path: Path) -> None:
     (tmp_path / "lib.prose").write_text("output x = 1\n")
     among = ("httpx2", "filelock", "prose_kernel.access.grants", "prose_kernel.programs.resolver")
     assert imported(tmp_path, 'use "./lib.prose"\nlet r = lib()', among=among) == "[]"
 
 
-def test_a_replay_imports_none(tmp_path: Path) -> None:
+def test_a_replay_imports_none(imported: Imported, tmp_path: Path) -> None:
     """And the model that was recorded does: so the list above is one that can be seen."""
     with StubServer() as stub:
         table = f'[providers.stub]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nmodel = "ok-1"\n'
@@ -144,7 +183,7 @@ def test_a_replay_imports_none(tmp_path: Path) -> None:
     assert imported(tmp_path, SESSION) == "[]"
 
 
-def test_a_cell_loads_the_rooms_that_it_uses(tmp_path: Path) -> None:
+def test_a_cell_loads_the_rooms_that_it_uses(imported: Imported, tmp_path: Path) -> None:
     command, session = 'let a = exec "echo 1"\noutput b = a', 'if **a is "1"**:\n  output c = a'
     assert imported(tmp_path, command, 'parallel:\n  exec "true"\n  exec "true"', among=ROOMS) == "[]"
     loaded = imported(tmp_path, command, session, among=ROOMS)
@@ -156,7 +195,7 @@ def test_a_cell_loads_the_rooms_that_it_uses(tmp_path: Path) -> None:
 LANGUAGES = tuple(f"prose_kernel.{room}.{name}" for room in ("language", "machine") for name in ("openprose", "vvm"))
 
 
-def test_a_cell_loads_its_own_language_alone(tmp_path: Path) -> None:
+def test_a_cell_loads_its_own_language_alone(imported: Imported, tmp_path: Path) -> None:
     def used(*cells: str) -> str:
         return imported(tmp_path, *cells, "%bindings", "%help", among=LANGUAGES)
 
