@@ -10,6 +10,7 @@ from browser.lab import Lab, expect
 STAR = re.compile(r"\*")
 NOTIFICATIONS = """() => {
   window.shown = [];
+  window.real = window.Notification;
   document.hasFocus = () => false;
   window.Notification = class {
     constructor(title) { window.shown.push(title); }
@@ -17,6 +18,10 @@ NOTIFICATIONS = """() => {
     static requestPermission() { this.permission = 'granted'; return Promise.resolve('granted'); }
   };
   window.Notification.permission = 'default';
+}"""
+NO_NOTIFICATIONS = """() => {
+  window.Notification = window.real;
+  delete document.hasFocus;
 }"""
 
 
@@ -30,7 +35,6 @@ def test_questions_are_forms_that_leave_what_the_input_box_leaves(lab: Lab, pict
         'output still = "here"',
     )
     lab.page.evaluate(NOTIFICATIONS)
-    lab.spoil()
     notebook.start(0)
     form = notebook.question(0, "gate publish")
     expect(form).to_have_attribute("role", "group")
@@ -49,6 +53,7 @@ def test_questions_are_forms_that_leave_what_the_input_box_leaves(lab: Lab, pict
     notebook.shows(0, "approved by user: dd looks good")
     notebook.shows(0, "hello world")
     assert lab.page.evaluate("window.shown") == ["input who waits for you", "closed"]
+    lab.page.evaluate(NO_NOTIFICATIONS)
     assert not lab.page.title().startswith("● ")
 
     notebook.start(1)
