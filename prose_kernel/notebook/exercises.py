@@ -5,6 +5,7 @@ They are read when somebody asks for a check. A file that makes no sense is one 
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -130,13 +131,20 @@ class Exercises(Struct, frozen=True):
     exercises: dict[str, Exercise]
 
 
+@functools.lru_cache(4)
+def _parsed(text: str) -> _File:
+    """The exercises in a file's text. Every %check of a notebook reads its file; YAML takes 30 ms for one lesson."""
+    import yaml
+
+    return msgspec.convert(yaml.safe_load(text), _File)
+
+
 def read(path: Path, default: Language) -> Exercises:
     """Read a file of exercises. Raises `UsageError`."""
     import yaml
 
     try:
-        data = yaml.safe_load(plain_files.read_text(path, _LARGEST))
-        found = msgspec.convert(data, _File)
+        found = _parsed(plain_files.read_text(path, _LARGEST))
     except OSError as problem:
         raise UsageError(f"{path.name} cannot be read: {reason_of(problem)}") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as problem:
