@@ -47,19 +47,27 @@ for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
 
 
+TOGETHER = {
+    "tests/browser/": "browser",
+    "tests/remote/": "remote",
+    "tests/models/providers/": "providers",
+    "tests/cli/test_docs_examples.py": "providers",
+}
+"""Tests that go to one worker, by what they share: the browser, a Dask cluster, the SDKs that they import themselves."""
+
 LONG = (
     *(
         "tests/browser/",
+        "tests/remote/",
+        "tests/models/providers/",
         "tests/runs/test_who_answers.py",
         "tests/processes/test_engine.py",
-        "tests/models/providers/test_acp_life.py",
         "tests/test_rooms.py",
         "tests/test_lazy_imports.py",
         "tests/machine/test_limits.py",
         "tests/runtime/test_foreign_text.py",
     ),
-    *("tests/remote/", "tests/durability/"),
-    *("tests/cli/", "tests/notebook/", "notebooks/", "tests/processes/", "tests/models/"),
+    *("tests/durability/", "tests/cli/", "tests/notebook/", "notebooks/", "tests/processes/", "tests/models/"),
 )
 """Tests that take long, longest first: they begin first, so that no worker is left alone with one of them at the end."""
 
@@ -90,14 +98,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Modules go to workers whole, because their tests share kernels; all tests of the browser go to one, as one module."""
+    """Modules go to workers whole, because their tests share kernels; those of `TOGETHER` to one, as one module."""
     if config.getvalue("dist") != "loadscope":
         return None
     from xdist.scheduler import LoadScopeScheduling
 
     class ByModule(LoadScopeScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            return "browser" if nodeid.startswith("tests/browser/") else str(super()._split_scope(nodeid))
+            shared = (name for place, name in TOGETHER.items() if nodeid.startswith(place))
+            return next(shared, None) or str(super()._split_scope(nodeid))
 
     config.option.loadscopereorder = False  # the order is ours
     return ByModule(config, log)

@@ -21,9 +21,9 @@ GRACE = 0.4
 """The tests' time between two steps of a ladder."""
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def tcp() -> Iterator[Cluster]:
-    """A scheduler without TLS; each test starts the workers that it needs."""
+    """A scheduler without TLS; each test or module starts the workers that it needs, and ends them."""
     needs_module("distributed")
     with cluster() as running:
         yield running

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import os
 import re
@@ -10,7 +11,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -65,10 +66,12 @@ def dask() -> None:
 
 
 @pytest.fixture(scope="module")
-def two(tcp: Cluster) -> Cluster:
-    for _ in range(2):
-        tcp.worker(8)
-    return tcp
+def two(tcp: Cluster) -> Iterator[Cluster]:
+    pids = [tcp.worker(8) for _ in range(2)]
+    yield tcp
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):  # one that a test has ended
+            os.kill(pid, signal.SIGKILL)
 
 
 def run(directory: Path, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
