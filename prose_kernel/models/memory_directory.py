@@ -230,11 +230,13 @@ def recover(directory: str, own: Callable[[str], object], is_answered: IsAnswere
 def forget_answered(memories: Memories) -> None:
     """Remove the records of killed processes from memories outside of the run, if the answer is in the journal after
     all. Any other record is left to the next user of the memory; so is a memory that another process has locked."""
-    from filelock import FileLock, Timeout
+    used = [directory for directory, known in memories.known.items() if known.digest is not None]
+    unfinished = [directory for directory in used if Path(directory, FILE).is_file()]
+    if not unfinished:
+        return
+    from filelock import FileLock, Timeout  # slow to load, and rarely needed
 
-    for directory, known in memories.known.items():
-        if known.digest is None or not Path(directory, FILE).is_file():
-            continue
+    for directory in unfinished:
         with contextlib.suppress(OSError, Timeout), contextlib.ExitStack() as held:
             for path in (Path(directory, name) for name in LOCKS):
                 if path.is_file() and not path.is_symlink():
