@@ -321,7 +321,7 @@ async def test_a21_what_waits_for_a_busy_display_is_bounded_and_its_ends_are_exa
     result = await task
     texts, gaps = zip(*pieces, strict=True)
     size, lines = sum(gap.size for gap in gaps), sum(gap.lines for gap in gaps)
-    assert (texts[0][:8], texts[-1][-7:]) == ("first\ny\n", "y\nlast\n")
+    assert (texts[0][:8], "".join(texts)[-7:]) == ("first\ny\n", "y\nlast\n")  # the last piece may be one line
     assert size + sum(map(len, texts)) == result.stdout_bytes == BIG + 11
     assert sum(map(len, texts)) < 3_000_000  # both ends, and a piece of a megabyte at each of them
     assert lines + sum(text.count("\n") for text in texts) == BIG // 2 + 2
