@@ -26,6 +26,7 @@ help:
 	@echo "make test-fast   linters, types, layers; languages, machines and runtime: what to run at every change"
 	@echo "make coverage   the same tests, observed: slower by half, and a table of the lines that none reaches"
 	@echo "make durability   programs killed at every record of their journals, on every backend, and every disk that a power cut may leave: minutes, and two tables"
+	@echo "make programs   the gallery, its evaluations and the notebooks"
 	@echo "make posix  tests of commands and tasks as on a system without Linux's facilities"
 	@echo "make lint   linters, types and layers alone"
 	@echo "make bench  benchmarks, each beside its floor"
@@ -64,7 +65,7 @@ test: .make/test
 	@$(MAKE) --no-print-directory posix
 
 # The gallery (docs/how-to/gallery.md), its evaluations, and the notebooks.
-programs: tools
+programs: .make/test tools
 	$(BIN)/prose test -n 2 --recursive examples
 	ls examples/*/*.eval.toml | CI=1 xargs -P 2 -n 1 $(BIN)/prose eval --fresh
 	$(BIN)/prose test -n 2 $(NOTEBOOKS)
