@@ -31,8 +31,8 @@ _WORK: Final = ("command", "session", "judge")
 @dataclass(frozen=True, slots=True)
 class LiveRequest(Generic[T]):
     """A request that is made now. `ask` makes it, `kept` and `whole` make of its answer what is recorded: when the
-    program gets it, and before that. `at_once`: the branch has not waited for it. `repeated`: it was made before, and
-    had no answer."""
+    program gets it, and before that; with `kept` alone nothing is recorded before. `at_once`: the branch has not waited
+    for it. `repeated`: it was made before, and had no answer."""
 
     asked: Asked
     kind: type[T]
@@ -68,7 +68,8 @@ class LiveRequests:
             try:
                 with asides.asking(aside):
                     value: T = await wait
-                self._complete(request.asked, aside, wait, value, request.whole)
+                if request.kept is None or request.whole is not None:
+                    self._complete(request.asked, aside, wait, value, request.whole)
             except Exception as error:
                 self._complete(request.asked, aside, wait, error)
                 raise

@@ -196,7 +196,10 @@ class SessionAttempts:
             running = s.host.ports.sessions.run(request, progress)
             return running if request.timeout is None else self._within(running, request.timeout)
 
-        return await s.ask(request, SessionResult, ask, limited=True, kept=self.kept, whole=self.whole)
+        # A resumed run takes the agent's memory back to its last answer that a program has got. An answer that none has
+        # got would be used without the part of the memory that belongs to it.
+        whole = self.whole if request.memory is None else None
+        return await s.ask(request, SessionResult, ask, limited=True, kept=self.kept, whole=whole)
 
     async def _within(self, running: Coroutine[Any, Any, T], seconds: float) -> T:
         """Await something for at most so many seconds of the machine's clock; what runs longer is cancelled and

@@ -76,8 +76,15 @@ def button(notebook: Notebook, command: str) -> Any:
 def switched_off_and_on(notebook: Notebook) -> None:
     """On a busy machine JupyterLab may show the debugger as on, and hold that of the page before for the started one."""
     gutter = notebook.cell(0).locator(".cm-breakpoint-gutter")
-    notebook.panel.locator(".jp-DebuggerBugButton").click()
-    until(lambda: not gutter.count(), 30, "the debugger is not off")
+
+    def clicked() -> bool:
+        if gutter.count():
+            notebook.panel.locator(".jp-DebuggerBugButton").click()
+            with suppress(Exception):  # a click while it still starts is lost
+                gutter.first.wait_for(state="detached", timeout=10_000)
+        return not gutter.count()
+
+    until(clicked, 60, "the debugger is not off")
     switch_on(notebook)
 
 
@@ -97,7 +104,7 @@ def chosen(notebook: Notebook, label: str, line: int = 1) -> None:
             switched_off_and_on(notebook)
         return False
 
-    until(offered, 60, f"{label} stays disabled")
+    until(offered, 180, f"{label} stays disabled")
     item.click()
     item.wait_for(state="detached")
 
