@@ -7,6 +7,7 @@ computing branch serves between its statements and passes.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 from collections.abc import Awaitable, Callable, Iterator
@@ -132,7 +133,12 @@ def one(task):
 found = pmap(["go", "count"], one)
 export pack(found)
 """
+MEMORY = (
+    'agent a:\n  persist: true\nlet n = 0\nlet said = ""\nsession: a\n  prompt: "one"\n'
+    'parallel:\n  said = resume: a\n    prompt: "go"' + COMPUTES + 'resume: a\n  prompt: "three"\n'
+)
 PROGRAMS = {
+    "memory": ("openprose", MEMORY, "c1/5/b0/s0"),
     "session": ("openprose", SESSION, "c1/3/b0/s0"),
     "judge": ("openprose", JUDGE, "c1/3/b0/j0"),
     "vvm": ("vvm", VVM, "c1/1/i0/s0"),
@@ -231,6 +237,31 @@ async def test_an_answer_next_to_a_computing_branch_survives_a_kill(
         one["state.md"] = "\n".join(sorted(one["state.md"].split("\n")))
     assert left[0] == left[2]
     assert not [one for one in records(tmp_path / "killed") if isinstance(one, Repeated)]
+
+
+def answers(number: int) -> Callable[[Record], bool]:
+    """Whether the program gets its answer of that number."""
+    counted = itertools.count(1)
+    return lambda record: isinstance(record, Answered) and next(counted) == number
+
+
+@pytest.mark.usefixtures("attentive")
+async def test_an_agents_memory_has_the_answer_that_arrived_before_a_kill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is asked for again, because what the memory got with it is taken back."""
+    script = {"sessions": {"one": "ONE", "go": {"reply": "gone", "delay": "20ms"}, "three": "THREE"}}
+    work, memories = asking("memory", provider="scripted", script="script.json"), []
+    for place in (tmp_path / "whole", tmp_path / "killed"):
+        place.mkdir()
+        monkeypatch.chdir(place)
+        Path("script.json").write_text(json.dumps(script))
+        if place.name == "killed":
+            assert in_a_child(place, work, before=answers(2)) is None
+        await work()
+        memories.append({name: text for name, text in files(place).items() if name.startswith("agents/")})
+    assert memories[0] == memories[1]
+    assert "- go: gone" in memories[0]["agents/a/memory.md"]
 
 
 @pytest.mark.usefixtures("attentive")
