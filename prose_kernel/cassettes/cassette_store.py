@@ -165,8 +165,6 @@ class CassetteStore:
             self.warn(f"{entry.place} is left out: {damage}")
             entry.replaced = True
             del take.attempts[entry.record.tried]
-            for file in self.cassettes:
-                file.takes = {place: one for place, one in file.takes.items() if one.attempts}
             self._find_again()
         return None
 

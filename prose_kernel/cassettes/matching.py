@@ -102,6 +102,8 @@ class Index:
         """The answers of one file. Files are added in order of preference."""
         of_cells: dict[tuple[str, str, str], Take] = {}
         for take in takes:
+            if not take.attempts:  # all of them were damaged
+                continue
             self._exact.setdefault((take.key, take.at), take)
             self._by_tail[take.key, tail(take.at)].answers.append(take)
             self._by_key[take.key].append(take)

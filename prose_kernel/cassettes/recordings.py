@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prose_kernel.runtime.ports import Clock, SessionRequest
 from prose_kernel.runtime.services import Asker
@@ -128,13 +128,21 @@ class SharedCassettes:
         self._on_use = on_use
         self._made: list[tuple[object, _Lent]] = []
 
-    def __call__(self, options: CassetteOptions, where: Surroundings, clock: Clock, **more: Any) -> Cassettes:
+    def __call__(
+        self,
+        options: CassetteOptions,
+        where: Surroundings,
+        clock: Clock,
+        *,
+        tool_names: ToolNames = no_tools,
+        permissions: Mapping[str, Rule] | None = None,
+    ) -> Cassettes:
         """Those of a run with these options and permissions, which decide what a request is; the arguments of
         `Cassettes`."""
-        asked = (options, where, dict(more.get("permissions") or {}))
+        asked = (options, where, dict(permissions or {}))
         made = next((one for former, one in self._made if former == asked), None)
         if made is None:
-            made = _Lent(options, where, clock, **more)
+            made = _Lent(options, where, clock, tool_names=tool_names, permissions=permissions)
             made.on_use = self._on_use
             self._made.append((asked, made))
         return made

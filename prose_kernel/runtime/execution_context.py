@@ -543,9 +543,7 @@ class ExecutionContext:
 
     def at(self, what: Literal["exec", "session", "judge", "input", "gate", "load", "program", "file", "store"]) -> str:
         """The path of the next request of its kind: `c2/3/b1/s0`."""
-        counts = self.counts
-        counts[what] = following = counts.get(what, 0) + 1
-        return f"{self.path}/{_SIGNS[what]}{following - 1}"
+        return f"{self.path}/{_SIGNS[what]}{self.count(what)}"
 
     # ------------------------------------------------------------ events
 

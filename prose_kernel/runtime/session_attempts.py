@@ -96,8 +96,8 @@ class SessionAttempts:
         return None
 
     def kept(self, result: SessionResult) -> SessionResult:
-        """Return an answer as the journal records it: whole, even if the session wrote its binding."""
-        return result
+        """Return an answer as the journal records it when the program gets it: whole. May write files."""
+        return self.whole(result)
 
     def whole(self, result: SessionResult) -> SessionResult:
         """Return an answer with its text, even if the session wrote its binding. Changes nothing."""

@@ -194,9 +194,6 @@ class Attempts(SessionAttempts):
         self.s.run.secure_former(self.key)
         self._written = self.s.run.store.watch(self.key)
 
-    def kept(self, result: SessionResult) -> SessionResult:
-        return self.whole(result)
-
     def whole(self, result: SessionResult) -> SessionResult:
         if result.text is not None or not self._written():
             return result
