@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec import to_builtins
 
@@ -15,17 +15,20 @@ from prose_kernel._version import __version__
 from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes import differences, records, tidying
 from prose_kernel.cassettes.cassette_files import PATIENCE, CassetteFile, Entry, Writer
-from prose_kernel.cassettes.keys import Identity, ToolNames
-from prose_kernel.cassettes.matching import Found, Index, scope
+from prose_kernel.cassettes.keys import Identity
+from prose_kernel.cassettes.matching import Found, Index, Miss, scope
 from prose_kernel.cassettes.recorded_requests import RecordedRequest, RecordedSession
 from prose_kernel.cassettes.records import Facts, Meta
 from prose_kernel.cassettes.redaction import Redaction, sound
 from prose_kernel.runtime import asides
 from prose_kernel.runtime.content import quoted
-from prose_kernel.runtime.ports import Clock, JudgeRequest, SessionRequest, Usage
+from prose_kernel.runtime.ports import JudgeRequest, SessionRequest, Usage
 from prose_kernel.runtime.secret_patterns import mapped
-from prose_kernel.runtime.session_options import CassetteOptions, Rule, Surroundings
+from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.text import one_line
+
+if TYPE_CHECKING:
+    from prose_kernel.cassettes.recordings import Cassettes
 
 PLACES = ("«ws»", "«home»")
 _JUDGED = {
@@ -43,22 +46,13 @@ _NUMBER = re.compile(r"\d+")
 class CassetteStore:
     """All cassettes that a run may replay, and the one that it writes; opened at the first session or judgement."""
 
-    def __init__(
-        self,
-        options: CassetteOptions,
-        where: Surroundings,
-        clock: Clock,
-        tool_names: ToolNames,
-        permissions: Mapping[str, Rule],
-        warn: Callable[[str], object],
-    ) -> None:
-        self.options = options
-        self.where = where
-        self.clock = clock
-        self._warn = warn
+    def __init__(self, run: Cassettes) -> None:
+        options, where = run.options, run.where
+        self.options, self.where, self.clock = options, where, run.clock
+        self._on_use, self._warn = run.on_use, run.warnings.append
         self._workspace = Path(where.cwd)
         self.redaction = Redaction(where.environment, options.redact, _places(where))
-        self.identity = Identity(self.redaction, where, tool_names, permissions)
+        self.identity = Identity(self.redaction, where, run.tool_names, run.permissions)
         self.own = files.own_path(options, where)
         self.own_name = files.shown_name(self.own, self._workspace)
         self._writer = Writer(self.own, private=options.private)
@@ -67,14 +61,12 @@ class CassetteStore:
         self._files: dict[Path, CassetteFile] = {}
         self._index = Index(options.repeats)
         self._told: set[str] = set()
-        self._touched: set[str] = set()
         self.asked_in: set[str] = set()
         """The races in which sessions or judgements were asked."""
         self._nearest: differences.Nearest | None = None
         self._has_old = False
         self._replaced = 0
         self._done = 0
-        self.on_use: Callable[[str, Meta], None] | None = None
         self.load()
 
     # ------------------------------------------------------------ reading
@@ -136,7 +128,9 @@ class CassetteStore:
         return (entry for found in self.cassettes for entry in found.entries)
 
     def session(self, request: SessionRequest) -> RecordedSession:
-        return RecordedSession(self, request)
+        """One attempt at a session."""
+        req, what, number = self.identity.session(request), f"session {request.at}", request.attempt + 1
+        return RecordedSession(self, req, request.at, what, request.program, number, request=request)
 
     def judgement(self, kind: str, asked: JudgeRequest, also: Sequence[str] = (), path: str = "") -> RecordedRequest:
         """A question to a judge; `also` and `path` as in `Identity.judgement`."""
@@ -174,16 +168,13 @@ class CassetteStore:
 
     def _count(self, at: str, entry: Entry) -> None:
         entry.used = True
-        self._touched.add(entry.file)
-        if self.on_use is not None:
-            self.on_use(at, records.part(entry.record.meta, Meta))
+        if self._on_use is not None:
+            self._on_use(at, records.part(entry.record.meta, Meta))
 
     def note_used(self, lines: frozenset[tuple[str, bytes]]) -> None:
         for found in self.cassettes:
             for entry in found.entries:
-                if (str(found.path), entry.raw) in lines:
-                    entry.used = True
-                    self._touched.add(entry.file)
+                entry.used = entry.used or (str(found.path), entry.raw) in lines
 
     def again(self, at: str, key: str, recorded_at: str, attempt: int) -> None:
         """Count a record as used by the request at this path, as an earlier process of the run did."""
@@ -196,19 +187,20 @@ class CassetteStore:
 
     def unused(self) -> Iterable[Entry]:
         """Records that would decide something and have not, in the cassettes that this run has used."""
+        touched = {entry.file for entry in self.entries() if entry.used}
         for entry in self.entries():
             counts = entry.record.t in records.DECIDES and not entry.replaced
-            if counts and not entry.used and entry.file in self._touched:
+            if counts and not entry.used and entry.file in touched:
                 yield entry
 
-    def miss(self, asked: RecordedRequest) -> tuple[str, str]:
-        """Why nothing is found for a request, and how to record it."""
+    def miss(self, asked: RecordedRequest) -> Miss:
+        """Nothing is found for a request."""
         key, at = asked.key, asked.at
         used_up = 0 if self._index.find(key, at, asides.cell.get()) else self._index.count(key, scope(at))
         if self._nearest is None:
             self._nearest = differences.Nearest((e for e in self.entries() if not e.replaced), self.own_name)
         message = differences.message(asked.what, self._nearest, asked.req, at, used_up=used_up)
-        return message, differences.command(asked.program)
+        return Miss(key, message, differences.command(asked.program))
 
     # ------------------------------------------------------------ races
 
@@ -282,7 +274,6 @@ class CassetteStore:
             self._replaced += own.put(entry)
             self._index.record(own.takes[entry.record.key, entry.record.at], entry, at)
             self._nearest = None
-            self._touched.add(self.own_name)
         return entry
 
     def _flush(self, patience: float) -> bool:

@@ -73,7 +73,7 @@ class Found(NamedTuple):
 
 
 class Miss(NamedTuple):
-    """A session without a record; `message` and `hint` are those of `CassetteMiss`."""
+    """A request without a record: why nothing is found (`message`), and how to record it (`hint`)."""
 
     key: str
     message: str

@@ -50,13 +50,12 @@ class _Recorded(Generic[P]):
                     budgets.recorded(found.usage)
                 return cast("T", structs.replace(said, details={"replayed": True, **found.details()}))
             if mode == "replay":
-                message, hint = judgement.miss()
-                raise Undecided(message, hint=hint, missed=True)
-            begun = shelf.clock.monotonic()
+                miss = shelf.miss(judgement)
+                raise Undecided(miss.message, hint=miss.hint, missed=True)
             answer = await ask()
             model, told = str(answer.details.get("model") or ""), answer.details.get("usage")
             usage = Usage(**told) if isinstance(told, dict) else None
-            meta = shelf.meta(begun, usage, origin=answer.by, resolved=model)
+            meta = shelf.meta(judgement.begun, usage, origin=answer.by, resolved=model)
             if decides:
                 judgement.note()
             await shelf.add("judge" if decides else "phrase", judgement, _kept(answer), meta)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.cassettes import effects
@@ -20,29 +21,30 @@ NOT_RECORDED: Final = (CassetteMiss, NoProvider, PermissionDenied, ProviderAuth)
 """Failures that say something about this machine's settings, and nothing about the session."""
 
 
+@dataclass(eq=False)
 class RecordedRequest:
     """A request at a path. `req` is its identity, `what` its name in messages, `program` names its program in a hint,
-    `number` is that of the attempt (from 1)."""
+    `number` is that of the attempt (from 1), `begun` is when it was made."""
 
-    def __init__(
-        self, shelf: CassetteStore, req: Mapping[str, Any], at: str, what: str = "", program: str = "", number: int = 1
-    ) -> None:
-        self.shelf = shelf
-        self.req = req
-        self.key = key_of(req)
-        self.at = at
-        self.what = what
-        self.program = program
-        self.number = number
+    shelf: CassetteStore
+    req: Mapping[str, Any]
+    at: str
+    what: str = ""
+    program: str = ""
+    number: int = 1
+
+    def __post_init__(self) -> None:
+        self.key = key_of(self.req)
+        self.begun = self.shelf.clock.monotonic()
 
     def lookup(self, *, failed: bool = True) -> Found | None:
         """The record that answers it. Without `failed`, a session that ended in a failure does not count: whoever can
         be asked now may have other settings, another model, more room."""
         return self.shelf.lookup(self.key, self.at, self.number, failed=failed)
 
-    def miss(self) -> tuple[str, str]:
-        """Why nothing is found, and how to record it."""
-        return self.shelf.miss(self)
+    def looked_up(self) -> Found | Miss:
+        """What a replay would do, without using the record up."""
+        return self.lookup() or self.shelf.miss(self)
 
     def note(self, found: Found | None = None) -> None:
         """A run that is resumed has to know which record has answered, or (None) was written."""
@@ -53,22 +55,15 @@ class RecordedRequest:
             aside.notes["record"] = [*place, self.number]
 
 
+@dataclass(eq=False)
 class RecordedSession(RecordedRequest):
-    """One attempt at a session. `begun` is when it was called."""
+    """One attempt at a session."""
 
-    def __init__(self, shelf: CassetteStore, request: SessionRequest) -> None:
-        req = shelf.identity.session(request)
-        super().__init__(shelf, req, request.at, f"session {request.at}", request.program, request.attempt + 1)
-        self.request = request
-        self.begun = shelf.clock.monotonic()
+    request: SessionRequest = field(kw_only=True)
 
     def missed(self) -> CassetteMiss:
-        message, hint = self.miss()
-        return CassetteMiss(message, hint=hint)
-
-    def looked_up(self) -> Found | Miss:
-        """What a replay would do, without using the record up."""
-        return self.lookup() or Miss(self.key, *self.miss())
+        miss = self.shelf.miss(self)
+        return CassetteMiss(miss.message, hint=miss.hint)
 
     def changed(self, found: Found) -> str | None:
         """The files that the recorded session read and that have changed since, in words; None: it is up to date."""

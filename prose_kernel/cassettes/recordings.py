@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import KW_ONLY, dataclass, field
 from typing import TYPE_CHECKING
 
 from prose_kernel.runtime.ports import Clock, SessionRequest
@@ -24,36 +25,34 @@ def no_tools(request: SessionRequest) -> tuple[str, ...]:
     return ()
 
 
+@dataclass(eq=False)
 class Cassettes:
     """All recordings that a run may replay, and the one it writes.
 
     One object for each run, kept when the provider changes; `tool_names` says which tools the permissions of a session
-    could ever allow (whoever answers), `permissions` are the host's rules. Raises `UsageError` for options that make
-    no sense. Close it when the run ends.
+    could ever allow (whoever answers), `permissions` are the host's rules. `on_use` gets the path of each request that
+    a record answers, and the record's facts. Raises `UsageError` for options that make no sense. Close it when the run
+    ends.
     """
 
-    def __init__(
-        self,
-        options: CassetteOptions,
-        where: Surroundings,
-        clock: Clock,
-        *,
-        tool_names: ToolNames = no_tools,
-        permissions: Mapping[str, Rule] | None = None,
-    ) -> None:
-        self.options = options
-        self.where = where
-        self.clock = clock
-        self._tool_names = tool_names
-        self._permissions = dict(permissions or {})
+    options: CassetteOptions
+    where: Surroundings
+    clock: Clock
+    _: KW_ONLY
+    tool_names: ToolNames = no_tools
+    permissions: Mapping[str, Rule] = field(default_factory=dict)
+    on_use: Callable[[str, Meta], None] | None = None
+    is_lent: bool = False
+    """Whether many runs use it, so that the end of one does not close it."""
+
+    def __post_init__(self) -> None:
+        self.warnings: deque[str] = deque()
         self._opened: CassetteStore | None = None
-        self._warnings: deque[str] = deque()
-        self.on_use: Callable[[str, Meta], None] | None = None
-        self._mode: CassetteMode = options.mode or "replay"
-        if options.name:
+        self._mode: CassetteMode = self.options.mode or "replay"
+        if self.options.name:
             from prose_kernel.cassettes.cassette_files import own_path
 
-            own_path(options, where)  # says now what a name lacks
+            own_path(self.options, self.where)  # says now what a name lacks
 
     @contextmanager
     def answering(self, at: str, asker: Asker) -> Iterator[CassetteStore]:
@@ -65,8 +64,8 @@ class Cassettes:
         finally:
             if at:
                 shelf.took_part(at)
-            while self._warnings:
-                asker.show(f"Warning: {self._warnings.popleft()}")
+            while self.warnings:
+                asker.show(f"Warning: {self.warnings.popleft()}")
 
     @property
     def shelf(self) -> CassetteStore:
@@ -74,10 +73,7 @@ class Cassettes:
         if self._opened is None:
             from prose_kernel.cassettes.cassette_store import CassetteStore
 
-            self._opened = CassetteStore(
-                self.options, self.where, self.clock, self._tool_names, self._permissions, self._warnings.append
-            )
-            self._opened.on_use = self.on_use
+            self._opened = CassetteStore(self)
         return self._opened
 
     def mode(self, asker: Asker) -> CassetteMode:
@@ -107,52 +103,35 @@ class Cassettes:
 
     def close(self) -> None:
         """The run is over: write what is pending, take out what was replaced. A second call does nothing."""
-        if self._opened is not None:
+        if self._opened is not None and not self.is_lent:
             self._opened.close()
 
 
-class _Lent(Cassettes):
-    """Recordings that many runs use, so that the end of a run does not close them."""
-
-    def close(self) -> None: ...
-
-    def end(self) -> None:
-        super().close()
-
-
 class SharedCassettes:
-    """The recordings of many runs in the same place, read once, and ended by whoever has made this. `on_use` gets
-    the path of each request that a record answers, and the record's facts."""
+    """The recordings of many runs in the same place, read once, and ended by whoever has made this. `on_use` as in
+    `Cassettes`."""
 
     def __init__(self, on_use: Callable[[str, Meta], None]) -> None:
         self._on_use = on_use
-        self._made: list[tuple[object, _Lent]] = []
+        self._made: list[Cassettes] = []
 
-    def __call__(
-        self,
-        options: CassetteOptions,
-        where: Surroundings,
-        clock: Clock,
-        *,
-        tool_names: ToolNames = no_tools,
-        permissions: Mapping[str, Rule] | None = None,
-    ) -> Cassettes:
-        """Those of a run with these options and permissions, which decide what a request is; the arguments of
-        `Cassettes`."""
-        asked = (options, where, dict(permissions or {}))
-        made = next((one for former, one in self._made if former == asked), None)
-        if made is None:
-            made = _Lent(options, where, clock, tool_names=tool_names, permissions=permissions)
-            made.on_use = self._on_use
-            self._made.append((asked, made))
-        return made
+    def shared(self, new: Cassettes) -> Cassettes:
+        """The recordings with the same options and permissions, which decide what a request is; else `new`, which other
+        runs get from now on."""
+        for one in self._made:
+            if (one.options, one.where, one.permissions) == (new.options, new.where, new.permissions):
+                return one
+        new.on_use, new.is_lent = self._on_use, True
+        self._made.append(new)
+        return new
 
     def used(self) -> frozenset[tuple[str, bytes]]:
         """The lines that the runs have used, each with the path of its cassette."""
-        return frozenset().union(*(one.used() for _, one in self._made))
+        return frozenset().union(*(one.used() for one in self._made))
 
     def end(self) -> None:
         """All runs are over. A second call does nothing."""
-        for _, one in self._made:
-            one.end()
+        for one in self._made:
+            one.is_lent = False
+            one.close()
         self._made.clear()

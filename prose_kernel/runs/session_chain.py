@@ -121,7 +121,7 @@ def connect(
     notes = before.notes if before is not None else PermissionNotes()
     means = _means(person, options, where, run, before, notes)
     live = LiveProviders(means)
-    cassettes = _cassettes(means, run.recordings or Cassettes, before)
+    cassettes = _cassettes(means, run.recordings, before)
     usage = before.usage if before is not None else UsageTotals()
     memories = before.memories if before is not None else Memories(run.is_answered, partial(_warn, person))
     detected = unconfigured.detect(options, where)
@@ -426,9 +426,7 @@ def _means(
     )
 
 
-def _cassettes(
-    means: ProviderContext, make: SharedCassettes | type[Cassettes], before: SessionServices | None
-) -> Cassettes:
+def _cassettes(means: ProviderContext, shared: SharedCassettes | None, before: SessionServices | None) -> Cassettes:
     """Return the recordings for these options: those that are open, or other ones in their place."""
     options, earlier = means.options, before.means if before is not None else None
     same = earlier is not None and (earlier.options.cassette, earlier.options.permissions, earlier.where) == (
@@ -438,9 +436,10 @@ def _cassettes(
     )
     if before is not None and same:
         return before.cassettes
-    made = make(
+    made = Cassettes(
         options.cassette, means.where, means.clock, tool_names=means.tool_names, permissions=options.permissions
     )
+    made = shared.shared(made) if shared is not None else made
     if before is not None:
         before.cassettes.close()
     return made

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from published_secrets import PUBLISHED, secret_part
 from scaling import assert_linear
 
-from prose_kernel.cassettes.cassette_store import CassetteStore
+from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.cassettes.redaction import Redaction
 from prose_kernel.errors import UsageError
 from prose_kernel.processes.tasks import secrets
@@ -171,14 +171,14 @@ def test_a12_what_looks_like_a_secret_is_redacted(value: str) -> None:
 
 def test_half_a_character_in_an_answer_is_recorded_as_a_replacement_and_is_no_secret(tmp_path: Path) -> None:
     """A lone surrogate cannot be written as UTF-8."""
-    warnings: list[str] = []
     where = Surroundings(str(tmp_path))
-    store = CassetteStore(CassetteOptions(), where, SystemClock(), lambda request: (), {}, warnings.append)
+    cassettes = Cassettes(CassetteOptions(), where, SystemClock())
+    store = cassettes.shelf
     answer = {"question": "may it?", "answer": "yes \ud83d"}
     store.add_at_once("ask", "c1/1/s0", answer, store.meta())
     recorded = (tmp_path / "cassettes" / "session.jsonl").read_text().splitlines()[-1]
     assert json.loads(recorded)["out"]["answer"] == "yes \ufffd"
-    assert warnings == []
+    assert not cassettes.warnings
 
 
 # ---------------------------------------------------------------- A38: one list of patterns
