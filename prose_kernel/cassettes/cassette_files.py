@@ -51,17 +51,14 @@ class Entry:
 
 @dataclass(slots=True, eq=False)
 class Take:
-    """All attempts that are recorded under one key and path of one file, by their number (from 1)."""
+    """All attempts that are recorded under one key and path of one file, by their number (from 1). `is_free`: no
+    request of this run has used it."""
 
     file: str
     key: str
     at: str
     attempts: dict[int, Entry] = field(default_factory=dict)
-    used: bool = False
-
-    @property
-    def is_free(self) -> bool:
-        return not self.used
+    is_free: bool = True
 
     def entry(self, attempt: int) -> Entry | None:
         """The record of an attempt. A first one whose record is lost gets the first that there is."""

@@ -238,12 +238,24 @@ class Change:
     details: tuple[str, ...] = ()
 
 
+_ALIKE: Final[tuple[Callable[[Record], tuple[object, ...]], ...]] = (
+    lambda one: (one.key, one.at, one.tried),
+    lambda one: (one.key, one.tried),  # it has moved
+    lambda one: (
+        "session" if one.t == "error" else one.t,
+        one.at,
+        one.tried,
+    ),  # the question, or the answer, has changed
+)
+"""When two records count as the same one, in this order. A session's answer and its failure answer the same."""
+
+
 def changes(old: CassetteFile, new: CassetteFile) -> list[Change]:
     """Return the changes from one cassette to another, in the order of the new one; removed records come last."""
     before, after = _counting(old), _counting(new)
     pairs: dict[int, Entry] = {}
     taken: set[int] = set()
-    for alike in (_same, _moved, _in_place):
+    for alike in _ALIKE:
         waiting: dict[tuple[object, ...], list[Entry]] = {}
         for entry in before:
             if id(entry) not in taken:
@@ -259,19 +271,6 @@ def changes(old: CassetteFile, new: CassetteFile) -> list[Change]:
 
 def _counting(found: CassetteFile) -> list[Entry]:
     return [entry for entry in found.entries if entry.record.t in records.ANSWERS and not entry.replaced]
-
-
-def _same(record: Record) -> tuple[object, ...]:
-    return record.key, record.at, record.tried
-
-
-def _moved(record: Record) -> tuple[object, ...]:
-    return record.key, record.tried
-
-
-def _in_place(record: Record) -> tuple[object, ...]:
-    """A session's answer and its failure answer the same."""
-    return "session" if record.t == "error" else record.t, record.at, record.tried
 
 
 def _change(old: Entry | None, new: Entry) -> Change | None:

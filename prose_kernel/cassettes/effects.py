@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
-import stat
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -146,20 +145,13 @@ class Replayed:
             raise self._refused(name, "a recorded file lies inside the workspace", None)
         if any(part.casefold() == ".git" for part in plain.parts):
             raise self._refused(name, "a recording writes nothing into `.git`", None)
-        path = Path(self.cwd)
-        for number, part in enumerate(plain.parts, 1):
-            path = path / part
-            try:
-                mode = path.lstat().st_mode
-            except FileNotFoundError:
-                continue
-            except OSError:
-                raise self._refused(name, "it cannot be looked at", None) from None
-            if stat.S_ISLNK(mode):
-                raise self._refused(name, "a link is in its way", None)
-            wanted = stat.S_ISREG if number == len(plain.parts) else stat.S_ISDIR
-            if not wanted(mode):
-                raise self._refused(name, "something else is in its place", None)
+        path = Path(self.cwd, plain)
+        if os.path.realpath(path) != str(Path(os.path.realpath(self.cwd), plain)):
+            raise self._refused(name, "a link is in its way", None)
+        if any(os.path.lexists(above) and not above.is_dir() for above in path.parents):
+            raise self._refused(name, "something else is in its place", None)
+        if os.path.lexists(path) and not path.is_file():
+            raise self._refused(name, "something else is in its place", None)
         return path
 
     async def _permit(self, path: Path, may_write: MayWrite) -> None:

@@ -19,7 +19,7 @@ from prose_kernel.errors import PermissionDenied
 from prose_kernel.runtime.content import Material, images_in, material, readable
 from prose_kernel.runtime.ports import ContextItem, Given, JudgeRequest, SessionRequest
 from prose_kernel.runtime.requests import Request, memory_of, parts
-from prose_kernel.runtime.secret_patterns import holds_private_key
+from prose_kernel.runtime.secret_patterns import holds_private_key, mapped
 from prose_kernel.runtime.session_options import Rule, Surroundings
 
 WHOLE: Final = 65_536
@@ -161,17 +161,12 @@ class Identity:
 
     def _touched(self, request: SessionRequest, names: Iterable[str]) -> Req:
         """The rules that decide about calls of these tools, by kind."""
-        same = self.redaction.identity
         kinds = {kind for name in names for kind in touches(name)}
         try:
             policy = self.policy(request)
         except PermissionDenied:  # whoever runs the session says so
             return {kind: repr(rule) for kind, rule in request.permissions.items()}
-        rules = {kind: policy.words(kind) for kind in sorted(kinds)}
-        return {
-            kind: same(rule) if isinstance(rule, str) else [same(pattern) for pattern in rule]
-            for kind, rule in rules.items()
-        }
+        return {kind: mapped(policy.words(kind), self.redaction.identity) for kind in sorted(kinds)}
 
 
 def _recorded(request: Request, forms: Mapping[str, Callable[[Any], Any]], also: Sequence[str] = ()) -> Req:

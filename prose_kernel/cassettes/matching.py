@@ -109,7 +109,7 @@ class Index:
             self._by_key[take.key].append(take)
             self._by_scope[take.key, scope(take.at)].answers.append(take)
             for entry in take.attempts.values():
-                take.used = take.used or entry.used
+                take.is_free = take.is_free and not entry.used
                 if cell := entry.record.cell:
                     of_cells[take.key, tail(take.at), cell] = take
         self._by_cell = of_cells | self._by_cell
@@ -175,7 +175,7 @@ class Index:
 
     def use(self, take: Take, at: str, cell: str = "") -> None:
         """A request at this path is answered by the take, and its further attempts are too."""
-        take.used = True
+        take.is_free = False
         if cell:
             self._ran.add((take.key, tail(at), cell))
         own = scope(at)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import KW_ONLY, dataclass
 from typing import Any, Generic, TypeVar, cast
 
 from msgspec import structs
@@ -17,13 +18,14 @@ T = TypeVar("T", Verdict, Pick, Finding)
 P = TypeVar("P")
 
 
+@dataclass(eq=False)
 class _Recorded(Generic[P]):
     """A port with recordings in front of it."""
 
-    def __init__(self, inner: P, cassettes: Cassettes, *, asker: Asker) -> None:
-        self._inner = inner
-        self._cassettes = cassettes
-        self._asker = asker
+    inner: P
+    cassettes: Cassettes
+    _: KW_ONLY
+    asker: Asker
 
     async def _answer(
         self,
@@ -35,11 +37,11 @@ class _Recorded(Generic[P]):
     ) -> T:
         """The recorded answer, else the one that `ask` gives, which is then recorded. Raises `Undecided`. `also` and
         `path` as in `Identity.judgement`."""
-        mode = self._cassettes.mode(self._asker)
+        mode = self.cassettes.mode(self.asker)
         if mode == "off":
             return await ask()
         decides = kind != "phrase"  # else the answer is none to the program
-        with self._cassettes.answering(request.at if decides else "", self._asker) as shelf:
+        with self.cassettes.answering(request.at if decides else "", self.asker) as shelf:
             judgement = shelf.judgement(kind, request, also, path)
             if mode != "record" and (found := judgement.lookup()) is not None:
                 said: Any = found.answer
@@ -66,24 +68,24 @@ class RecordedJudge(_Recorded[Judge]):
     """The `Judge` port over another one (live judge, then the person). A miss in mode `replay` is `Undecided`."""
 
     async def decide(self, request: JudgeRequest) -> Verdict:
-        return await self._answer("decide", request, lambda: self._inner.decide(self._unrecorded(request)))
+        return await self._answer("decide", request, lambda: self.inner.decide(self._unrecorded(request)))
 
     def _unrecorded(self, request: JudgeRequest) -> JudgeRequest:
         """The request without those of its further questions that are recorded."""
-        if not request.further or self._cassettes.mode(self._asker) in ("off", "record"):
+        if not request.further or self.cassettes.mode(self.asker) in ("off", "record"):
             return request
-        shelf = self._cassettes.shelf
+        shelf = self.cassettes.shelf
         left = (one for one in request.further if shelf.judgement("decide", one).lookup() is None)
         return structs.replace(request, further=tuple(left))
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
-        return await self._answer("choose", request, lambda: self._inner.choose(request, labels), labels)
+        return await self._answer("choose", request, lambda: self.inner.choose(request, labels), labels)
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
-        return await self._answer("extract", request, lambda: self._inner.extract(request, value, path), (value,), path)
+        return await self._answer("extract", request, lambda: self.inner.extract(request, value, path), (value,), path)
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
-        return await self._answer("items", request, lambda: self._inner.items(request, value), (value,))
+        return await self._answer("items", request, lambda: self.inner.items(request, value), (value,))
 
 
 class RecordedPhrases(_Recorded[Phrases]):
@@ -92,7 +94,7 @@ class RecordedPhrases(_Recorded[Phrases]):
 
     async def phrase(self, request: JudgeRequest) -> Finding:
         """Raises `Undecided` where nothing is recorded and no model may be asked."""
-        return await self._answer("phrase", request, lambda: self._inner.phrase(request))
+        return await self._answer("phrase", request, lambda: self.inner.phrase(request))
 
 
 def _kept(answer: T) -> T:
@@ -104,18 +106,19 @@ def _kept(answer: T) -> T:
     return structs.replace(answer, details={})
 
 
+@dataclass(eq=False)
 class RecordedRaces:
     """The `Races` port: winners of `parallel ("first")` and `any`, replayed when they begin, recorded when they end."""
 
-    def __init__(self, cassettes: Cassettes, *, asker: Asker) -> None:
-        self._cassettes = cassettes
-        self._asker = asker
+    cassettes: Cassettes
+    _: KW_ONLY
+    asker: Asker
 
     def recorded(self, at: str, text: str) -> tuple[int, ...] | None:
         """The recorded order, where recordings answer at all. A race without sessions has none."""
-        if self._cassettes.mode(self._asker) in ("off", "record"):
+        if self.cassettes.mode(self.asker) in ("off", "record"):
             return None
-        shelf = self._cassettes.shelf
+        shelf = self.cassettes.shelf
         found = shelf.race(text, at).lookup()
         if found is None:
             return None
@@ -125,12 +128,12 @@ class RecordedRaces:
 
     async def ended(self, at: str, text: str, branches: tuple[int, ...]) -> None:
         """Write down how the race ended, if sessions or judgements took part in it and nothing is recorded for it."""
-        mode = self._cassettes.mode(self._asker)
-        if mode not in ("auto", "record") or at not in self._cassettes.shelf.asked_in:
+        mode = self.cassettes.mode(self.asker)
+        if mode not in ("auto", "record") or at not in self.cassettes.shelf.asked_in:
             return
         from prose_kernel.cassettes.records import Order
 
-        shelf = self._cassettes.shelf
+        shelf = self.cassettes.shelf
         race = shelf.race(text, at)
         if mode == "record" or race.lookup() is None:
             await shelf.add("race", race, Order(branches), shelf.meta())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
 from prose_kernel.access.policy import Ask, PermissionDesk
@@ -23,6 +24,7 @@ if TYPE_CHECKING:
 OnProgress = Callable[[SessionProgress], None]
 
 
+@dataclass(eq=False)
 class RecordedSessions:
     """The `Sessions` port over another one. `inner` None: only recorded answers (`%provider replay`).
 
@@ -31,30 +33,22 @@ class RecordedSessions:
     failure (docs/reference/sessions.md 4.2).
     """
 
-    def __init__(
-        self,
-        inner: Sessions | None,
-        cassettes: Cassettes,
-        *,
-        asker: Asker,
-        desk: PermissionDesk | None = None,
-        asks_model: Callable[[], bool] = lambda: True,
-    ) -> None:
-        self._inner = inner
-        self._cassettes = cassettes
-        self._asker = asker
-        self._desk = desk
-        self._asks_model = asks_model
+    inner: Sessions | None
+    cassettes: Cassettes
+    _: KW_ONLY
+    asker: Asker
+    desk: PermissionDesk | None = None
+    asks_model: Callable[[], bool] = lambda: True
 
     async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
         """The recorded answer or failure of this attempt, else that of the inner provider, which is then recorded.
 
         Raises `CassetteMiss` where nothing is recorded and no provider may be called.
         """
-        mode = "replay" if self._inner is None else self._cassettes.mode(self._asker)
-        if mode == "off" and self._inner is not None:
-            return await self._inner.run(request, on_progress)
-        with self._cassettes.answering(request.at, self._asker) as shelf:
+        mode = "replay" if self.inner is None else self.cassettes.mode(self.asker)
+        if mode == "off" and self.inner is not None:
+            return await self.inner.run(request, on_progress)
+        with self.cassettes.answering(request.at, self.asker) as shelf:
             session = shelf.session(request)
             found = self._lookup(session, mode) if mode != "record" else None
             if found is not None:
@@ -69,13 +63,13 @@ class RecordedSessions:
                 if changed is None:
                     return await self._replay(session, found, on_progress)
                 on_progress(SessionProgress("note", f"asked again: {changed} has changed since it was recorded"))
-            if mode == "replay" or self._inner is None:
+            if mode == "replay" or self.inner is None:
                 raise session.missed()
-            return await self._call(session, self._inner, on_progress)
+            return await self._call(session, self.inner, on_progress)
 
     def _lookup(self, session: RecordedSession, mode: CassetteMode) -> Found | None:
         found = session.lookup(failed=mode == "replay")
-        return session.lookup() if found is None and mode == "auto" and not self._asks_model() else found
+        return session.lookup() if found is None and mode == "auto" and not self.asks_model() else found
 
     # ------------------------------------------------------------ replaying
 
@@ -106,9 +100,9 @@ class RecordedSessions:
         shelf, request = session.shelf, session.request
 
         async def may_write(name: str) -> bool:
-            if self._desk is None:
+            if self.desk is None:
                 return False
-            ruling = await self._desk.ask(Ask.of(request, "write", f"write {name} (replayed)", name))
+            ruling = await self.desk.ask(Ask.of(request, "write", f"write {name} (replayed)", name))
             return ruling.answer == "allow"
 
         policy = shelf.identity.policy(request)
