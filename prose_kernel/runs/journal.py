@@ -18,11 +18,9 @@ from prose_kernel.runs.resumption import Resumption
 from prose_kernel.runtime import asides
 from prose_kernel.runtime.earlier_answers import EarlierAnswers, OnUse, Rules
 from prose_kernel.runtime.journal import NO_KEYS, Journal
-from prose_kernel.runtime.journal_approvals import Approved
 from prose_kernel.runtime.journal_records import Ended, Finished, Head, Text
 from prose_kernel.runtime.journal_replay import KnownRecords
 from prose_kernel.runtime.keys import Keys
-from prose_kernel.runtime.ports import Clock
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import read
 
@@ -53,7 +51,8 @@ class _CellRecords:
 class RunJournal(Journal):
     """Records one run. A new journal begins with a `head`; a resumed one continues after its records.
 
-    `earlier` are the answers of the run of an earlier text.
+    `earlier` are the answers of the run of an earlier text. `run` is the id of a run that continues here; a run that is
+    only looked at has none: its records keep their times and approvals.
     """
 
     def __init__(
@@ -63,10 +62,10 @@ class RunJournal(Journal):
         keys: Keys = NO_KEYS,
         *,
         known: KnownRecords | None = None,
-        clock: Clock | None = None,
-        approved: set[Approved] | None = None,
         earlier: EarlierAnswers | None = None,
+        run: str | None = None,
     ) -> None:
+        clock, approved = (host.ports.clock, approved_here(run)) if run is not None else (None, None)
         super().__init__(file, host.scheduler, keys, known=known, clock=clock, approved=approved, earlier=earlier)
         host.journal = self
         self.file = file
@@ -83,9 +82,8 @@ class RunJournal(Journal):
     ) -> RunJournal:
         """The journal of a new run, which may keep answers of an earlier one."""
         file.append(head)
-        approved = approved_here(head.run)
-        approved.update(("", name, "", b"") for name, approves in head.decisions.items() if approves)
-        return cls(file, host, keys, clock=host.ports.clock, approved=approved, earlier=earlier)
+        approved_here(head.run).update(("", name, "", b"") for name, approves in head.decisions.items() if approves)
+        return cls(file, host, keys, earlier=earlier, run=head.run)
 
     @classmethod
     def resume(
@@ -113,8 +111,7 @@ class RunJournal(Journal):
             complete=how.over,
             moved=how.moved,
         )
-        approved, clock = approved_here(how.head.run), host.ports.clock
-        journal = cls(file, host, keys, known=known, clock=clock, approved=approved, earlier=earlier)
+        journal = cls(file, host, keys, known=known, earlier=earlier, run=how.head.run)
         journal.resumed = how
         return journal
 

@@ -225,8 +225,9 @@ class EarlierAnswers:
         """Return the answer that a request may use if its files are unchanged; None: it has to be asked."""
         if asked.kind not in KINDS:
             return None
-        one = self._candidate(asked)
-        reason = self._missing(asked) if one is None else self._refusal(asked, request, one)
+        one, reason = self._candidate(asked)
+        if one is not None:
+            reason = self._refusal(asked, request, one)
         if isinstance(request, SessionRequest) and request.memory is not None:
             reason = "memory"
         if one is None or reason:
@@ -264,21 +265,17 @@ class EarlierAnswers:
                 self.begins(asked)
             self._effects = self._effects or (asked.kind == "session" and has_written(answered))
 
-    def _candidate(self, asked: Asked) -> EarlierAnswer | None:
-        """The answer to an equal request: that of the same place, else the next unused one."""
-        if not asked.id or self._rules.instead.get(asked.key, NOTHING) is None:
-            return None
-        here = self._answers.get(self._here(asked.key))
-        return self._equal[asked.id].free(here if here is not None and here.asked.id == asked.id else None)
-
-    def _missing(self, asked: Asked) -> str:
-        """Why there is no such answer."""
+    def _candidate(self, asked: Asked) -> tuple[EarlierAnswer | None, str]:
+        """The answer to an equal request: that of the same place, else the next unused one; None, and why there is
+        none."""
         if self._rules.instead.get(asked.key, NOTHING) is None:
-            return "model"
-        if equal := self._equal[asked.id].answers:
-            return "failed" if any(one.failed and not one.used for one in equal) else "used"
-        here = self._answers.get(self._here(asked.key))
-        return "older" if here is not None and not here.asked.id else "changed"
+            return None, "model"
+        here, equal = self._answers.get(self._here(asked.key)), self._equal[asked.id]
+        if one := equal.free(here if here is not None and here.asked.id == asked.id != "" else None):
+            return one, ""
+        if equal.answers:
+            return None, "failed" if any(one.failed and not one.used for one in equal.answers) else "used"
+        return None, "older" if here is not None and not here.asked.id else "changed"
 
     def _refusal(self, asked: Asked, request: Request, one: EarlierAnswer) -> str:
         """Why an answer to an equal request may not be used; "" if it may."""

@@ -4,12 +4,8 @@ A run is a function of its texts and of this sequence (`runtime/scheduler.py`). 
 run: its texts run again, and every request gets its answer from the journal. Frames, names, numbers, the directory and
 the stored values follow from that. After the last record the program is where it was, and its requests are live again.
 
-A replay follows the records one by one. Each request must be the next recorded one; when all branches are waiting, the
-next answer goes to the branch that received it before. A program that makes another request stops with E222, which
-shows both.
-
-Requests without an answer when the run was killed are *under way*: they are repeated or fail, as the person who resumes
-the run decides.
+A replay follows the records one by one (`runtime/journal_replay.py`). Requests without an answer when the run was
+killed are *under way*: they are repeated or fail, as the person who resumes the run decides.
 """
 
 from __future__ import annotations

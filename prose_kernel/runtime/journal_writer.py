@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+from typing import NoReturn, Protocol
 
 from prose_kernel.errors import StoreFailed
 from prose_kernel.runtime.journal_codec import encode_error
@@ -81,21 +81,22 @@ class Recorder:
         try:
             await store.flush()
         except StoreFailed as error:
-            self._flush_first, error.answer = True, key
-            self.write(Answered(key, error=encode_error(error), t=self.now()))
-            raise
+            self._flush_first = True
+            self._fails(key, error)
 
     def require_room(self, key: str) -> None:
         """Raise `StoreFailed` before a request if records cannot be written. If there is room again, the journal has it
         too: a resumed run continues before it."""
         if problem := self.log.problem:
             hint = 'make room, then resume the run; journal = "on" lets a run continue without its journal'
-            failed = StoreFailed(
-                f"the journal cannot be written ({problem}), and the setting journal is durable", hint=hint
-            )
-            failed.answer = key
-            self.write(Answered(key, error=encode_error(failed), t=self.now()))
-            raise failed
+            message = f"the journal cannot be written ({problem}), and the setting journal is durable"
+            self._fails(key, StoreFailed(message, hint=hint))
+
+    def _fails(self, key: str, error: StoreFailed) -> NoReturn:
+        """Record the error as the answer to the request, and raise it."""
+        error.answer = key
+        self.write(Answered(key, error=encode_error(error), t=self.now()))
+        raise error
 
     def mark(self) -> int:
         """Count the position of a computing program from here, the place of a record; returns it in the whole run."""
