@@ -28,6 +28,7 @@ from prose_kernel.views.live_words import span
 from prose_kernel.views.output_window import Limits, OutputWindow, where_whole
 from prose_kernel.views.refresh import Refresh, Time
 from prose_kernel.views.safety import clip
+from prose_kernel.views.session_cards import as_shown
 from prose_kernel.views.tables_of_values import table_of
 
 if TYPE_CHECKING:
@@ -254,7 +255,9 @@ class Narrator:
 
     def on_session_finished(self, event: e.SessionFinished) -> None:
         if event.result is not None and event.result.origin == "authored":
-            self._order.say(event.place.branches, _Note("replayed, example text written by hand"))
+            shown = as_shown(event)
+            who = f"{name}: " if (name := shown.agent or shown.label) else ""
+            self._order.say(event.place.branches, _Note(f"{who}replayed, example text written by hand"))
         if event.error is not None and event.final and event.request.kind == "call" and not event.error.nobody:
             # a value of the program, not an error of it: this line may be all that is ever seen of it
             self._order.say(event.place.branches, _Note(f"{event.request.agent}: {event.error.message}", "yellow"))

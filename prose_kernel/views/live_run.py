@@ -33,6 +33,7 @@ from prose_kernel.views.live_words import (
 )
 from prose_kernel.views.run_record import Figures, consumed
 from prose_kernel.views.safety import clip
+from prose_kernel.views.session_cards import as_shown
 
 ROWS: Final = 12
 """Rows shown for one parallel construct; further branches are counted."""
@@ -164,7 +165,7 @@ class LiveRun:
         self._work.pop(event.spawn, None)
 
     def on_session_started(self, event: ev.SessionStarted) -> None:
-        work, request = self._work.get(event.spawn), event.request
+        work, request = self._work.get(event.spawn), as_shown(event)
         if work is not None:  # another attempt
             work.until, work.tail, work.doing = None, "", ""
             return

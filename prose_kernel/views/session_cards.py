@@ -8,10 +8,14 @@ clicks, and links keep only harmless targets.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
+
+from msgspec import structs
 
 from prose_kernel.language.shortening import clipped
 from prose_kernel.processes.output import BothEnds
+from prose_kernel.runtime.events import SessionFinished, SessionStarted
 from prose_kernel.runtime.ports import SessionRequest, SessionResult, ToolUse, Usage
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import KEPT, LEFT, QUIET, TABLE, bundle, markdown, row, wide_row
@@ -38,6 +42,8 @@ ORIGINS = {
     "function": "Python function",
 }
 """Who made an answer, in the words of its header; the same when it is replayed."""
+_NUMBERED = re.compile(r"--\d+$")
+"""The end of the directory of a function that is called again: `inline--writer--2`."""
 _MARKS = {"ok": "✓", "refused": "✗", "failed": "✗"}
 _LEFT = f"{LEFT}; vertical-align: top"
 _PRE = "margin: 2px 0; white-space: pre-wrap; max-height: 12em; overflow: auto"
@@ -66,6 +72,16 @@ class Streamed(BothEnds):
 
 
 # ---------------------------------------------------------------- the header
+
+
+def as_shown(event: SessionStarted | SessionFinished) -> SessionRequest:
+    """The request of a session for its card: a session without an agent or a label is named after the block or the
+    called function around it. Only views do that: the label of the request itself belongs to recordings."""
+    place, request = event.place, event.request
+    if request.agent or request.label or not (place.block or place.program):
+        return request
+    called = place.block or _NUMBERED.sub("", place.program[-1]).partition("--")[2]
+    return structs.replace(request, label=called or None)
 
 
 def _head(request: SessionRequest, name: str | None, *more: str) -> list[doc.Word]:

@@ -54,7 +54,7 @@ class SessionViews:
         if talk is None:
             self._talks[event.spawn] = self._new(event)
         else:
-            talk.request, talk.streamed, talk.doing = event.request, Streamed(), ""
+            talk.request, talk.streamed, talk.doing = shown.as_shown(event), Streamed(), ""
             talk.notes.clear()
 
     def progressed(self, event: SessionProgressed, *, alone: bool) -> None:
@@ -88,7 +88,7 @@ class SessionViews:
         self._talks.pop(event.spawn, None)
         result = event.result
         answer = shown.answer_display(
-            event.request,
+            talk.request,
             result,
             result.text if result.text is not None else full_text(event.value),
             talk.name,
@@ -98,7 +98,7 @@ class SessionViews:
         )
         displays: tuple[Display, ...] = () if talk.display.settle(answer) else (answer,)
         if result.trace:
-            displays += (shown.trace_display(event.request, result.trace, talk.name),)
+            displays += (shown.trace_display(talk.request, result.trace, talk.name),)
         return displays
 
     def _unanswered(self, event: SessionFinished, talk: _Talk) -> tuple[Display, ...]:
@@ -110,7 +110,7 @@ class SessionViews:
         self._talks.pop(event.spawn, None)
         if error is not None and error.nobody and not talk.display.shown and len(talk.failed) == 1:
             return ()  # there was no attempt; the error says everything
-        failure = shown.failure_display(event.request, talk.name, talk.failed, talk.streamed)
+        failure = shown.failure_display(talk.request, talk.name, talk.failed, talk.streamed)
         return () if talk.display.settle(failure) else (failure,)
 
     def interrupted(self) -> None:
@@ -120,7 +120,7 @@ class SessionViews:
             talk.display.settle(shown.partial_display(talk.request, talk.name, talk.streamed, talk.failed))
 
     def _new(self, event: SessionStarted | SessionFinished) -> _Talk:
-        talk = _Talk(event.spawn, event.request, event.bound_to, time.monotonic())
+        talk = _Talk(event.spawn, shown.as_shown(event), event.bound_to, time.monotonic())
         talk.display = GrowingDisplay(self._place, partial(self._now, talk))
         return talk
 

@@ -320,3 +320,25 @@ def _harmless(markdown: str) -> bool:
     tags = set(re.findall(r"<\s*/?\s*([a-z!][a-z0-9-]*)", rendered))
     allowed = {"small", "br", "pre", "code", "p", "a", "strong", "em", "ul", "ol", "li", "h1", "blockquote", "hr"}
     return tags <= allowed and 'href="javascript' not in rendered and markdown.count("\n```") % 2 == 0
+
+
+@pytest.mark.parametrize(
+    ("where", "more", "shown_as"),
+    [
+        ({"program": ("local--checked-notice", "inline--writer--2")}, {}, "x · writer · model"),
+        ({"program": ("openprose--second-look",)}, {"model": "opus"}, "x · second-look · opus · model"),
+        ({"program": ("inline--writer",), "block": "review"}, {}, "x · review · model"),
+        ({"block": "review"}, {"agent": "critic"}, "x · critic · model"),
+        ({"program": ("inline--writer",)}, {"label": "draft"}, "x · draft · model"),
+        ({}, {}, "x · session · model"),
+    ],
+)
+async def test_a_session_is_named_after_the_function_that_asks(
+    where: dict[str, Any], more: dict[str, Any], shown_as: str
+) -> None:
+    talk = Talk(bound_to="x", **more)
+    talk.place = talk.place._replace(**where)
+    (_, display, _) = (await shown(talk.start(), talk.ends("Hi"), live=False)).calls[0]
+    assert display.data["text/plain"] == f"{shown_as}\nHi"
+    live = (await shown(talk.start(), talk.fails("no", final=True), live=True)).texts[-1]
+    assert live.startswith(shown_as.replace("model", "no answer"))
