@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -84,6 +84,10 @@ def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
     )
     status = begin(request)
     compared = _Compared(found, run_id, runs.places(cwd, chosen.state_dir))
+    for at in compared.passed_over(answers):
+        click.echo(
+            f"Warning: the answer for {at} was not used: the run asked nothing there, or asked it again", err=True
+        )
     for line in compared.lines():
         click.echo(line)
     if file is not None:
@@ -118,6 +122,14 @@ class _Compared:
         self._one, self._other = one, find(where, run_id)
         found = differences(one, self._other, bindings_of(where, one), bindings_of(where, self._other))
         self._found = list(found)
+
+    def passed_over(self, answers: Iterable[str]) -> list[str]:
+        """The places of these answers that the new run did not use."""
+        from prose_kernel.runtime.journal_records import Answered
+
+        records = self._other.journal.records(1) if self._other.journal is not None else ()
+        used = {record.kept for _, record in records if isinstance(record, Answered)}
+        return [at for at in answers if at not in used]
 
     def lines(self) -> Iterator[str]:
         """For a terminal."""

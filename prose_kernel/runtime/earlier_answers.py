@@ -41,6 +41,7 @@ OnUse = Callable[[Request, Mapping[str, object], bool], None]
 """Called with a request that keeps an answer, and the notes on the answer."""
 
 _WORDS: Final = {
+    "changed": "it was asked before this run was resumed",
     "failed": "it had failed",
     "used": "it is asked more often than before",
     "new": "the earlier run asked nothing like it",
@@ -77,9 +78,10 @@ class Rules:
 
     `is_confirmed` tells whether a person has confirmed the decision about a gate; with `ask_again`, persons are asked
     their inputs again. `text_of` reads the file of an answer that a journal refers to by its digest. `on_use` is called
-    for each kept answer that has notes. `instead` replaces answers by the keys of their requests; None: that one is
-    asked. `cell`: a cell runs again, and others may have run since its last run. So it keeps no gate, and no command
-    that declares no files. `again` are the keys of answers that a person wants to have asked again.
+    for each kept answer that has notes. `instead` replaces answers by the keys of their requests, whatever is asked
+    there; None: that one is asked. `cell`: a cell runs again, and others may have run since its last run. So it keeps
+    no gate, and no command that declares no files. `again` are the keys of answers that a person wants to have asked
+    again.
     """
 
     is_confirmed: Callable[[Asked, Answered], bool] = lambda asked, answered: False
@@ -204,7 +206,8 @@ class EarlierAnswers:
         if one is None:
             return None
         try:
-            files, changed = one.files_then(request, keys), None
+            files = one.files_then(request, keys) if asked.key not in self._rules.instead else None
+            changed = None
             if files is not None:
                 now = await s.outside(asyncio.to_thread(files.now, s.host.ports.files))
                 changed = self._changed(one, files, now)
@@ -226,7 +229,7 @@ class EarlierAnswers:
         if asked.kind not in KINDS:
             return None
         one, reason = self._candidate(asked)
-        if one is not None:
+        if one is not None and asked.key not in self._rules.instead:
             reason = self._refusal(asked, request, one)
         if isinstance(request, SessionRequest) and request.memory is not None:
             reason = "memory"
@@ -268,9 +271,11 @@ class EarlierAnswers:
     def _candidate(self, asked: Asked) -> tuple[EarlierAnswer | None, str]:
         """The answer to an equal request: that of the same place, else the next unused one; None, and why there is
         none."""
+        here, equal = self._answers.get(self._here(asked.key)), self._equal[asked.id]
         if self._rules.instead.get(asked.key, NOTHING) is None:
             return None, "model"
-        here, equal = self._answers.get(self._here(asked.key)), self._equal[asked.id]
+        if asked.key in self._rules.instead and here is not None and here.asked.kind == asked.kind:
+            return here, ""
         if one := equal.free(here if here is not None and here.asked.id == asked.id != "" else None):
             return one, ""
         if equal.answers:

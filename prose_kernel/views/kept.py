@@ -27,7 +27,8 @@ def reason(one: AskedAgain) -> str:
     if near is not None and one.differs:
         name, *others = one.differs
         same = near.said == one.asked.said or name not in ("text", "prompt", "question")
-        said = f"{name} {'differs' if same else text_difference(near.said, one.asked.said)}"
+        differ = "differ" if name.endswith("s") else "differs"
+        said = f"{name} {differ if same else text_difference(near.said, one.asked.said)}"
         said += f"; {', '.join(others)} too" if others else ""
     if near is not None and near.key != one.asked.key:
         said += f" (nearest: {told(near)})"

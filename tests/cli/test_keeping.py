@@ -290,6 +290,17 @@ def test_a_run_of_vvm_keeps_answers_that_are_files(place: Place) -> None:
     assert refused.status == 2 and "--state=filesystem" in refused.err and "leaves nothing on disk" in refused.err
 
 
+def test_a_run_that_is_shown_again_has_a_reason_for_each_request(place: Place) -> None:
+    place.write("data", "then")
+    place.write("p.prose", 'let a = exec "cat data"\n  reads: ["data"]\nlet b = exec "echo b"\n')
+    assert place.prose("run", "p.prose").status == 0
+    place.write("data", "now")
+    assert "data has changed" in keep(place, YES, "--why").err
+    seen = place.prose("run", "--resume", place.runs()[-1].name, "--changed", "--why")
+    assert kept(seen) == (0, {"changed": 2})
+    assert seen.err.count("    it was asked before this run was resumed\n") == 2
+
+
 def test_a_plan_shows_what_is_kept_and_why_the_rest_is_asked(place: Place) -> None:
     text = 'let a = exec "echo a >> ran; echo a"\n  reads: ["in/**"]\n  writes: ["out"]\nlet b = session "{} {{a}}"\nlet c = session "Use {{b}}"\n'
     options = script(place, Say="hi", Use="used", Tell="told")

@@ -61,6 +61,39 @@ def test_another_model_is_asked(place: Place, run: tuple[str, tuple[str, ...]]) 
     assert "another model is asked" in seen.err
 
 
+FILES = """
+    let a = exec "cat data; echo a >> ran"
+      reads: ["data"]
+    let b = session "Use {a}"
+    output c = exec "echo {b}"
+    """
+
+
+@pytest.mark.parametrize("data", ["then", "now"])
+@pytest.mark.parametrize(("at", "text"), [("c1/1/x0", "used"), ("c1/2/s0", "given"), ("c1/3/x0", "given")])
+def test_a_given_answer_counts_whatever_has_changed(place: Place, at: str, text: str, data: str) -> None:
+    options = script(place, Use="used")
+    place.write("data", "then")
+    place.write("p.prose", FILES)
+    assert place.prose("run", "p.prose", *options).status == 0
+    place.write("data", data)
+    seen = place.prose("what-if", place.runs()[0].name, f"{at}=given", *options, "--yes-rerun")
+    assert (seen.status, seen.out.splitlines()[0]) == (0, f"c: {text}")
+    assert place.ran == (["a"] if at == "c1/1/x0" or data == "then" else ["a", "a"])
+    assert "was not used" not in seen.err
+
+
+def test_a_given_answer_that_nothing_asks_for_is_named(place: Place, run: tuple[str, tuple[str, ...]]) -> None:
+    _, options = run
+    place.write("q.prose", 'if **a**:\n  let b = session "Alone"\n')
+    (place.path / "script.yaml").write_text("sessions:\n  'Alone*': alone\njudge:\n  '*': yes\n")
+    assert place.prose("run", "q.prose", *options).status == 0
+    name = place.runs()[-1].name
+    seen = place.prose("what-if", name, "c1/1/j0=no", "c1/1/s0=given", *options, "--yes-rerun")
+    assert (seen.status, "the answer for c1/1/s0 was not used" in seen.err) == (0, True), seen.err
+    assert "c1/1/j0 was" not in seen.err
+
+
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
