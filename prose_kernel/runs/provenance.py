@@ -248,7 +248,7 @@ class Provenance:
         else:
             opened = self._opened
         if self._cell is None:
-            self._open(opened)
+            self._open(opened, source.prompt)
         if source.name != "cell" and (path := Path(self.workspace.cwd, source.name)).is_file():
             self._files[str(path)] = digest(source.text)
         self._texts.append((source, language))
@@ -257,7 +257,7 @@ class Provenance:
         for address, text in loaded.texts.items():
             self._files[address] = digest(text)
 
-    def _open(self, opening: Opening) -> None:
+    def _open(self, opening: Opening, prompt: int | None = None) -> None:
         self.runs += 1
         cell = self.cells.get(opening.key)
         if cell is None and (cell := self.cells.get(f"text:{bare(opening.code)}")) is not None:
@@ -269,7 +269,7 @@ class Provenance:
             self.cells[opening.key] = cell
         cell.opening, cell.code, cell.ran, cell.gone = opening, opening.code, self.runs, False
         cell.unfinished = False
-        cell.number = opening.number or cell.number
+        cell.number = opening.number or prompt or cell.number
         self._known[bare(opening.code)] = opening
         self._cell = cell
 

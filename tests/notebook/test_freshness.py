@@ -304,6 +304,17 @@ async def test_what_was_brought_back_is_known_with_its_cells(book: Notebook, tmp
     await again.cells.close()
 
 
+async def test_a_cell_that_was_brought_back_has_its_own_number(book: Notebook, tmp_path: Path) -> None:
+    await book.run("other", "%bindings")
+    await book.run("a", "let x = 1")
+    await book.cells.end()
+    again = Notebook(Cells(tmp_path, ScriptedPerson(available=False)))
+    again.cells.provenance.arrange([("other", "%bindings"), ("a", "let x = 1")])  # JupyterLab sends the cells first
+    await again.magic("%restore")
+    assert (await again.magic("%bindings x")).startswith("x: let, number, made by [2] line 1\n")
+    await again.cells.close()
+
+
 async def test_two_hundred_cells(book: Notebook) -> None:
     await book.run("0", "let x0 = 1")
     for number in range(1, 200):
