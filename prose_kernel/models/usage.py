@@ -7,6 +7,7 @@ import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
+from operator import add, attrgetter
 from typing import Any, Final, Protocol, TypeVar, cast, runtime_checkable
 
 from msgspec import structs
@@ -49,6 +50,12 @@ class Line:
     unpriced: int = 0
     uncounted: int = 0
     tokens_cached: int = 0
+
+    def __add__(self, more: Line) -> Line:
+        return Line(self.provider, self.model, *map(add, _numbers(self), _numbers(more)))
+
+
+_numbers = attrgetter(*Line.__slots__[2:])
 
 
 _listener: ContextVar[Callable[[str, str, Usage], None] | None] = ContextVar("prose_kernel_usage", default=None)
@@ -136,8 +143,7 @@ class UsageTotals:
                 unpriced=usage.cost is None,
                 uncounted=not usage.counted,
             )
-        known = self._lines.get((provider, model))
-        self._lines[provider, model] = _sum(more, [more] if known is None else [known, more])
+        self._lines[provider, model] = self._lines.get((provider, model), Line(provider, model)) + more
         if not replayed:
             budgets.consumed(usage, by=f"{provider} {model}".rstrip())
 
@@ -149,7 +155,7 @@ class UsageTotals:
     @property
     def total(self) -> Line:
         """The sum of all lines; its provider is `total`."""
-        return _sum(Line("total", ""), self.lines)
+        return sum(self.lines, Line("total", ""))
 
     async def judged(self, at: str, answering: Awaitable[Judged]) -> Judged:
         """Count a judgement at the path `at`, and what it consumes on the way."""
@@ -163,12 +169,6 @@ def plain(usage: Usage) -> dict[str, object]:
     """A usage as a judgement's details hold it; `reported` reads it."""
     as_usual = {"counted": True, "tokens_cached": 0}
     return {name: value for name, value in structs.asdict(usage).items() if as_usual.get(name, ...) != value}
-
-
-def _sum(named: Line, lines: Sequence[Line]) -> Line:
-    """The sum of lines, with the provider and model of `named`."""
-    numbers = Line.__slots__[2:]
-    return replace(named, **{name: sum(getattr(line, name) for line in lines) for name in numbers})
 
 
 # ---------------------------------------------------------------- ports that count

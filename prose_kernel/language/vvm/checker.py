@@ -6,7 +6,6 @@ nesting nor length of a program can exhaust Python's stack; what must happen aft
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, ClassVar
@@ -21,7 +20,7 @@ from prose_kernel.language.vvm.expression_checks import ExpressionChecker, Modul
 from prose_kernel.language.vvm.import_checks import ImportChecker, disagreements, in_file
 from prose_kernel.language.vvm.modules import LoadModule, Module, execution_order
 from prose_kernel.language.vvm.names import LIBRARY, Known
-from prose_kernel.language.vvm.scopes import Scope, Scopes, bound_names
+from prose_kernel.language.vvm.scopes import Scope, Scopes
 from prose_kernel.language.vvm.tree import Name, Program
 from prose_kernel.language.vvm.unread import unread
 
@@ -73,13 +72,12 @@ def check_module(
     return tuple(in_file(found, source.name)), checker.imports.resolved
 
 
-def _functions(program: Program) -> Mapping[str, tuple[str, ...]]:
+def _functions(program: Program, times: Mapping[str, int]) -> Mapping[str, tuple[str, ...]]:
     """The parameters of the functions of the module whose names it binds to nothing else."""
-    bound = Counter(bound_names(program.items))
     return {
         item.name.id: tuple(parameter.id for parameter in item.parameters)
         for item in program.items
-        if isinstance(item, tree.Def) and bound[item.name.id] == 1
+        if isinstance(item, tree.Def) and times[item.name.id] == 1
     }
 
 
@@ -108,7 +106,7 @@ class Checker:
         agents = self.imports.agents
         checks = AgentChecker(self._findings, near, {*known.skills, *self.imports.skills}, load)
         self._agents = checks
-        names = ModuleNames(known, agents, _functions(program))
+        names = ModuleNames(known, agents, _functions(program, self._scopes.times))
         self._expressions = ExpressionChecker(self._findings, near, names, self._scopes, checks, self._reached)
         self._walk = self._expressions.walk
         self._report = self._findings.report

@@ -7,6 +7,7 @@ every name, the innermost scope around the current place that has it, so that a 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Final, get_args
 
@@ -47,13 +48,15 @@ class Scope:
 
 
 class Scopes:
-    """The scopes around the current place. `early` hears of reads that certainly find no value."""
+    """The scopes around the current place. `early` hears of reads that certainly find no value. `times` says how often
+    the module binds each of its names."""
 
     def __init__(self, items: tree.Body, early: Early) -> None:
         self._early = early
         self._holders: dict[str, list[Scope]] = {}
         self.module = self.current = Scope(is_module=True)
-        self._fill(self.module, bound_names(items))
+        self.times = Counter(bound_names(items))
+        self._fill(self.module, self.times)
         for item in items:  # hoisted (9.2)
             if isinstance(item, tree.Def):
                 self.module.bound.add(item.name.id)

@@ -182,19 +182,21 @@ class Context(ExecutionContext):
 
     def bind(self, name: str, value: Value, node: Node) -> None:
         """Bind a name in the function or module under way; `node` is the statement that does it."""
-        if self.host.preview is not None:
-            value = self.host.preview.bound(self, name, value, node)
-        listeners = self.host.listeners
+        host = self.host
+        if host.preview is not None:
+            value = host.preview.bound(self, name, value, node)
+        listeners = host.listeners
         previous = bool(listeners) and name in self.table
         if self.frame is None:
-            self.require_free(name, node)
+            if host.names.several:
+                self.require_free(name, node)
             self.module.bind(name, value, self.source, node)
         else:
             self.table[name] = value
         if listeners:
             place = self.place(node)
             # a name of a function, or of an imported module, is not that name of the program
-            key, looped = Key(name, place.depth or None), bool(self.host.loops)
+            key, looped = Key(name, place.depth or None), bool(host.loops)
             self.emit(Bound(place, name, "let", value, key, previous=previous, looped=looped))
 
     def require_free(self, name: str, node: Node) -> None:
