@@ -170,6 +170,26 @@ async def test_a24_money_without_a_price_is_refused_before_anything_runs(
     await here.close()
 
 
+async def test_a24_a_recorded_answer_needs_no_price(stub: StubServer, tmp_path: Path) -> None:
+    providers, text = {"gateway": plain(stub)}, 'session "One"\n'
+    here = of_stub(stub, tmp_path, providers=providers, cassette_mode="auto")
+    await here.execute(text)
+    await here.close()
+    for mode in ("replay", "auto"):
+        here = of_stub(stub, tmp_path, budget="1 usd", providers=providers, cassette_mode=mode)
+        await here.execute(text)
+        await here.close()
+    here = of_stub(stub, tmp_path, budget="1 usd", providers=providers, cassette_mode="auto")
+    with pytest.raises(RunError, match="its price is not known"):
+        await here.execute('session "Two"\n')
+    await here.close()
+    assert stub.stats.requests == 1
+    here = of_stub(stub, tmp_path, budget="1 usd", providers=providers, cassette_mode="record")
+    with pytest.raises(UsageError, match="its price is not known"):
+        await here.execute(text)
+    await here.close()
+
+
 async def test_a24_a_model_that_is_named_while_the_program_runs_is_refused_before_its_request(
     stub: StubServer, tmp_path: Path
 ) -> None:
