@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Write the report of a run as one HTML page.")
 @click.argument("run", required=False)
-@click.option("--output", "-o", metavar="FILE", help="The file; - for standard output.  [default: RUN.html]")
+@click.option("--output", "-o", metavar="FILE", help="The file; - for standard output.  [default: PROGRAM-TIME.html]")
 @click.option("--force", is_flag=True, help="Replace a file that isn't a report.")
 @state_dir_option
 def report(run: str | None, output: str | None, force: bool, state_dir: str | None) -> int:
@@ -25,7 +25,7 @@ def report(run: str | None, output: str | None, force: bool, state_dir: str | No
     from prose_kernel.cli.gates import places_here
     from prose_kernel.runs import settings
     from prose_kernel.views.page import write_page
-    from prose_kernel.views.report import report_of, secrets_out
+    from prose_kernel.views.report import file_name, report_of, secrets_out
 
     found = _found(run, places_here(state_dir))
     chosen = settings.load(Path.cwd(), state_dir=state_dir)
@@ -33,7 +33,8 @@ def report(run: str | None, output: str | None, force: bool, state_dir: str | No
     if output == "-":
         click.echo(html, nl=False)
         return 0
-    file = Path(output or f"{found.id}.html").expanduser()
+    assert found.journal is not None, "the report is made of it"
+    file = Path(output or file_name(found.journal.head)).expanduser()
     write_page(file, html, force=force)
     click.echo(str(file))
     return 0

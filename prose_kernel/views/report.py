@@ -2,11 +2,13 @@
 
 It is made of the run's journal alone, which is replayed without asking or running anything (`runs/replay.py`); so it is
 the same for every backend, and for runs that are done, have failed, were killed or still run. Two reports of runs that
-got the same answers differ only in what has the class `v` (times, tokens, cost, ids, places) and in the timeline.
+got the same answers differ only in what has the class `v` (times, tokens, cost, ids, places), in the title and in
+the timeline.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -40,6 +42,7 @@ if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language
     from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.events import Event
+    from prose_kernel.runtime.journal_records import Head
     from prose_kernel.storage.runs import KeptRun
 
 LISTED: Final = 1_500_000
@@ -155,7 +158,12 @@ class _Report:
         sections += [self._rest(), self._bindings(), programs, self._used(), self._about()]
         name = self.redact(self.found.head.program)
         shown = [section for section in sections if section is not None]
-        return page(f"{name}: {self.state}", self._head(name), shown, Choice("show", "Show", "e", _KINDS))
+        return page(
+            f"{name}, {_moment(self.found.head.started)}: {self.state}",
+            self._head(name),
+            shown,
+            Choice("show", "Show", "e", _KINDS),
+        )
 
     def _head(self, name: str) -> Html:
         head = self.found.head
@@ -405,6 +413,12 @@ def _link(line: int, entry: Entry | None) -> Html:
 def _cell(number: int, story: Story) -> str:
     name, number = story.source.name, story.source.number(number)
     return f"Cell {number}" if name in ("cell", f"cell {number}") else f"{number}: {name}"
+
+
+def file_name(head: Head) -> str:
+    """The name of a report's file: the program, and when the run began."""
+    program = re.sub(r"[^\w.-]+", "-", Path(head.program).name).strip("-.").partition(".")[0]
+    return f"{program or 'run'}-{re.sub('[ :]', '-', _moment(head.started)[:19])}.html"
 
 
 def _moment(started: str) -> str:

@@ -508,7 +508,9 @@ def test_a_report_is_replaced_and_nothing_else(here: Path, capsys: pytest.Captur
     capsys.readouterr()
     assert main(["report"]) == 0
     name = capsys.readouterr().out.strip()
-    assert name == f"{last().name}.html" and checked(Path(name).read_text())
+    assert re.fullmatch(r"p-\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d\.html", name) and checked(Path(name).read_text())
+    assert re.search(r"<title>p\.prose, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: done</title>", Path(name).read_text())
+    assert f"run {last().name}" in Path(name).read_text()
     assert main(["report", last().name[:20], "--output", name]) == 0
     Path("mine.html").write_text("<!doctype html>\nmine")
     os.mkfifo("pipe")
