@@ -51,6 +51,16 @@ def _picture(lab: Lab, notebook: Notebook, pictures: Pictures) -> None:
     lab.page.set_viewport_size(WINDOW)
 
 
+@pytest.mark.parametrize("name", ["tour", "vvm_tour"])
+def test_no_code_of_a_tour_is_wider_than_its_cell(lab: Lab, name: str) -> None:
+    """The longest lines of all cells, in a window of 1200 pixels with the file browser open."""
+    cells = nbformat.read(NOTEBOOKS / f"{name}.ipynb", as_version=4).cells
+    lines = [line for cell in cells if cell.cell_type == "code" for line in cell.source.splitlines()]
+    notebook = lab.notebook("\n".join(sorted(lines, key=len)[-5:]))
+    width, shown = notebook.editor(0).evaluate("e => [e.scrollWidth, e.closest('.cm-scroller').clientWidth]")
+    assert 0 < width <= shown
+
+
 def test_an_untrusted_tour_shows_the_same_without_running(lab: Lab, tour: Path) -> None:
     """What a stranger sees who opens the file: JupyterLab sanitises outputs that it has not made itself."""
     notebook = lab.open(tour)
