@@ -26,7 +26,7 @@ from msgspec import MsgspecError, Raw
 
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.answer_facts import KEPT_NOTES, Digests, EarlierAnswer, FilesThen, has_failed, has_written
-from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Record, Text
+from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Completed, Ended, Record, Text
 from prose_kernel.runtime.keys import Equal, Keys
 from prose_kernel.runtime.ports import CommandRequest, Files, SessionRequest
 from prose_kernel.runtime.requests import COMMON, KINDS, Request
@@ -152,10 +152,15 @@ class EarlierAnswers:
                     texts.append(f"c{record.number}")
                 case Asked() if record.kind in KINDS:
                     self._at[record.key] = record
-                case Answered(key=key, cancelled=False) if key in self._at:
+                case Answered(key=key, cancelled=True):
+                    found.pop(key, None)
+                case Answered(key=key) | Completed(key=key) if key in self._at:
+                    if isinstance(record, Completed):  # the run was killed before its branch got its turn
+                        record = record.answered()
                     failed = key == self._cause or has_failed(self._at[key], record)
                     if (value := rules.instead.get(key)) is not None:
                         failed, record = False, Answered(key, value, t=record.t)
+                    found.pop(key, None)
                     order = len(self._answers) + len(found)
                     found[key] = EarlierAnswer(self._at[key], record, order, failed)
                 case Ended(cause=key) if key in found and key not in rules.instead:

@@ -119,6 +119,10 @@ class Completed(Struct, frozen=True, tag="completed", tag_field="k", omit_defaul
     aside: Raw = NOTHING
     t: int = 0
 
+    def answered(self) -> Answered:
+        """Return the answer as the program gets it."""
+        return Answered(self.key, self.value, self.error, aside=self.aside, t=self.t)
+
 
 class Repeated(Struct, frozen=True, tag="repeated", tag_field="k", omit_defaults=True):
     """A request that was under way when the run was killed is made again by a resumed run. A replay passes over it."""

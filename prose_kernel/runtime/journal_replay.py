@@ -12,11 +12,12 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeVar, cast
 
-from msgspec import structs
+from msgspec import Raw, structs
 
 from prose_kernel.errors import ResumeMismatch
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal_records import (
+    NOTHING,
     Answered,
     Asked,
     Completed,
@@ -31,6 +32,7 @@ from prose_kernel.runtime.journal_writer import Recorder
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, ShowRequest
 from prose_kernel.runtime.requests import Described, Request
 from prose_kernel.runtime.scheduler import Scheduler, Turn
+from prose_kernel.runtime.steps import folded
 
 T = TypeVar("T")
 OnReplayed = Callable[[Request, Mapping[str, Any], bool], None]
@@ -187,6 +189,13 @@ class Replay:
         """Take the recorded steps of a request without an answer."""
         return self._steps.pop(key, ())
 
+    def consumed(self, key: str) -> Raw:
+        """Take the notes on what a request has consumed that gets no answer."""
+        if (done := self.completed(key)) is not None:
+            return done.aside
+        spent = [note for one in folded(self.steps(key)) for note in one.notes()]
+        return codec.encode({"usage": spent}) if spent else NOTHING
+
     def leave(self, now: str) -> None:
         """End the replay, because there are no more records. Raises `ResumeMismatch` if there is one, which the program
         doesn't follow."""
@@ -242,15 +251,17 @@ class Replay:
     async def answer(self, described: Described, parked: Parked) -> Answered | None:
         """The recorded answer, when it is its turn; None when there is none, and the outside is to be asked.
 
-        A cancelled branch goes on when it did then, because the order of what follows depends on that.
+        A cancelled branch goes on when it did then, because the order of what follows depends on that. If it was not
+        cancelled then, its record keeps what the request had consumed.
         """
         self._turns.ends()
         try:
             await parked.turn.wait()
         except asyncio.CancelledError:
             if parked.answer is None:
-                self._recorder.write(Answered(described.key, cancelled=True, t=self._recorder.now()))
-                raise
+                spent, now = self.consumed(described.key), self._recorder.now()
+                parked.answer = Answered(described.key, cancelled=True, aside=spent, t=now)
+                self._recorder.write(parked.answer)
         return parked.answer
 
     def _idle(self) -> None:

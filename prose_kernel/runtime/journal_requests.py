@@ -160,7 +160,7 @@ class LiveRequests:
         found = self._replay.completed(key)
         if found is None:
             return None
-        answered = Answered(key, found.value, found.error, aside=found.aside, t=found.t)
+        answered = found.answered()
         self._recorder.write(answered)
         return answered
 
@@ -171,9 +171,8 @@ class LiveRequests:
             answered = Answered(key, codec.encode(CommandResult("lost", 255, kind="lost")), t=self._recorder.now())
         elif kind is SessionResult:
             failure = ProviderError("the run was killed while this session was under way", retryable=False)
-            spent = [note for one in folded(self._replay.steps(key)) for note in one.notes()]
-            notes = codec.encode({"usage": spent}) if spent else NOTHING
-            answered = Answered(key, error=codec.encode_error(failure), aside=notes, t=self._recorder.now())
+            spent, now = self._replay.consumed(key), self._recorder.now()
+            answered = Answered(key, error=codec.encode_error(failure), aside=spent, t=now)
         else:
             return None
         self._recorder.write(answered)

@@ -19,8 +19,10 @@ from killing import how_to_resume, in_a_child, journal_in
 from models.people import ScriptedPerson
 from stubs.model_server import ANSWER, StubServer
 
+from prose_kernel.errors import BudgetSpent
 from prose_kernel.models.providers import model_adapter
 from prose_kernel.runs import languages
+from prose_kernel.runs.keeping import earlier_run
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import scheduler
@@ -137,7 +139,20 @@ MEMORY = (
     'agent a:\n  persist: true\nlet n = 0\nlet said = ""\nsession: a\n  prompt: "one"\n'
     'parallel:\n  said = resume: a\n    prompt: "go"' + COMPUTES + 'resume: a\n  prompt: "three"\n'
 )
+CANCELLED = """
+let n = 0
+try:
+  parallel:
+    session "go"
+    do:
+      repeat 200:
+        n = n + 1
+      throw "no more"
+catch:
+  session "two"
+"""
 PROGRAMS = {
+    "cancelled": ("openprose", CANCELLED, "c1/2/b0/s0"),
     "memory": ("openprose", MEMORY, "c1/5/b0/s0"),
     "session": ("openprose", SESSION, "c1/3/b0/s0"),
     "judge": ("openprose", JUDGE, "c1/3/b0/j0"),
@@ -262,6 +277,47 @@ async def test_an_agents_memory_has_the_answer_that_arrived_before_a_kill(
         memories.append({name: text for name, text in files(place).items() if name.startswith("agents/")})
     assert memories[0] == memories[1]
     assert "- go: gone" in memories[0]["agents/a/memory.md"]
+
+
+@pytest.mark.usefixtures("attentive")
+async def test_an_answer_that_nothing_receives_counts_for_the_budget(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its branch was waiting for its turn when the run was killed, and the resumed run cancels it."""
+    Path("script.json").write_text(json.dumps({"sessions": {"go": {"reply": "gone", "delay": "20ms"}, "two": "TWO"}}))
+    work = asking("cancelled", provider="scripted", script="script.json", budget="1 sessions")
+    assert in_a_child(tmp_path, work, before=gets_on) is None
+    assert [one.key for one in records(tmp_path) if isinstance(one, Completed)] == [PROGRAMS["cancelled"][2]]
+    monkeypatch.setattr(scheduler, "PATIENCE", 1e9)  # the computing branch lets no other go first
+    for _ in range(2):  # and again from what the resumed run has recorded
+        with pytest.raises(BudgetSpent):
+            await work()
+    cancelled = [one.key for one in records(tmp_path) if isinstance(one, Answered) and one.cancelled]
+    assert cancelled == [PROGRAMS["cancelled"][2]]
+
+
+@pytest.mark.usefixtures("attentive")
+async def test_an_edited_program_keeps_an_answer_that_waited_for_its_turn_when_the_run_was_killed(
+    tmp_path: Path,
+) -> None:
+    Path("script.json").write_text(json.dumps({"sessions": {"go": {"reply": "gone", "delay": "20ms"}}}))
+    work = asking("session", provider="scripted", script="script.json")
+    assert in_a_child(tmp_path, work, before=gets_on) is None
+    path, language = journal_in(tmp_path), languages.LANGUAGES["openprose"]
+    assert path is not None
+    keep = earlier_run(path, language, tmp_path)
+    Path("script.json").write_text('{"sessions": {}}')  # it answers nothing
+    here = Workspace(
+        Settings().changed(cassette_mode="off", autodetect=False, provider="scripted", script="script.json"),
+        Start(tmp_path, "p.prose", notebook=False, language=language, keep=keep),
+        asker=ScriptedPerson(available=False),
+    )
+    try:
+        await here.execute(f"{SESSION}output more = said\n", "p.prose")
+        await here.end(None)
+        assert verbatim(here.outputs()["more"][0]) == "gone"
+    finally:
+        await here.close()
 
 
 @pytest.mark.usefixtures("attentive")
