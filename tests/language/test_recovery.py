@@ -50,6 +50,13 @@ def test_the_rendering_of_a_syntax_error() -> None:
     )
 
 
+def test_an_agent_and_a_text_on_one_line() -> None:
+    found = one('agent writer:\n  model: sonnet\nlet a = session writer "Write it"\n', "E004")
+    assert (found.line, found.column, found.message) == (3, 17, "a session with an agent takes its text as a property")
+    assert found.hint == 'write `session: writer`, and indent `prompt: "Write it"` below it'
+    assert one('session Write "it"!\n', "E003").hint == """put the prompt in quotes: `session "Write 'it'!"`"""
+
+
 def test_names_of_broken_lines_are_known_below() -> None:
     text = """\
 let a = )

@@ -262,6 +262,9 @@ def _session(line: Line) -> Trouble | None:
             return line.here("E004", "a session with an agent takes its text as a property",
                              f"indent `prompt: {line.written(line.at)}` below it")  # fmt: skip
         return None
+    if follows in _WORD_KINDS and line.tokens[at + 2][0] == "STRING" and line.tokens[at + 3][0] == "_NL":
+        hint = f"write `session: {line.written(at + 1)}`, and indent `prompt: {line.written(at + 2)}` below it"
+        return line.on(at + 1, "E004", "a session with an agent takes its text as a property", hint)
     words = line.words(at + 1, line.stop).replace('"', "'").rstrip(":")
     if words.startswith("('") and words.endswith("')"):  # written as a call
         words = words[2:-2]
