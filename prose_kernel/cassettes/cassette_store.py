@@ -178,7 +178,7 @@ class CassetteStore:
 
     def again(self, at: str, key: str, recorded_at: str, attempt: int) -> None:
         """Count a record as used by the request at this path, as an earlier process of the run did."""
-        take = self._index.take(key, recorded_at)
+        take = self._index.exact.get((key, recorded_at))
         entry = take.entry(attempt) if take is not None else None
         if take is not None and entry is not None:
             self._index.use(take, at)

@@ -89,7 +89,8 @@ class Index:
 
     def __init__(self, repeats: Repeats) -> None:
         self._repeats = repeats
-        self._exact: dict[tuple[str, str], Take] = {}
+        self.exact: dict[tuple[str, str], Take] = {}
+        """The takes by key and path."""
         self._by_tail: dict[tuple[str, str], Equal[Take]] = defaultdict(Equal)
         self._by_key: dict[str, list[Take]] = defaultdict(list)
         self._by_scope: dict[tuple[str, str], Equal[Take]] = defaultdict(Equal)
@@ -104,7 +105,7 @@ class Index:
         for take in takes:
             if not take.attempts:  # all of them were damaged
                 continue
-            self._exact.setdefault((take.key, take.at), take)
+            self.exact.setdefault((take.key, take.at), take)
             self._by_tail[take.key, tail(take.at)].answers.append(take)
             self._by_key[take.key].append(take)
             self._by_scope[take.key, scope(take.at)].answers.append(take)
@@ -134,8 +135,8 @@ class Index:
 
     def record(self, take: Take, entry: Entry, at: str) -> None:
         """This run has just written a record, which belongs to this take, for a request at this path."""
-        if self._exact.get((take.key, take.at)) is not take:
-            self._exact[take.key, take.at] = take
+        if self.exact.get((take.key, take.at)) is not take:
+            self.exact[take.key, take.at] = take
             self._by_key[take.key].append(take)
         entry.used = True
         self.use(take, at)
@@ -151,7 +152,7 @@ class Index:
         place, own, reuses = (key, tail(at), cell), scope(at), self._repeats == "reuse"
         if cell and (take := self._by_cell.get(place)) is not None:
             return take if reuses or place not in self._ran else None
-        if (take := self._exact.get((key, at))) is not None:
+        if (take := self.exact.get((key, at))) is not None:
             return take
         take = self._by_tail[key, tail(at)].free() or self._by_scope[key, own].free() or self._lent(key, own)
         return next(self._reusable(key, own), None) if take is None and reuses else take
@@ -164,10 +165,6 @@ class Index:
         """What ordinary runs have recorded, for this run of an evaluation."""
         lent, number = self._by_scope[key, ""].answers if _borrows(own) else [], self._borrowed[key, own]
         return lent[number] if number < len(lent) else None
-
-    def take(self, key: str, at: str) -> Take | None:
-        """The take that is recorded under a key and a path."""
-        return self._exact.get((key, at))
 
     def count(self, key: str, own: str = "") -> int:
         """Return the number of takes of a key for a run of this scope."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -152,8 +151,6 @@ class _Compared:
 
 def _consumed(run: KeptRun) -> str:
     """The tokens and costs of the sessions that a run has asked itself."""
-    from msgspec import MsgspecError
-
     from prose_kernel.runtime import journal_codec as codec
     from prose_kernel.runtime.journal_records import Answered
     from prose_kernel.runtime.ports import SessionResult
@@ -161,8 +158,7 @@ def _consumed(run: KeptRun) -> str:
     tokens, cost = 0, 0.0
     for _, record in run.journal.records(1) if run.journal is not None else ():
         if isinstance(record, Answered):
-            with contextlib.suppress(MsgspecError):
-                usage = codec.loads(record.value, SessionResult).usage
-                if usage is not None:
-                    tokens, cost = tokens + usage.tokens_in + usage.tokens_out, cost + (usage.cost or 0.0)
+            result = codec.readable(record.value, SessionResult)
+            if result is not None and (usage := result.usage) is not None:
+                tokens, cost = tokens + usage.tokens_in + usage.tokens_out, cost + (usage.cost or 0.0)
     return counted(tokens, "token") + (f" (${cost:.4f})" if cost else "")

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from msgspec import MsgspecError, Raw
+from msgspec import Raw
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
@@ -59,11 +59,10 @@ class EarlierRun:
         ids = tuple(one.encode() for one in (run_id, *self.ids))
 
         def is_confirmed(asked: Asked, answered: Answered) -> bool:
-            try:
-                status = codec.loads(answered.value, GateDecision).status
-            except MsgspecError:
+            decision = codec.readable(answered.value, GateDecision)
+            if decision is None:
                 return False
-            return foreseen or status == "rejected" or approved(asked, answered.value, ids) in confirmed
+            return foreseen or decision.status == "rejected" or approved(asked, answered.value, ids) in confirmed
 
         cause = self.how.cause.key if self.how.cause is not None else ""
         instead = {**self.instead, **dict.fromkeys(self.models)}

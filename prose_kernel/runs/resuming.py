@@ -12,16 +12,13 @@ import asyncio
 import contextlib
 import shlex
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
 
-from msgspec import MsgspecError
-
 from prose_kernel.errors import GateRejected, NobodyToAsk, UsageError
 from prose_kernel.language.shortening import clipped
-from prose_kernel.runtime import forms
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.forms import Button, Form
 from prose_kernel.runtime.journal_approvals import Approved, approved
@@ -122,10 +119,9 @@ class EarlierApprovals:
         if refused := next((one for one in self.all if given.get(one.gate) is False), None):
             hint = f"--from {refused.key} begins a branch of the run before it" if refused.key else None
             raise UsageError(f"--no {refused.gate}: run {self.run} has passed this gate", hint=hint)
-        lines = "\n".join(f"  {one.line}" for one in self.all)
         open_ones = [one for one in self.all if not given.get(one.gate)]
         if believe:
-            asker.show(f"Approvals taken over from the journal of run {self.run}, unconfirmed:\n{lines}")
+            asker.show(f"Approvals taken over from the journal of run {self.run}, unconfirmed:\n{_listed(self.all)}")
             self._confirmed("journal")
         elif not open_ones:
             self._confirmed("option")
@@ -138,32 +134,25 @@ class EarlierApprovals:
             raise GateRejected(f"the earlier approvals of run {self.run} were not confirmed; nothing ran", hint=hint)
 
     async def _asked(self, asker: Asker, left: list[Approval]) -> bool:
-        from prose_kernel.storage.gates.answers import read_answer
+        from prose_kernel.storage.gates.answers import decided
 
         many = "these approvals" if len(left) > 1 else "this approval"
-        lines = [f"  {one.line}" for one in left]
-        text = "\n".join([f"Run {self.run} continues with {many} of an earlier process:", *lines])
-        prompt = f"{text}\napprove or reject? "
+        text = f"Run {self.run} continues with {many} of an earlier process:\n{_listed(left)}"
         buttons = Button("Approve again", "approve"), Button("Reject", "reject")
         form = Form("gate", f"earlier approvals of run {self.run}", buttons, None, text)
         async with getattr(asker, "turn", contextlib.nullcontext)():
-            while True:
-                try:
-                    answer = read_answer(await forms.ask(asker, prompt, form))
-                except EOFError:
-                    return False
-                except NobodyToAsk:
-                    raise self._nobody(left) from None
-                if answer is not None:
-                    return answer.approved
-                prompt = "please answer approve or reject: "
+            try:
+                return (await decided(asker, f"{text}\napprove or reject? ", form)).approved
+            except EOFError:
+                return False
+            except NobodyToAsk:
+                raise self._nobody(left) from None
 
     def _nobody(self, left: list[Approval]) -> GateRejected:
         names = dict.fromkeys(one.gate for one in left)
-        lines = "\n".join(f"  {one.line}" for one in left)
         options = " ".join(f"--yes {shlex.quote(escaped(name))}" for name in names)
         return GateRejected(
-            f"run {self.run} continues only when its earlier approvals are confirmed:\n{lines}",
+            f"run {self.run} continues only when its earlier approvals are confirmed:\n{_listed(left)}",
             hint=f"confirm them with {options}, or resume the run where you can be asked",
             nobody=True,
         )
@@ -195,13 +184,16 @@ def earlier_approvals(how: Resumption) -> EarlierApprovals:
 
 def _approvals(how: Resumption, ids: tuple[bytes, ...]) -> Iterator[tuple[Approval, Approved]]:
     for number, gate, record in answers_of(how.journal.records(1, how.rewind), "gate"):
-        with contextlib.suppress(MsgspecError):
-            decision = codec.loads(record.value, GateDecision)
-            if decision.status == "approved":
-                if not gate.gate.strip():
-                    raise how.journal.damaged(number)
-                one = Approval(gate.gate, gate.record or gate.gate, gate.said, decision, record.t, gate.key)
-                yield one, approved(gate, record.value, ids)
+        decision = codec.readable(record.value, GateDecision)
+        if decision is not None and decision.status == "approved":
+            if not gate.gate.strip():
+                raise how.journal.damaged(number)
+            one = Approval(gate.gate, gate.record or gate.gate, gate.said, decision, record.t, gate.key)
+            yield one, approved(gate, record.value, ids)
+
+
+def _listed(approvals: Sequence[Approval]) -> str:
+    return "\n".join(f"  {one.line}" for one in approvals)
 
 
 def _clip(text: str) -> str:

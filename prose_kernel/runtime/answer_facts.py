@@ -88,19 +88,6 @@ class FilesThen:
     directory: str
     globs: tuple[tuple[str, ...], ...] = ()
 
-    @classmethod
-    def of_command(cls, found: CommandFiles, directory: str) -> FilesThen | None:
-        """Raises `LookupError` if the files are not known."""
-        if found.reads is None or found.writes is None:
-            raise LookupError
-        if not (any(found.globs) or found.reads or found.writes):
-            return None
-        return cls((found.reads, found.writes), directory, found.globs)
-
-    @classmethod
-    def of_session(cls, result: SessionResult, directory: str) -> FilesThen | None:
-        return cls(({read.path: read.sha256 for read in result.reads},), directory) if result.reads else None
-
     def now(self, files: Files | None) -> tuple[Digests, ...]:
         """The digests of these files now. Call it in a thread. Raises `LookupError` if there are too many files, or if
         they cannot be looked at (None)."""
@@ -143,22 +130,25 @@ class EarlierAnswer:
 
     def _session(self) -> SessionResult | None:
         """The answer of a session; None if it cannot be read."""
-        try:
-            return codec.decode(self.answered.value, SessionResult) if self.asked.kind == "session" else None
-        except MsgspecError:
-            return None
+        return codec.readable(self.answered.value, SessionResult) if self.asked.kind == "session" else None
 
     def files_then(self, request: Request | None, keys: Keys) -> FilesThen | None:
         """The files that the answer to this request depends on (None: those that its own request had declared); None if
         there are none. Raises `LookupError` if they are not known."""
         if (session := self._session()) is not None:
-            return FilesThen.of_session(session, keys.project)
+            reads = {read.path: read.sha256 for read in session.reads}
+            return FilesThen((reads,), keys.project) if reads else None
         files = self._declared
         if isinstance(request, CommandRequest):
             if not request.declares_files:
                 return None
             files = structs.replace(files or CommandFiles(), globs=_globs_of(request))
-        return FilesThen.of_command(files, keys.directory) if files is not None else None
+        if files is None:
+            return None
+        if files.reads is None or files.writes is None:
+            raise LookupError
+        depends = any(files.globs) or files.reads or files.writes
+        return FilesThen((files.reads, files.writes), keys.directory, files.globs) if depends else None
 
     def written(self) -> Iterator[tuple[str, str]]:
         """The files that it has written, as far as that is recorded: path and digest, "" for one that is gone."""
@@ -193,21 +183,16 @@ class EarlierAnswer:
 
 def has_failed(asked: Asked, answered: Answered) -> bool:
     """Whether an answer is a failure. A command's exit code is an answer; that it could not run isn't."""
-    if answered.error != NOTHING:
-        return True
-    if asked.kind != "command":
-        return False
-    try:
-        return codec.loads(answered.value, CommandResult).kind not in (None, "exit")
-    except MsgspecError:
-        return True
+    if answered.error != NOTHING or asked.kind != "command":
+        return answered.error != NOTHING
+    result = codec.readable(answered.value, CommandResult)
+    return result is None or result.kind not in (None, "exit")
 
 
 def has_written(answered: Answered) -> bool:
     """Whether a session may have written files: with a tool, or as a CLI agent."""
-    try:
-        result = codec.decode(answered.value, SessionResult)
-    except MsgspecError:
+    result = codec.readable(answered.value, SessionResult)
+    if result is None:
         return answered.value != NOTHING
     tools = {use.tool for use in result.trace if use.outcome != "refused"}
     return bool(result.writes) or result.origin == "agent" or not tools <= _READ_ONLY

@@ -52,6 +52,14 @@ def decode(raw: Raw, kind: type[T]) -> T:
     return loads(raw, kind)
 
 
+def readable(raw: Raw, kind: type[T]) -> T | None:
+    """The answer as it was; None for what is none."""
+    try:
+        return decode(raw, kind)
+    except msgspec.MsgspecError:
+        return None
+
+
 # ---------------------------------------------------------------- errors
 
 
@@ -74,10 +82,8 @@ def encode_error(error: BaseException) -> Raw:
 
 def is_store_failure(raw: Raw) -> bool:
     """Whether this is an encoded `StoreFailed`."""
-    try:
-        return loads(raw, _Error).type == errors.StoreFailed.__name__
-    except msgspec.MsgspecError:
-        return False
+    found = readable(raw, _Error)
+    return found is not None and found.type == errors.StoreFailed.__name__
 
 
 def decode_error(raw: Raw) -> Exception:

@@ -50,6 +50,13 @@ def read_answer(text: str) -> Answer | None:
     return None if status is None else Answer(status == "approved", comment=comment.strip())
 
 
+async def decided(asker: Asker, prompt: str, form: Form, again: str = "please answer approve or reject") -> Answer:
+    """Ask a person until the answer is a decision. Raises `EOFError` and `NobodyToAsk`."""
+    while (answer := read_answer(await forms.ask(asker, prompt, form))) is None:
+        prompt = f"{again}: "
+    return answer
+
+
 class Prior:
     """Decisions that a person gave before the gate was reached.
 
@@ -101,20 +108,18 @@ class Conversation:
 
     async def hold(self) -> GateDecision:
         """Ask until there is an answer that counts."""
-        turn = getattr(self._asker, "turn", contextlib.nullcontext)
-        async with turn():
+        again = "please answer approve or reject, with a comment after a colon if you like"
+        async with getattr(self._asker, "turn", contextlib.nullcontext)():
             self._asking = True
             prompt, note = question(self._name, self._request), terms(self._request)
             while True:
                 try:
-                    answer = read_answer(await forms.ask(self._asker, prompt, self._form(note)))
+                    answer = await decided(self._asker, prompt, self._form(note), again)
                 except EOFError:
                     return self._answered(GateDecision("rejected", "user", source=self._source))
                 except NobodyToAsk:
                     return self._answered(GateDecision("rejected", SYSTEM, reason="nobody"))
-                if answer is None:
-                    prompt = "please answer approve or reject, with a comment after a colon if you like: "
-                elif answer.approved and answer.principal not in self._request.allow:
+                if answer.approved and answer.principal not in self._request.allow:
                     note = refusal(self._name, self._request, answer.principal)
                     prompt = f"{note}\napprove or reject? "
                 else:
