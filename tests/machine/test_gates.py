@@ -93,6 +93,8 @@ async def test_retry_opens_the_same_gate_again() -> None:
 async def test_retry_that_could_never_end_throws(decision: GateDecision, nobody: bool) -> None:
     error = await World(gates_say={"ok": decision}).fail(gate("on_reject: retry"))
     assert (error.code, error.nobody) == ("E213", nobody)
+    hint = "approve it in advance: --yes ok, or %gate approve ok in a notebook"
+    assert error.hint == (hint if nobody else None)
 
 
 async def test_record_ids() -> None:

@@ -97,6 +97,7 @@ class GateStep(Step):
             return
         timed_out = decision.status == "timeout"
         what = f"timed out after {request.timeout_text}" if timed_out else "rejected"
+        nobody, name = decision.reason == "nobody", request.name
         raise GateRejected(
             text if text is not None else f"gate {request.name} {what}",
             code="E214" if timed_out else "E213",
@@ -106,7 +107,8 @@ class GateStep(Step):
                 "resolved_by": decision.by,
                 "comment": decision.comment,
             },
-            nobody=decision.reason == "nobody",
+            nobody=nobody,
+            hint=f"approve it in advance: --yes {name}, or %gate approve {name} in a notebook" if nobody else None,
         )
 
 
