@@ -373,7 +373,7 @@ class Run:
         )
         if self.without_journal:
             if start.keep is not None:
-                message = f"{self.without_journal}; so it can't use answers of an earlier run"
+                message = f"{self.without_journal}, and those of an earlier run can't be used"
                 raise UsageError(message, hint=None if mode == "off" else _WITH_JOURNAL)
             if start.notebook and context.settings.rerun == "keep":
                 context.warnings.append(f'rerun = "keep" has no effect: {self.without_journal}')
