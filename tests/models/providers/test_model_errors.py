@@ -68,7 +68,7 @@ def check(error: ProviderError, kind: type, name: str, message: str, retryable: 
 async def test_a_session(
     stub: StubServer, wire: str, tmp_path: Path, model: str, kind: type, message: str, retryable: bool
 ) -> None:
-    async with Live(stub, wire, model, tmp_path, timeout=0.3 if model in ("hang", "stall") else 30.0) as live:
+    async with Live(stub, wire, model, tmp_path, timeout=1.0 if model in ("hang", "stall") else 30.0) as live:
         with pytest.raises(ProviderError) as failed:
             await live.run()
     check(failed.value, kind, live.name, message, retryable)
@@ -80,7 +80,7 @@ async def test_a_session(
 async def test_a_whole_reply(
     stub: StubServer, wire: str, tmp_path: Path, model: str, kind: type, message: str, retryable: bool
 ) -> None:
-    async with Live(stub, wire, model, tmp_path, timeout=0.3 if model == "hang" else 30.0) as live:
+    async with Live(stub, wire, model, tmp_path, timeout=1.0 if model == "hang" else 30.0) as live:
         meant = live.servers.chain(live.name, model)[0]
         way = Way(live.name, meant.server, live.where)
         link = await way.open(model)
