@@ -103,6 +103,7 @@ class CellView:
         self._declared: dict[int, str] = {}  # of those whose output is data: its format
         self._cards: dict[str, cards.Recent] = {}
         self._notes: list[cards.Note] = []
+        self._notes_shown: tuple[str, int] | None = None  # the display of these, and how many it shows
         self._card_statement: object = None
         self._cards_wait = False  # those of a loop or branch, until the statement is over
         self._displays = 0
@@ -284,7 +285,11 @@ class CellView:
         if not self._notes:
             return
         notes, self._notes = self._notes, []
-        if self._late_notes is not None:
+        shown, self._notes_shown = self._notes_shown, None
+        if shown is not None:
+            if len(notes) > shown[1]:
+                self.output.update(cards.notes_display(notes), shown[0])
+        elif self._late_notes is not None:
             self._late_notes.add(notes, self.output)
         elif self.has_room:
             self._put(cards.notes_display(notes))
@@ -304,6 +309,9 @@ class CellView:
         self._joined = False
         if not self._branches.active and self._card_statement != event.place.ordinal:
             self._flush_cards()
+        if self.live and self._notes and self._notes_shown is None and self.has_room:
+            self._notes_shown = uuid.uuid4().hex, len(self._notes)
+            self._put(cards.notes_display(self._notes), self._notes_shown[0])  # what follows from it may take long
 
     # ------------------------------------------------------------ bindings and values
 

@@ -162,7 +162,7 @@ async def test_a_session_in_a_body_is_shown_once(cells: Cells, tmp_path: Path) -
     assert outputs(found) == [("display", "session · scripted\nRoses"), ("stdout", "done\n")]
     block = 'block write():\n  try:\n    session "Write a poem"\n  finally:\n    exec "echo done"\n'
     assert outputs(await fine(cells, block + "do write()")) == [
-        ("display", "session · scripted\nRoses"),
+        ("display", "write · scripted\nRoses"),
         ("stdout", "done\n"),
     ]
 

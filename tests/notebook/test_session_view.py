@@ -342,3 +342,25 @@ async def test_a_session_is_named_after_the_function_that_asks(
     assert display.data["text/plain"] == f"{shown_as}\nHi"
     live = (await shown(talk.start(), talk.fails("no", final=True), live=True)).texts[-1]
     assert live.startswith(shown_as.replace("model", "no answer"))
+
+
+async def test_a_decision_is_seen_before_what_it_leads_to_and_joins_the_next_one() -> None:
+    where, happened = place(), []
+    for question, bound in (("it is good", "a"), ("it is long", "b")):
+        happened.append(events.Judged(where, question, True, "rules"))
+        happened.append(events.SessionStarted(where, len(happened), SessionRequest("session", "Go", "c1/1/s0"), bound))
+    output, quiet = Recording(), Recording()
+    live_view, quiet_view = CellView(output, live=True, limits=LIMITS), CellView(quiet, live=False, limits=LIMITS)
+    live_view(happened[0])
+    assert output.calls == []
+    live_view(happened[1])
+    assert output.texts == ["it is good → yes (rule)"] and output.kinds == ["display"]
+    for event in happened[2:]:
+        live_view(event)
+    for event in happened:
+        quiet_view(event)
+    live_view.finish(None)
+    quiet_view.finish(None)
+    assert output.kinds == ["display", "update"]
+    assert output.saved() == quiet.saved()
+    assert quiet.texts == ["it is good → yes (rule)\nit is long → yes (rule)"]
