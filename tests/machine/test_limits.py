@@ -17,6 +17,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.runtime.nesting import levels
 
 
+@pytest.mark.slow
 async def test_a_million_passes() -> None:
     w = World(listening=False)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

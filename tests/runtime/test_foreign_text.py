@@ -81,6 +81,7 @@ UNITS = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("reader", READERS)
 def test_a37_foreign_text_costs_linear_time(reader: str) -> None:
     read = READERS[reader]
