@@ -347,7 +347,7 @@ class SessionServices:
         """Under a budget of money: raise `UsageError` where a model that sessions name (None: the default), or the one
         that judges, has no known price. Where recordings may answer, only a request that is made is refused."""
         mode = self.cassettes.mode(self.asker) if self.choice.recorded else "off"
-        if mode == "replay" or (mode == "auto" and any(self.cassettes.shelf.entries())):
+        if mode in ("auto", "replay") and any(self.cassettes.shelf.entries()):
             return
         from prose_kernel.models.providers import prices
 
