@@ -20,6 +20,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import count
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 from msgspec import MsgspecError, Raw
@@ -125,6 +126,7 @@ class EarlierAnswers:
         self._equal: dict[str, Equal[EarlierAnswer]] = defaultdict(Equal)
         self._at: dict[str, Asked] = {}
         self._answers: dict[str, EarlierAnswer] = {}
+        self._orders = count()
         for one in self._read(records):
             if one.asked.id:
                 self._equal[one.asked.id].answers.append(one)
@@ -161,8 +163,7 @@ class EarlierAnswers:
                     if (value := rules.instead.get(key)) is not None:
                         failed, record = False, Answered(key, value, t=record.t)
                     found.pop(key, None)
-                    order = len(self._answers) + len(found)
-                    found[key] = EarlierAnswer(self._at[key], record, order, failed)
+                    found[key] = EarlierAnswer(self._at[key], record, next(self._orders), failed)
                 case Ended(cause=key) if key in found and key not in rules.instead:
                     found[key].failed = True
                 case _:

@@ -27,12 +27,14 @@ from prose_kernel.access.globs import Glob
 from prose_kernel.runs.journal import RunJournal
 from prose_kernel.runtime.content import material, readable
 from prose_kernel.runtime.earlier_answers import EarlierAnswers, Rules
-from prose_kernel.runtime.journal_records import Record, Text
+from prose_kernel.runtime.journal_codec import encode
+from prose_kernel.runtime.journal_records import Answered, Asked, Completed, Record, Text
 from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import (
     CommandRequest,
     CommandResult,
     FileRead,
+    FileWrite,
     GateDecision,
     GateRequest,
     JudgeRequest,
@@ -312,3 +314,15 @@ async def test_an_edited_program_asks_what_has_changed_and_nothing_else(language
             had_to_be.update(kind for kind, *_ in wanted)
     kinds = {"session", "judge"} | ({"command", "undeclared", "gate"} if language == "openprose" else set())
     assert asked == had_to_be and set(asked) == kinds
+
+
+def test_answers_that_waited_for_their_turn_keep_their_order() -> None:
+    """The first session wrote a file that the second one had read before. So it is out of date for the second one."""
+    wrote = SessionResult("w", "w", "vendor", "model", writes=(FileWrite("f", "old", "new"),))
+    read = SessionResult("r", "r", "vendor", "model", reads=(FileRead("f", hashlib.sha256(b"old").hexdigest()),))
+    answers = {"c1/1/b0/s0": encode(wrote), "c1/1/b1/s0": encode(read)}
+    records: list[Record] = [Asked(key, "session", key, id=key) for key in answers]
+    records += [kind(key, value) for kind in (Completed, Answered) for key, value in answers.items()]
+    outside = Outside({"f": "new"})
+    moved = EarlierAnswers("before", enumerate(records)).moved_file(["c1/1/b1"], outside, Keys("/start"))  # type: ignore[arg-type]
+    assert moved == "f"
