@@ -150,7 +150,13 @@ class Replayed:
             raise self._refused(name, "a link is in its way", None)
         if any(os.path.lexists(above) and not above.is_dir() for above in path.parents):
             raise self._refused(name, "something else is in its place", None)
-        if os.path.lexists(path) and not path.is_file():
+        try:
+            path.lstat()
+        except FileNotFoundError:
+            return path
+        except OSError:
+            raise self._refused(name, "it cannot be looked at", None) from None
+        if not path.is_file():
             raise self._refused(name, "something else is in its place", None)
         return path
 

@@ -138,6 +138,18 @@ async def test_no_path_leads_out(there: Recording, path: str, tmp_path_factory: 
     assert not (there.cwd.parent / "outside.md").exists()
 
 
+async def test_no_file_is_written_where_one_cannot_be(there: Recording) -> None:
+    """A name that the file system refuses is found before the first file is written."""
+    text = PROGRAM.replace('["out/**", "a.md"]', '["**"]')
+    await recorded(there, FileWrite("a.md", None, "x"), FileWrite("b.md", None, "y"), text=text)
+    (there.cwd / "a.md").unlink()
+    records = there.records()
+    records[1]["facts"]["writes"][1]["path"] = "b" * 300
+    there.path().write_text("".join(json.dumps(record) + "\n" for record in records))
+    assert str(await there.run(text, "replay")).endswith(": it cannot be looked at")
+    assert not (there.cwd / "a.md").exists()
+
+
 @pytest.mark.parametrize("path", [".git/hooks/pre-commit", ".prose/runs/x/bindings/a.md"])
 async def test_protected_places_stay_protected(there: Recording, path: str) -> None:
     (there.cwd / ".git/hooks").mkdir(parents=True)
