@@ -20,7 +20,7 @@ from prose_kernel.cli.main import main
 from prose_kernel.runs import settings
 from prose_kernel.runs.replay import times_of
 from prose_kernel.runtime.journal_codec import encode
-from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Completed, Record, Text
+from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Completed, Head, Record, Text
 from prose_kernel.runtime.ports import FileWrite, SessionResult, ToolUse, Usage
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import NAME, JournalRead, read
@@ -501,6 +501,24 @@ def test_what_a_loop_does_again_and_again_is_counted(here: Path) -> None:
 
 
 # ---------------------------------------------------------------- the file
+
+
+@pytest.mark.parametrize(
+    ("program", "name"),
+    [
+        ("v1.2-review.prose", "v1.2-review"),
+        ("docs/Größe & Co.prose.md", "Größe-Co"),
+        ("translate.vvm", "translate"),
+        ("README.md", "README"),
+        ("", "run"),
+    ],
+)
+def test_a_report_is_named_after_its_program_and_time(program: str, name: str) -> None:
+    def named(started: str) -> str:
+        return report_module.file_name(Head("r", program, "openprose", "/", started=started))
+
+    assert named("2026-11-28T09:30:00.5+02:00") == f"{name}-2026-11-28-07-30-00.html"
+    assert named("../../out") == f"{name}-out.html"  # a damaged journal leads nowhere else
 
 
 def test_a_report_is_replaced_and_nothing_else(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
