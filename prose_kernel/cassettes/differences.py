@@ -240,12 +240,10 @@ class Change:
 
 _ALIKE: Final[tuple[Callable[[Record], tuple[object, ...]], ...]] = (
     lambda one: (one.key, one.at, one.tried),
-    lambda one: (one.key, one.tried),  # it has moved
-    lambda one: (
-        "session" if one.t == "error" else one.t,
-        one.at,
-        one.tried,
-    ),  # the question, or the answer, has changed
+    # it has moved
+    lambda one: (one.key, one.tried),
+    # the question, or the answer, has changed
+    lambda one: ("session" if one.t == "error" else one.t, one.at, one.tried),
 )
 """When two records count as the same one, in this order. A session's answer and its failure answer the same."""
 

@@ -53,7 +53,7 @@ def decode(raw: Raw, kind: type[T]) -> T:
 
 
 def readable(raw: Raw, kind: type[T]) -> T | None:
-    """The answer as it was; None for what is none."""
+    """Return the decoded answer; None if it cannot be read as this kind."""
     try:
         return decode(raw, kind)
     except msgspec.MsgspecError:
