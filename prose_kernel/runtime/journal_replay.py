@@ -189,11 +189,14 @@ class Replay:
         """Take the recorded steps of a request without an answer."""
         return self._steps.pop(key, ())
 
-    def consumed(self, key: str) -> Raw:
-        """Take the notes on what a request has consumed that gets no answer."""
+    def consumed(self, key: str, *, begun: bool = False, session: bool = False) -> Raw:
+        """Take the notes on what a request has consumed that gets no answer. A `session` that has steps, or is known to
+        have `begun`, also counts as one."""
         if (done := self.completed(key)) is not None:
             return done.aside
         spent = [note for one in folded(self.steps(key)) for note in one.notes()]
+        if session and (begun or spent):
+            spent.append(["attempt", "", "", None, False])
         return codec.encode({"usage": spent}) if spent else NOTHING
 
     def leave(self, now: str) -> None:
@@ -259,7 +262,8 @@ class Replay:
             await parked.turn.wait()
         except asyncio.CancelledError:
             if parked.answer is None:
-                spent, now = self.consumed(described.key), self._recorder.now()
+                spent = self.consumed(described.key, session=described.kind == "session")
+                now = self._recorder.now()
                 parked.answer = Answered(described.key, cancelled=True, aside=spent, t=now)
                 self._recorder.write(parked.answer)
         return parked.answer

@@ -171,7 +171,7 @@ class LiveRequests:
             answered = Answered(key, codec.encode(CommandResult("lost", 255, kind="lost")), t=self._recorder.now())
         elif kind is SessionResult:
             failure = ProviderError("the run was killed while this session was under way", retryable=False)
-            spent, now = self._replay.consumed(key), self._recorder.now()
+            spent, now = self._replay.consumed(key, begun=True, session=True), self._recorder.now()
             answered = Answered(key, error=codec.encode_error(failure), aside=spent, t=now)
         else:
             return None

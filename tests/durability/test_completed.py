@@ -7,6 +7,7 @@ computing branch serves between its statements and passes.
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import itertools
 import json
 import re
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from killing import how_to_resume, in_a_child, journal_in
+from killing import answer, how_to_resume, in_a_child, journal_in
 from models.people import ScriptedPerson
 from stubs.model_server import ANSWER, StubServer
 
@@ -26,7 +27,7 @@ from prose_kernel.runs.keeping import earlier_run
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import scheduler
-from prose_kernel.runtime.journal_records import Answered, Asked, Completed, Record, Repeated
+from prose_kernel.runtime.journal_records import Answered, Asked, Completed, Record, Repeated, StepEnded
 from prose_kernel.runtime.journal_requests import LiveRequests
 from prose_kernel.runtime.scheduler import Scheduler
 from prose_kernel.runtime.session_options import ModelServer
@@ -294,6 +295,49 @@ async def test_an_answer_that_nothing_receives_counts_for_the_budget(
             await work()
     cancelled = [one.key for one in records(tmp_path) if isinstance(one, Answered) and one.cancelled]
     assert cancelled == [PROGRAMS["cancelled"][2]]
+
+
+async def test_a_session_that_fails_because_the_run_was_killed_counts_for_the_budget(tmp_path: Path) -> None:
+    """Its provider records no steps. It had been asked, so the budget has no room for another session."""
+    Path("script.json").write_text(json.dumps({"sessions": {"go": "gone", "two": "TWO"}}))
+    text = 'try:\n  session "go"\ncatch:\n  session "two"\n'
+    settings = Settings().changed(
+        cassette_mode="off", autodetect=False, provider="scripted", script="script.json", budget="1 sessions"
+    )
+
+    async def go() -> None:
+        how = how_to_resume(tmp_path)
+        here = Workspace(
+            settings,
+            Start(tmp_path, "p.prose", notebook=False),
+            asker=ScriptedPerson(available=False),
+            resumption=dataclasses.replace(how, under_way="fail") if how is not None else None,
+        )
+        try:
+            await here.execute(text, "p.prose")
+        finally:
+            await here.close()
+
+    assert in_a_child(tmp_path, go, before=answer("c1/1/s0")) is None
+    for _ in range(2):  # and again from what the resumed run has recorded
+        with pytest.raises(BudgetSpent):
+            await go()
+
+
+@pytest.mark.usefixtures("attentive")
+async def test_a_session_with_steps_that_is_cancelled_after_a_kill_counts_for_the_budget(
+    stub: StubServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stub.reset()
+    server = ModelServer("openai", stub.openai_url, key="", model="ok-0")
+    work = asking("cancelled", provider="stub", providers={"stub": server}, budget="1 sessions")
+    assert in_a_child(tmp_path, work, before=lambda record: isinstance(record, StepEnded)) is None
+    assert stub.stats.requests == 1
+    monkeypatch.setattr(scheduler, "PATIENCE", 1e9)  # it lets no other go first, and throws
+    for _ in range(2):
+        with pytest.raises(BudgetSpent):
+            await work()
+    assert stub.stats.requests == 1
 
 
 @pytest.mark.usefixtures("attentive")
