@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -123,7 +124,7 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_hostile_output_is_text_in_light_dark_and_print(lab: Lab, hostile: Path, pictures: Pictures) -> None:
     with window(lab, viewport={"width": 1280, "height": 900}, color_scheme="light") as page:
         page.goto(hostile.as_uri())
-        assert page.title() == "release.prose: failed"
+        assert re.fullmatch(r"release\.prose, [\d-]{10} [\d:]{8} UTC: failed", page.title())
         assert (
             page.evaluate("document.querySelectorAll('script, img, iframe, form, base, [onload], [onerror]').length")
             == 0
