@@ -345,9 +345,9 @@ class SessionServices:
 
     def refuse_unpriced(self, models: Sequence[str | None], *, judges: bool) -> None:
         """Under a budget of money: raise `UsageError` where a model that sessions name (None: the default), or the one
-        that judges, has no known price. Where recordings may answer, only a request that is made is refused."""
+        that judges, has no known price. A replay needs none: it asks no model."""
         mode = self.cassettes.mode(self.asker) if self.choice.recorded else "off"
-        if mode in ("auto", "replay") and any(self.cassettes.shelf.entries()):
+        if mode == "replay" and any(self.cassettes.shelf.entries()):
             return
         from prose_kernel.models.providers import prices
 

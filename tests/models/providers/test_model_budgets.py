@@ -170,22 +170,23 @@ async def test_a24_money_without_a_price_is_refused_before_anything_runs(
     await here.close()
 
 
-async def test_a24_a_recorded_answer_needs_no_price(stub: StubServer, tmp_path: Path) -> None:
+async def test_a24_a_replay_needs_no_price(stub: StubServer, tmp_path: Path) -> None:
     providers, text = {"gateway": plain(stub)}, 'session "One"\n'
     here = of_stub(stub, tmp_path, providers=providers, cassette_mode="auto")
     await here.execute(text)
     await here.close()
-    for mode in ("replay", "auto"):
-        here = of_stub(stub, tmp_path, budget="1 usd", providers=providers, cassette_mode=mode)
-        await here.execute(text)
-        await here.close()
-    here = of_stub(stub, tmp_path, budget="1 usd", providers=providers, cassette_mode="auto")
-    with pytest.raises(RunError, match="its price is not known"):
-        await here.execute('session "Two"\n')
+    here = of_stub(stub, tmp_path, budget="1 usd", providers=providers, cassette_mode="replay")
+    await here.execute(text)
     await here.close()
+    for mode in ("auto", "record"):  # they may ask
+        here = of_stub(stub, tmp_path, budget="1 usd", providers=providers, cassette_mode=mode)
+        with pytest.raises(UsageError, match="its price is not known"):
+            await here.execute(text)
+        await here.close()
     assert stub.stats.requests == 1
-    here = of_stub(stub, tmp_path, budget="1 usd", providers=providers, cassette_mode="record")
-    with pytest.raises(UsageError, match="its price is not known"):
+    (tmp_path / "other").mkdir()
+    here = of_stub(stub, tmp_path / "other", budget="1 usd", providers=providers, cassette_mode="replay")
+    with pytest.raises(UsageError, match="its price is not known"):  # nothing is recorded there
         await here.execute(text)
     await here.close()
 
