@@ -3,7 +3,6 @@ branch off (docs/how-to/durability.md)."""
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shutil
 from dataclasses import dataclass
@@ -11,13 +10,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import cast
 
-from msgspec import MsgspecError, Raw, structs
+from msgspec import Raw, structs
 
 from prose_kernel.errors import StoreFailed, UsageError
 from prose_kernel.runs.resuming import approved_here
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal_records import (
-    NOTHING,
     Answered,
     Asked,
     Ended,
@@ -177,9 +175,7 @@ def imported(journal: JournalRead) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for _, _, record in answers_of(journal.records(1), "import"):
-        if record.value != NOTHING:
-            with contextlib.suppress(MsgspecError):  # the replay names the record
-                found.update(codec.decode(record.value, dict[str, str]))
+        found.update(codec.readable(record.value, dict[str, str]) or {})  # the replay names a damaged record
     return found
 
 

@@ -45,8 +45,6 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.journal_records import Head
     from prose_kernel.storage.runs import KeptRun
 
-_SUFFIXES: Final = re.compile(r"(\.(prose|vvm|ipynb))?(\.md)?$")
-"""The end of a program's name that the name of its report leaves out."""
 LISTED: Final = 1_500_000
 """Bytes of programs."""
 TIMELINE: Final = 200
@@ -419,7 +417,8 @@ def _cell(number: int, story: Story) -> str:
 
 def file_name(head: Head) -> str:
     """The name of a report's file: the program, and when the run began."""
-    program = _SUFFIXES.sub("", Path(head.program).name)
+    program = Path(head.program).name
+    program = program.removesuffix(next(filter(program.endswith, (*languages.runnable_suffixes(), ".md")), ""))
     began = _moment(head.started)[:19].replace(":", "-")
     program, began = (re.sub(r"[^\w.-]+", "-", part).strip("-.") for part in (program, began))
     return f"{program or 'run'}-{began}.html"
