@@ -24,7 +24,7 @@ class Page(HTMLParser):
     attributes: set[str] = field(default_factory=set)
     texts: list[str] = field(default_factory=list)
     steady: list[str] = field(default_factory=list)
-    """The page without what differs from run to run: all elements of the class `v`."""
+    """The page without what differs from run to run: all elements of the class `v`, and the title."""
 
     def __post_init__(self) -> None:
         super().__init__()
@@ -36,7 +36,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags[tag] = self.tags.get(tag, 0) + 1
-        volatile = any(self._volatile) or "v" in (dict(attrs).get("class") or "").split()
+        volatile = tag == "title" or any(self._volatile) or "v" in (dict(attrs).get("class") or "").split()
         if not volatile:
             self.steady.append(f"<{tag} {attrs}>")
         if tag not in VOID:
