@@ -64,18 +64,26 @@ class CommandFiles(Struct, frozen=True):
     globs: Globs = ((), ())
 
 
-def _globs_of(request: CommandRequest) -> Globs:
-    return request.reads or (), request.writes or ()
-
-
 async def with_files(files: Files, request: CommandRequest, directory: str, ask: Callable[[], Awaitable[T]]) -> T:
-    """Run a command, and note the digests of its files. Paths are relative to `directory`, that of the run."""
+    """Run a command, and note the digests of its files. Paths are relative to `directory`, that of the run.
+
+    The note is there as soon as it can be, because a result may be recorded while its branch cannot run.
+    """
+    aside, writes = asides.current(), request.writes or ()
+    if aside is None:
+        return await ask()
+    notes, globs = aside.notes, (request.reads or (), writes)
     reads = await asyncio.to_thread(files.matching, directory, request.reads or ())
+
+    def look() -> None:
+        notes[NOTE] = CommandFiles(reads, files.matching(directory, writes), globs)
+
+    if not writes:
+        look()
+        return await ask()
+    aside.when_completed(look)
     answer = await ask()
-    writes = await asyncio.to_thread(files.matching, directory, request.writes or ())
-    aside = asides.current()
-    if aside is not None:
-        aside.notes[NOTE] = CommandFiles(reads, writes, _globs_of(request))
+    await asyncio.to_thread(aside.look)
     return answer
 
 
@@ -134,7 +142,7 @@ class EarlierAnswer:
 
     def files_then(self, request: Request | None, keys: Keys) -> FilesThen | None:
         """The files that the answer to this request depends on (None: those that its own request had declared); None if
-        there are none. Raises `LookupError` if they are not known."""
+        there are none. Raises `LookupError` if they are not known, and `KeyError` if they were not recorded."""
         if (session := self._session()) is not None:
             reads = {read.path: read.sha256 for read in session.reads}
             return FilesThen((reads,), keys.project) if reads else None
@@ -142,7 +150,9 @@ class EarlierAnswer:
         if isinstance(request, CommandRequest):
             if not request.declares_files:
                 return None
-            files = structs.replace(files or CommandFiles(), globs=_globs_of(request))
+            if files is None:
+                raise KeyError
+            files = structs.replace(files, globs=(request.reads or (), request.writes or ()))
         if files is None:
             return None
         if files.reads is None or files.writes is None:

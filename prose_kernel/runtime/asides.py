@@ -12,6 +12,7 @@ and the calls of tools that belong to the request (`runtime/steps.py`).
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -68,7 +69,20 @@ class Aside:
     the id of the run. `attempt` is 1, and larger if the request was made before: it had no answer when the run was
     killed, or is a command that failed and is retried."""
 
-    __slots__ = ("_after", "_completes", "attempt", "is_completed", "journal", "key", "notes", "run", "steps")
+    __slots__ = (
+        "_after",
+        "_completes",
+        "_look",
+        "_looking",
+        "_recorded_again",
+        "attempt",
+        "is_completed",
+        "journal",
+        "key",
+        "notes",
+        "run",
+        "steps",
+    )
 
     def __init__(
         self,
@@ -77,7 +91,7 @@ class Aside:
         run: str = "",
         attempt: int = 1,
         steps: Steps | None = None,
-        completes: Callable[[object], bool] | None = None,
+        completes: Callable[[Aside, object], None] | None = None,
     ) -> None:
         self.key = key
         self.steps = steps
@@ -86,8 +100,11 @@ class Aside:
         self.attempt = attempt
         self.notes: dict[str, object] = {}
         self.is_completed = False
-        """Whether the journal has the result already: its branch has to wait for its turn."""
+        """Whether the journal has the result, and no answer yet: its branch has to wait for its turn."""
         self._completes = completes
+        self._look: Callable[[], None] | None = None
+        self._looking = threading.Lock()
+        self._recorded_again: Callable[[], None] = lambda: None
         self._after: list[Callable[[bool], None]] = []
 
     def after(self, then: Callable[[bool], None]) -> None:
@@ -97,7 +114,25 @@ class Aside:
     def completes(self, value: object) -> None:
         """Pass on the result of the work. Call it in the thread that sees the work end."""
         if self._completes is not None:
-            self.is_completed = self._completes(value)
+            self._completes(self, value)
+
+    def when_completed(self, look: Callable[[], None]) -> None:
+        """Let `look` add notes on the effects of the work when it has ended. It is called once, in a thread."""
+        self._look = look
+
+    def look(self) -> None:
+        """Add those notes and record them if the result is recorded, or wait until another thread has done so."""
+        with self._looking:
+            look, self._look = self._look, None
+            if look is not None:
+                look()
+                self._recorded_again()
+
+    def looks_early(self, recorded_again: Callable[[], None]) -> None:
+        """The result is recorded: look now, whenever the branch can run. Then `recorded_again` records the notes."""
+        self._recorded_again = recorded_again
+        if self._look is not None:
+            threading.Thread(target=self.look, daemon=True).start()
 
     def settle(self, kept: bool) -> None:
         """Run the callbacks: the journal has the answer, or a record that there is none."""

@@ -56,8 +56,11 @@ _WORDS: Final = {
     "model": "another model is asked",
     "unreadable": "its earlier answer cannot be read",
     "unknown": "its files are not compared: more than 10,000 files or 1 GiB, or one changed meanwhile",
+    "unrecorded": "its files were not recorded: it declared none, or the run was killed before they were read",
     "older": "an earlier version of prose_kernel recorded its answer without a key",
 }
+
+_PROBLEMS: Final[Mapping[type, str]] = {KeyError: "unrecorded", LookupError: "unknown"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -219,7 +222,7 @@ class EarlierAnswers:
                 changed = self._changed(one, files, now)
             value = one.value_for(asked.key, kind, self.run, self._rules.text_of)
         except (LookupError, MsgspecError, FileNotFoundError) as problem:
-            self._refuse(asked, "unknown" if isinstance(problem, LookupError) else "unreadable")
+            self._refuse(asked, _PROBLEMS.get(type(problem), "unreadable"))
             return None
         if changed is not None:
             self._refuse(asked, "changed", f"{changed} has changed")

@@ -134,9 +134,10 @@ class Journal:
                 return self._replayed(s, request, described, asked, answered, kind)
             if known and (one := await self._keep(s, request, asked, kind, kept)) is not None:
                 return one[0]
-        ask = self._with_files(s, request, ask)
+        ask, delayed = self._with_files(s, request, ask)
         repeated = known and described.kind != "wait"
-        live = LiveRequest(asked, kind, ask, kept, whole, at_once=parked is None, repeated=repeated)
+        at_once = parked is None
+        live = LiveRequest(asked, kind, ask, kept, whole, at_once=at_once, repeated=repeated, delayed=delayed)
         return await self._live_answer(s, described, live)
 
     def _new(self, described: Described, request: Request, also: Sequence[str]) -> Asked:
@@ -170,14 +171,17 @@ class Journal:
         self._recorder.write(structs.replace(answered, t=self.now()))
         return (self._got(s, request, value),)
 
-    def _with_files(self, s: ExecutionContext, request: Request, ask: Callable[[], Awaitable[T]]) -> Any:
-        """Return `ask` so that it also notes the files that the answer depends on, and those that it changes."""
-        files, tree = s.host.ports.files, s.host.ports.tree
+    def _with_files(self, s: ExecutionContext, request: Request, ask: Callable[[], Awaitable[T]]) -> tuple[Any, bool]:
+        """Return `ask` so that it also notes the files that the answer depends on, and those that it changes; and
+        whether it looks at files after the work."""
+        files, tree, delayed = s.host.ports.files, s.host.ports.tree, False
         if files is not None and isinstance(request, CommandRequest) and (request.declares_files or request.writes):
             ask = partial(with_files, files, request, self._keys.directory, cast("Any", ask))
+            delayed = bool(request.writes)
         if tree is not None and isinstance(request, (CommandRequest, SessionRequest)):
             ask = partial(tree.watched, request.cwd if isinstance(request, CommandRequest) else "", ask)
-        return ask
+            delayed = True
+        return ask, delayed
 
     async def _live_answer(self, s: ExecutionContext, described: Described, live: LiveRequest[T]) -> T:
         """Make a live request."""

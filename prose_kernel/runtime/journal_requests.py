@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -32,7 +33,8 @@ _WORK: Final = ("command", "session", "judge")
 class LiveRequest(Generic[T]):
     """A request that is made now. `ask` makes it, `kept` and `whole` make of its answer what is recorded: when the
     program gets it, and before that; with `kept` alone nothing is recorded before. `at_once`: the branch has not waited
-    for it. `repeated`: it was made before, and had no answer."""
+    for it. `repeated`: it was made before, and had no answer. `delayed`: files are looked at between the end of its
+    work and its answer."""
 
     asked: Asked
     kind: type[T]
@@ -41,6 +43,7 @@ class LiveRequest(Generic[T]):
     whole: Callable[[T], T] | None
     at_once: bool
     repeated: bool
+    delayed: bool = False
 
 
 class LiveRequests:
@@ -54,6 +57,7 @@ class LiveRequests:
         self._run_ids = run_ids
         self._repeated = replay.repeated
         self._open = 0  # requests whose work has not ended
+        self._ending = threading.Lock()  # the result of a command is recorded before its answer, in other threads
 
     async def make(self, request: LiveRequest[T]) -> tuple[T, Answered]:
         """Return the answer, and its record. Raises what `ask` raises."""
@@ -62,7 +66,8 @@ class LiveRequests:
         if request.repeated:
             self._repeated[key] += 1
             self._recorder.write_passed_over(Repeated(key, self._recorder.now()))
-        aside = self._aside(request.asked, self._steps_before(key) if request.repeated else ())
+        known = self._steps_before(key) if request.repeated else ()
+        aside = self._aside(request.asked, known, delayed=request.delayed)
         self._open += 1
         try:
             try:
@@ -102,7 +107,7 @@ class LiveRequests:
         self._write_answer(answered, aside, at_once=at_once)
         return value, answered
 
-    def _aside(self, asked: Asked, known: Sequence[Recorded]) -> Aside:
+    def _aside(self, asked: Asked, known: Sequence[Recorded], *, delayed: bool) -> Aside:
         """Return the notes of a request. All attempts of a command have one place, and are counted together."""
         recorder, key = self._recorder, asked.key
         if asked.kind != "command":
@@ -112,16 +117,27 @@ class LiveRequests:
         attempt = 1 + self._repeated[key]
         for retry in range(int(retries) if retries else 0):
             attempt += 1 + self._repeated[f"{place}#{retry}" if retry else place]
-        return Aside(place, recorder.log.place, self._run, attempt, completes=partial(self._completes, key))
+        return Aside(place, recorder.log.place, self._run, attempt, completes=partial(self._completes, key, delayed))
 
-    def _completes(self, key: str, result: object) -> bool:
+    def _completes(self, key: str, delayed: bool, aside: Aside, result: object) -> None:
         """Record the result of a command in the thread that sees it end, because the program may be computing in a
-        single step. Returns whether it is recorded: not if it was cancelled, nor if no other branch can delay it."""
+        single step. It isn't recorded if it was cancelled, nor if nothing can delay its answer."""
         ended = isinstance(result, CommandResult) and result.outcome not in ("interrupted", "cancelled")
-        if not ended or self._recorder.abandoned or not (self._turns.is_running or self._open > 1):
-            return False
-        self._recorder.write_passed_over(Completed(key, codec.encode(result), t=self._recorder.now()))
-        return True
+        others = self._turns.is_running or self._open > 1
+        if not ended or self._recorder.abandoned or not (delayed or others):
+            return
+        value = codec.encode(self.as_recorded(result))
+
+        def record() -> None:
+            with self._ending:
+                if aside.is_completed:
+                    now = self._recorder.now()
+                    self._recorder.write_passed_over(Completed(key, value, aside=_notes(aside), t=now))
+
+        aside.is_completed = True
+        record()
+        if others:
+            aside.looks_early(record)
 
     def _complete(
         self, asked: Asked, aside: Aside, wait: Suspension, outcome: T, whole: Callable[[T], T] | None = None
@@ -143,6 +159,8 @@ class LiveRequests:
 
     def _write_answer(self, answered: Answered | None, aside: Aside, *, at_once: bool = False) -> None:
         """Write the end of a request; None: it has no record."""
+        with self._ending:
+            aside.is_completed = False
         if answered is not None:
             notes, now = _notes(aside), self._recorder.now()
             self._recorder.write(structs.replace(answered, at_once=at_once, aside=notes, t=now))

@@ -10,8 +10,10 @@ import asyncio
 import dataclasses
 import itertools
 import json
+import os
 import re
-from collections.abc import Awaitable, Callable, Iterator
+import signal
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +28,17 @@ from prose_kernel.runs import languages
 from prose_kernel.runs.keeping import earlier_run
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
+from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime import scheduler
-from prose_kernel.runtime.journal_records import Answered, Asked, Completed, Record, Repeated, StepEnded
+from prose_kernel.runtime.earlier_answers import EarlierAnswers
+from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Completed, Record, Repeated, StepEnded
 from prose_kernel.runtime.journal_requests import LiveRequests
+from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.scheduler import Scheduler
 from prose_kernel.runtime.session_options import ModelServer
 from prose_kernel.runtime.values import verbatim
+from prose_kernel.storage.file_digests import FileDigests
+from prose_kernel.storage.file_history import FileHistory
 from prose_kernel.storage.journal_reading import read
 
 ONE_STEP = """
@@ -59,10 +66,10 @@ def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def work(text: str) -> Callable[[], Awaitable[None]]:
+def work(text: str, **settings: Any) -> Callable[[], Awaitable[None]]:
     async def go() -> None:
         here = Workspace(
-            Settings().changed(autodetect=False),
+            Settings().changed(autodetect=False, **settings),
             Start(Path.cwd(), "p.prose", notebook=False),
             asker=ScriptedPerson(available=False),
             resumption=how_to_resume(Path.cwd()),
@@ -109,6 +116,130 @@ async def test_next_to_other_requests_a_result_is_recorded_before_its_turn(tmp_p
 async def test_a_command_alone_is_recorded_once(tmp_path: Path) -> None:
     await work(ALONE)()
     assert not [record for record in records(tmp_path) if isinstance(record, Completed)]
+
+
+async def test_in_another_directory_a_result_is_recorded_as_in_the_first_one(tmp_path: Path) -> None:
+    text = 'parallel:\n  exec "cd sub"\n  exec "sleep 600"\n'
+    second = tmp_path / "second"
+    for place in (tmp_path, second):
+        (place / "sub").mkdir(parents=True)
+    assert in_a_child(tmp_path, work(text), before=lambda one: isinstance(one, Completed)) is None
+    how = dataclasses.replace(how_to_resume(tmp_path), cwd=second)
+
+    async def there() -> None:
+        person, settings = ScriptedPerson(available=False), Settings().changed(autodetect=False)
+        here = Workspace(settings, Start(second, "p.prose", notebook=False), asker=person, resumption=how)
+        await here.execute(text, "p.prose")
+
+    assert in_a_child(tmp_path, there, before=answer("c1/1/b0/x0")) is None
+    (found,) = [one for one in records(tmp_path) if isinstance(one, Completed)]
+    assert codec.decode(found.value, CommandResult).cwd_after == str(tmp_path / "sub")
+
+
+# ---------------------------------------------------------------- files of commands
+
+WAITS = """
+parallel:
+  let a = exec "cat f.txt; echo x >> ran; echo made > made.txt"
+    {files}
+  exec "test -f over || sleep 600"
+"""
+"""The second command is running when the first one ends, until the file `over` is there."""
+FILES = {"reads": 'reads: ["f.txt"]', "writes": 'reads: ["f.txt"]\n    writes: ["made.txt"]', "undeclared": ""}
+
+
+async def edited(text: str) -> EarlierAnswers:
+    """Run a text that keeps the answers of the run that is here."""
+    language, path = languages.LANGUAGES["openprose"], journal_in(Path.cwd())
+    assert path is not None
+    keep = earlier_run(path, language, Path.cwd())
+    here = Workspace(
+        Settings().changed(autodetect=False),
+        Start(Path.cwd(), "p.prose", notebook=False, language=language, keep=keep),
+        asker=ScriptedPerson(available=False),
+    )
+    try:
+        await here.execute(text, "p.prose")
+        await here.end(None)
+        assert here.opened.journal is not None and here.opened.journal.earlier is not None
+        return here.opened.journal.earlier
+    finally:
+        await here.close()
+
+
+def files_noted(records: list[Record]) -> list[bool]:
+    """Of each record that a command has ended: whether it has the digests of its files."""
+    return [one.aside != NOTHING for one in records if isinstance(one, Completed)]
+
+
+@pytest.mark.parametrize("changed", ["", "f.txt", "made.txt"])
+@pytest.mark.parametrize("files", ["reads", "writes"])
+async def test_a_command_that_was_only_completed_is_kept_while_its_files_are_the_same(
+    tmp_path: Path, files: str, changed: str
+) -> None:
+    Path("f.txt").write_text("1")
+    text, key = WAITS.format(files=FILES[files]), "c1/1/b0/x0"
+    assert in_a_child(tmp_path, work(text), before=answer(key)) is None
+    assert files_noted(records(tmp_path)) == {"reads": [True], "writes": [False, True]}[files]
+    Path("over").touch()
+    if changed:
+        Path(changed).write_text("2")
+    kept = await edited(f"{text}output n = 1\n")
+    why = [one.reason for one in kept.asked_again() if one.asked.key == key]
+    is_kept = not changed or (files, changed) == ("reads", "made.txt")
+    assert (kept.kept, why) == (([key], []) if is_kept else ([], [f"{changed} has changed"]))
+    assert Path("ran").read_text() == "x\n" * (2 - is_kept)
+
+
+async def test_a_resumed_run_passes_on_the_files_of_a_command_that_was_only_completed(tmp_path: Path) -> None:
+    Path("f.txt").write_text("1")
+    text = WAITS.format(files=FILES["writes"])
+    assert in_a_child(tmp_path, work(text), before=answer("c1/1/b0/x0")) is None
+    Path("over").touch()
+    await work(text)()
+    kept = await edited(f"{text}output n = 1\n")
+    assert "c1/1/b0/x0" in kept.kept and Path("ran").read_text() == "x\n"
+
+
+async def test_a_command_that_ends_in_one_long_step_has_its_files_noted(tmp_path: Path) -> None:
+    Path("f.txt").write_text("1")
+    step = ONE_STEP.replace("a = exec", "let a = exec").replace("  do:\n", '  do:\n    exec "touch go"\n')
+    command = "until test -f go; do sleep 0.01; done; cat f.txt; echo x >> ran"
+    text = step.replace('"echo x >> ran"', f'"{command}"\n    reads: ["f.txt"]\n    writes: ["ran"]')
+    assert in_a_child(tmp_path, work(text), before=lambda one: isinstance(one, Asked) and "after" in one.said) is None
+    kept = await edited(f"{text}output n = 1\n")
+    assert "c1/3/b0/x0" in kept.kept and Path("ran").read_text() == "x\nafter\n"
+
+
+@pytest.mark.parametrize("keeps_files", [False, True])
+async def test_a_command_alone_is_recorded_before_its_files_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps_files: bool
+) -> None:
+    """Killed while that is done it does not run again, and an edited program says why it is asked again."""
+    Path("f.txt").write_text("1")
+    text = f'exec "cat f.txt; echo x >> ran"\n  reads: ["f.txt"]\n  writes: {[] if keeps_files else ["ran"]}\n'
+    text = text.replace("'", '"')
+
+    def matching(self: FileDigests, directory: str, globs: Sequence[str]) -> dict[str, str] | None:
+        if "ran" in globs:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return find(self, directory, globs)
+
+    def after(self: FileHistory) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    find = FileDigests.matching
+    with monkeypatch.context() as killing:
+        killing.setattr(FileDigests, "matching", matching)
+        killing.setattr(FileHistory, "_after", after)
+        assert in_a_child(tmp_path, work(text, run_keep_files=keeps_files)) is None
+    assert type(records(tmp_path)[-1]) is Completed
+    await work(text)()
+    assert Path("ran").read_text() == "x\n"
+    kept = await edited(f"{text}output n = 1\n")
+    why = [one.reason for one in kept.asked_again()]
+    unknown = "its files were not recorded: it declared none, or the run was killed before they were read"
+    assert why == ([] if keeps_files else [unknown])
 
 
 # ---------------------------------------------------------------- sessions and judges
