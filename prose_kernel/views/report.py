@@ -416,12 +416,14 @@ def _cell(number: int, story: Story) -> str:
 
 
 def file_name(head: Head) -> str:
-    """The name of a report's file: the program, and when the run began."""
+    """The name of a report's file: the program, when the run began, and the end of its id, which no other run of that
+    second has."""
     program = Path(head.program).name
     program = program.removesuffix(next(filter(program.endswith, (*languages.runnable_suffixes(), ".md")), ""))
     began = _moment(head.started)[:19].replace(":", "-")
-    program, began = (re.sub(r"[^\w.-]+", "-", part).strip("-.") for part in (program, began))
-    return f"{program or 'run'}-{began}.html"
+    parts = (program or "run", began, head.run.rpartition("-")[2])
+    named = (re.sub(r"[^\w.-]+", "-", part).strip("-.") for part in parts)
+    return f"{'-'.join(filter(None, named))}.html"
 
 
 def _moment(started: str) -> str:

@@ -9,6 +9,7 @@ import os
 import re
 import shutil
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -19,6 +20,7 @@ from sample_files import png
 from prose_kernel.cli.main import main
 from prose_kernel.runs import settings
 from prose_kernel.runs.replay import times_of
+from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_codec import encode
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Completed, Head, Record, Text
 from prose_kernel.runtime.ports import FileWrite, SessionResult, ToolUse, Usage
@@ -514,11 +516,27 @@ def test_what_a_loop_does_again_and_again_is_counted(here: Path) -> None:
     ],
 )
 def test_a_report_is_named_after_its_program_and_time(program: str, name: str) -> None:
-    def named(started: str) -> str:
-        return report_module.file_name(Head("r", program, "openprose", "/", started=started))
+    def named(started: str, run: str = "20261128-073000-0a1b2c") -> str:
+        return report_module.file_name(Head(run, program, "openprose", "/", started=started))
 
-    assert named("2026-11-28T09:30:00.5+02:00") == f"{name}-2026-11-28-07-30-00.html"
-    assert named("../../out") == f"{name}-out.html"  # a damaged journal leads nowhere else
+    assert named("2026-11-28T09:30:00.5+02:00") == f"{name}-2026-11-28-07-30-00-0a1b2c.html"
+    assert named("../../out", "../../id") == f"{name}-out-id.html"  # a damaged journal leads nowhere else
+
+
+def test_runs_of_one_second_have_reports_of_their_own(
+    here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    second = datetime(2026, 11, 28, 7, 30, tzinfo=UTC)
+    monkeypatch.setattr(SystemClock, "now", lambda self: second)
+    run("p.prose", *FULL)
+    run("p.prose", *FULL)
+    capsys.readouterr()
+    runs = sorted(one.name for one in Path(".prose/runs").iterdir())
+    for one in runs:
+        assert main(["report", one]) == 0
+    names = capsys.readouterr().out.split()
+    assert names == [f"p-2026-11-28-07-30-00-{one[-6:]}.html" for one in runs]
+    assert all(f"run {one}" in Path(name).read_text() for one, name in zip(runs, names, strict=True))
 
 
 def test_a_report_is_replaced_and_nothing_else(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -526,7 +544,7 @@ def test_a_report_is_replaced_and_nothing_else(here: Path, capsys: pytest.Captur
     capsys.readouterr()
     assert main(["report"]) == 0
     name = capsys.readouterr().out.strip()
-    assert re.fullmatch(r"p-\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d\.html", name) and checked(Path(name).read_text())
+    assert re.fullmatch(r"p-\d{4}-\d\d-\d\d-\d\d-\d\d-\d\d-[0-9a-f]{6}\.html", name) and checked(Path(name).read_text())
     assert re.search(r"<title>p\.prose, \d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC: done</title>", Path(name).read_text())
     assert f"run {last().name}" in Path(name).read_text()
     assert main(["report", last().name[:20], "--output", name]) == 0
