@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -17,7 +17,7 @@ from prose_kernel.cli.narrator import Narrator
 from prose_kernel.cli.signals import interrupts
 from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
 from prose_kernel.errors import CompileError, Interrupted, ProseError, RunError, UsageError
-from prose_kernel.runs.execution import refuse_unknown_inputs, to_end
+from prose_kernel.runs.execution import Takes, to_end
 from prose_kernel.runs.languages import without_errors
 from prose_kernel.runs.workspace import Start, Workspace, stay
 from prose_kernel.runtime.values import Value, verbatim
@@ -50,7 +50,7 @@ class Request(Start):
 
     `language` is that of a text which names none. `who_answers` are the options that a resumed run does not remember.
     `why` lists the requests that are asked in spite of `keep`. `former`: only stale cells of a notebook run. `remarks`
-    are shown before it runs.
+    are shown before it runs. `earlier_decisions` names the gates that an earlier process of the run was given.
     """
 
     language: Language
@@ -63,6 +63,12 @@ class Request(Start):
     why: bool = False
     former: Former | None = None
     remarks: tuple[str, ...] = ()
+    earlier_decisions: Collection[str] = ()
+
+    @property
+    def typed_decisions(self) -> dict[str, bool]:
+        """The decisions that options of this command name."""
+        return {name: yes for name, yes in self.decisions.items() if name not in self.earlier_decisions}
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,11 +149,22 @@ class ProgramRun:
     async def feed(self, cell: Cell) -> None:
         """Raises what `Workspace.execute` raises, and `UsageError` for an `--input` that the program does not take."""
         compiled = self.compile(cell.text, cell.name)
-        refuse_unknown_inputs(self.request.supplied, compiled, self.language, "--input ")
+        takes = Takes()
+        takes.add(compiled.program, self.language, self.workspace.imports.of(self.language).load_contract)
+        self.refuse_unknown(takes)
         self.narrator.language = self.language
         value = await self.workspace.run(compiled)
         if self.request.resumption is not None and self.request.resumption.complete:
             self.narrator.unshown = value  # nothing of it was told
+
+    def check_given(self) -> None:
+        """Raise `UsageError` for an option that names what none of several texts knows, before the first one runs."""
+
+    def refuse_unknown(self, takes: Takes) -> None:
+        """Raise `UsageError` for an `--input`, `--yes` or `--no` that means nothing to the program."""
+        takes.check_inputs(self.request.supplied, "--input ")
+        for option, approves in (("--yes ", True), ("--no ", False)):
+            takes.check_gates([name for name, one in self.request.typed_decisions.items() if one == approves], option)
 
     def compile(self, text: str, name: str, language: Language | None = None) -> Compiled:
         """Compile a text; its warnings are shown, its errors raised."""
@@ -175,6 +192,7 @@ class ProgramRun:
         """Feed all texts, as far as they succeed. Raises the first error, and `Interrupted` after a signal."""
         request, cells = self.request, self.request.cells
         try:
+            self.check_given()
             if request.trust:
                 self.workspace.imports.from_elsewhere()  # nonsense is an error, whatever the program uses
             if request.origin and request.resumption is None:

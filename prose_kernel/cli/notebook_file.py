@@ -13,12 +13,13 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel.cli import files
-from prose_kernel.cli.execution import Cell, Ended, ProgramRun
+from prose_kernel.cli.execution import Cell, ProgramRun
 from prose_kernel.cli.notebook_cells import NotebookCells, only_in_a_kernel
 from prose_kernel.errors import UsageError
 from prose_kernel.notebook.notebook_files import decoded, in_profile_of, language_of
 from prose_kernel.notebook.scan import PROFILE, segments, spoken
 from prose_kernel.runs import languages
+from prose_kernel.runs.execution import Takes
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.workspace import Workspace
 
@@ -118,14 +119,24 @@ class NotebookRun(ProgramRun):
     def workspace(self) -> Workspace:
         return self._cells.workspace
 
-    async def through(self) -> Ended:
-        if self.request.supplied:
-            for cell in self.request.cells:
-                language, text = spoken(cell.text, self.language)
-                texts = [piece.text for piece in segments(text, language) if not piece.magic]
-                for one in (*texts, self._cells.declarations("".join(texts), language)):
-                    self.workspace.declare(one, language)
-        return await super().through()
+    def check_given(self) -> None:
+        """Declare the inputs of all cells. Raises `UsageError` for a name that no cell knows."""
+        request = self.request
+        if not request.supplied and not request.typed_decisions:
+            return
+        takes, complete = Takes(), True
+        for cell in request.cells:
+            language, text = spoken(cell.text, self.language)
+            pieces = segments(text, language)
+            texts = [piece.text for piece in pieces if not piece.magic]
+            declared = self._cells.declarations("".join(texts), language)
+            load = self.workspace.imports.of(language).load_contract
+            for one in (*texts, declared):
+                takes.add(self.workspace.declare(one, language), language, load)
+            complete = complete and language.profile != "prosescript"
+            complete = complete and not any(piece.magic and piece.text.split()[:1] == ["run"] for piece in pieces)
+        if complete:
+            self.refuse_unknown(takes)
 
     async def feed(self, cell: Cell) -> None:
         await self._cells.feed(cell)

@@ -93,6 +93,7 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
         notebook=False,
         supplied=inputs,
         decisions=decisions,
+        earlier_decisions=head.decisions,
         language=language,
         settings=loaded,
         cells=cells,

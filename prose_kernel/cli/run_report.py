@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 
 @click.command(short_help="Write the report of a run as one HTML page.")
 @click.argument("run", required=False)
-@click.option("--output", "-o", metavar="FILE", help="The file; - for standard output.  [default: PROGRAM-TIME-ID.html]")
+@click.option(
+    "--output", "-o", metavar="FILE", help="The file; - for standard output.  [default: PROGRAM-TIME-ID.html]"
+)
 @click.option("--force", is_flag=True, help="Replace a file that isn't a report.")
 @state_dir_option
 def report(run: str | None, output: str | None, force: bool, state_dir: str | None) -> int:

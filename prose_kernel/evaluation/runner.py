@@ -32,6 +32,7 @@ from prose_kernel.evaluation.summary import (
 )
 from prose_kernel.judging import rules
 from prose_kernel.models.providers.model_servers import SharedWays
+from prose_kernel.runs.execution import Takes
 from prose_kernel.runs.settings import Settings, budget_limits
 from prose_kernel.runs.workspace import Start, Workspace, stay
 from prose_kernel.runtime.asker import Unattended
@@ -110,24 +111,33 @@ class Evaluation:
         """What answers makes sense, the programs have no errors, and assertions are about names that there are. Raises
         `UsageError` and `CompileError`."""
         case = next(case for case in self.cases if not case.broken)
-        names = [*case.columns, *NAMES]
+        columns = [*case.columns, *NAMES]
+        takes = Takes()
         for prepared in self.variants:
             start = Start(self._directory, prepared.name, notebook=prepared.is_notebook, language=prepared.language)
             workspace = Workspace(prepared.settings, start, asker=Unattended(magic=""))
             try:
                 prepared.bind(workspace, case)
                 for program in () if prepared.is_notebook else prepared.texts(case):
-                    prepared.compiled(workspace, program)
+                    compiled = prepared.compiled(workspace, program)
+                    load = workspace.imports.of(program.language).load_contract
+                    takes.add(compiled.program, program.language, load)
                 for number, one in enumerate(self.spec.assertions):
                     about = (one.expression,) if one.expression else rules.subjects(one.rule)
                     for text in about:
-                        wrong = prepared.misread(workspace, text, names)
+                        wrong = prepared.misread(workspace, text, columns)
                         if wrong is not None:
                             of = f" (variant {prepared.variant.name})" if len(self.variants) > 1 else ""
                             key = ("assert", number, one.kind)
                             raise self.spec.mistake(key, f"{one.text}: {wrong.message}{of}", wrong.hint)
             finally:
                 await workspace.close()
+        if not any(prepared.is_notebook for prepared in self.variants):
+            for word, names in (("yes", self.spec.yes), ("no", self.spec.no)):
+                try:
+                    takes.check_gates(names, f"{word}: ")
+                except UsageError as unknown:
+                    raise self.spec.mistake((word,), str(unknown), unknown.hint) from None
 
     def _notes(self) -> Sequence[str]:
         """Return warnings about the evaluation that are not errors."""

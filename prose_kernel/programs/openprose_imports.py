@@ -21,7 +21,7 @@ from prose_kernel.language.contracts import SUFFIX, file_and_node, is_contract
 from prose_kernel.language.contracts.library import LIBRARY
 from prose_kernel.language.diagnostics import SCRIPTS, Diagnostic, Profile
 from prose_kernel.language.nodes import walk
-from prose_kernel.language.openprose.contract import abilities, contract, place_of
+from prose_kernel.language.openprose.contract import abilities, all_gates, contract, place_of
 from prose_kernel.language.openprose.contracts import interface_of
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.tree import Call, Program, Use
@@ -513,7 +513,8 @@ class LocalPrograms:
                 self._contracts.pop()
         if not compiled.ok:
             return _errors(text.where, compiled.diagnostics)
-        checked = _Checked(text, contract(text.program), imports)
+        gates = all_gates(text.program, load)
+        checked = _Checked(text, replace(contract(text.program), gates=gates), imports)
         if not calls:  # what it calls is read again
             self._checked[text.where] = checked
         return checked

@@ -6,12 +6,13 @@ The Python API, the command line and tests all run their texts through `to_end`.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from prose_kernel.errors import ProseError, RunError, UsageError
+from prose_kernel.language.nearest import Nearest, did_you_mean
 
 if TYPE_CHECKING:
-    from prose_kernel.runs.languages import Compiled, Language
+    from prose_kernel.runs.languages import Language
     from prose_kernel.runs.workspace import Workspace
 
 R = TypeVar("R")
@@ -43,10 +44,42 @@ async def to_end(
         await current().close(cause)
 
 
-def refuse_unknown_inputs(names: Iterable[str], compiled: Compiled, language: Language, option: str = "input ") -> None:
-    """Raise `UsageError` for a supplied value that the program neither asks for nor has a gate for."""
-    inputs, gates = language.inputs(compiled.program), language.gates(compiled.program)
-    unknown = next((name for name in names if name not in inputs and name not in gates), None)
-    if unknown is not None:
-        asked = f"its inputs are {', '.join(inputs)}" if inputs else "it has no inputs"
-        raise UsageError(f"{option}{unknown}: the program has no such input; {asked}")
+class Takes:
+    """What a program, or the cells of a notebook, can be given beforehand: values of inputs, and decisions of gates."""
+
+    def __init__(self) -> None:
+        self._inputs: dict[str, None] = {}
+        self._gates: dict[str, None] = {}
+        self._all_gates: set[str] | None = set()
+
+    def add(self, program: Any, language: Language, load: Callable[[str], Any]) -> None:
+        """Add one text. `load` returns the contract of an import."""
+        self._inputs.update(dict.fromkeys(language.inputs(program)))
+        self._gates.update(dict.fromkeys(sorted(language.gates(program))))
+        found = language.all_gates(program, load)
+        self._all_gates = None if found is None or self._all_gates is None else self._all_gates | found
+
+    def check_inputs(self, names: Iterable[str], option: str) -> None:
+        """Raise `UsageError` for a name that is neither an input nor a gate."""
+        for name in names:
+            if name not in self._inputs and name not in self._gates:
+                asked = f"its inputs are {', '.join(self._inputs)}" if self._inputs else "it has no inputs"
+                hint = did_you_mean(Nearest()(name, (*self._inputs, *self._gates)))
+                raise UsageError(f"{option}{name}: the program has no such input; {asked}", hint=hint)
+
+    def check_gates(self, names: Iterable[str], option: str) -> None:
+        """Raise `UsageError` for a name that is no gate."""
+        for name in names:
+            if ":" in name and self._all_gates is None:
+                continue  # of an import whose gates are found only at run time
+            if name not in self._gates and name not in (self._all_gates or ()):
+                known = sorted(self._gates if self._all_gates is None else self._all_gates | self._gates.keys())
+                has = f"its gates are {', '.join(known)}" if known else "it has no gates"
+                hint = did_you_mean(Nearest()(name, known) or _behind_its_module(name, known))
+                raise UsageError(f"{option}{name}: the program has no such gate; {has}", hint=hint)
+
+
+def _behind_its_module(name: str, known: Iterable[str]) -> str | None:
+    """The only gate of an import that ends in this name."""
+    found = [one for one in known if one.endswith(f":{name}")]
+    return found[0] if len(found) == 1 else None

@@ -174,6 +174,7 @@ class Language:
     `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
     another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
     `inputs` are the names that a program asks values for, `gates` those of its gates: what can be given beforehand.
+    `all_gates` adds those of its imports; it returns None if they are not all known.
     `may_run_commands` tells whether a program can run commands of its own. `kind_of` and `text_of` are how a value
     is called and written for people, `inserted` how it is written inside a text; `bind` is the statement that binds
     a Python value to a name, or a `UsageError` which begins with the last argument.
@@ -228,6 +229,7 @@ class Language:
     inputs: Callable[[Any], tuple[str, ...]]
     needed: Callable[[Any], tuple[str, ...]] = lambda program: ()
     gates: Callable[[Any], frozenset[str]]
+    all_gates: Callable[[Any, Callable[[str], Any]], frozenset[str] | None] = lambda program, load: frozenset()
     may_run_commands: Callable[[Any], bool] = lambda program: True
     judged_texts: Callable[[Any], Iterable[JudgedText]]
     spending: Callable[[Any, Source], Spending] = _spends_nothing
@@ -403,6 +405,7 @@ OPENPROSE: Final = Language(
     inputs=_inputs,
     needed=_needed,
     gates=_later("machine.openprose.program_text:gate_names"),
+    all_gates=_later("language.openprose.contract:all_gates"),
     may_run_commands=_later("machine.openprose.program_text:may_run_commands"),
     kind_of=_later("runtime.values:kind_of"),
     text_of=_later("runtime.values:full_text"),

@@ -15,7 +15,7 @@ from prose_kernel.judging.function import FunctionJudge, JudgeFunction
 from prose_kernel.models.providers.function import FunctionSessions, Provider
 from prose_kernel.runs import languages
 from prose_kernel.runs.context import Start
-from prose_kernel.runs.execution import refuse_unknown_inputs, to_end
+from prose_kernel.runs.execution import Takes, to_end
 from prose_kernel.runs.result import Program, Result, Status, Usage
 from prose_kernel.runs.settings import Settings, every, load
 from prose_kernel.runs.workspace import Workspace
@@ -96,7 +96,10 @@ class PythonRun:
             warnings = tuple(compiled.diagnostics)
             declared, gates = tuple(meant.inputs(compiled.program)), tuple(meant.gates(compiled.program))
             program = Program(name, meant.name, declared, gates, warnings, compiled)
-        refuse_unknown_inputs(inputs or (), program.compiled, meant)
+        takes = Takes()
+        takes.add(program.compiled.program, meant, run.workspace.imports.of(meant).load_contract)
+        takes.check_inputs(inputs or (), "input ")
+        takes.check_gates(options.get("gates", {}), "gate ")
         run._program = program
         return run
 

@@ -245,11 +245,13 @@ class Workspace:
         if self.current is not None:
             self.current.machine.supply(name, value)
 
-    def declare(self, text: str, language: Language | None = None) -> None:
-        """A text that is going to run declares inputs: from now on their values decide no gate of the run."""
+    def declare(self, text: str, language: Language | None = None) -> Any:
+        """A text that is going to run declares inputs: from now on their values decide no gate of the run. Returns its
+        program."""
         language = language or self.language
         compiled = language.compile(Source.of(text), cell=self.start.notebook)
         self.context.given.declare(language.inputs(compiled.program))
+        return compiled.program
 
     def choose(self, **changes: object) -> None:
         """Change the providers of sessions and conditions, and the recordings, also in the current run.

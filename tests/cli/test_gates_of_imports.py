@@ -31,7 +31,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     [
         (["--yes", "go"], 3, "outer"),
         (["--yes", "go", "--yes", "inner:go"], 3, "outer inner"),
-        (["--yes", "go", "--yes", "inner:go", "--yes", "deep:go"], 3, "outer inner"),
+        (["--yes", "go", "--yes", "inner:go", "--yes", "deep:go"], 2, ""),
         (["--yes", "go", "--yes", "inner:go", "--yes", "inner:deep:go"], 0, "outer inner deep end"),
         (["--yes", "go", "--no", "inner:go"], 1, "outer"),
         (["--yes", "inner:go"], 3, ""),
@@ -41,6 +41,50 @@ def test_a35_an_option_decides_the_gate_of_the_module_that_it_names(options: lis
     Path("ran").touch()
     assert main(["run", "p.prose", *options]) == status
     assert Path("ran").read_text().split() == ran.split()
+
+
+@pytest.mark.parametrize(
+    ("option", "gate", "hint"),
+    [
+        ("--yes", "deep:go", "inner:deep:go"),
+        ("--no", "inner:deep:og", "inner:deep:go"),
+        ("--yes", "gone", None),
+    ],
+)
+def test_an_option_for_no_gate_is_refused_before_anything_runs(
+    option: str, gate: str, hint: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["run", "p.prose", "--yes", "go", option, gate]) == 2
+    said = f"Error: {option} {gate}: the program has no such gate; its gates are go, inner:deep:go, inner:go\n"
+    assert capsys.readouterr().err == said + (f"hint: did you mean `{hint}`?\n" if hint else "")
+    assert not Path("ran").exists() and not Path(".prose").exists()
+
+
+def test_a_gate_of_a_called_contract_file_is_found_only_at_run_time(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("helper.prose.md").write_text("---\nkind: function\nname: helper\n---\n\n### Execution\n\nAsk.\n")
+    Path("c.prose").write_text("let x = call helper\n")
+    Path("prose.toml").write_text('profile = "prosescript"\n')
+    assert main(["run", "c.prose", "--yes", "go"]) == 2
+    assert "--yes go: the program has no such gate; it has no gates" in capsys.readouterr().err
+    main(["run", "c.prose", "--yes", "helper:go"])
+    assert "no such gate" not in capsys.readouterr().err
+
+
+def test_a_resumed_run_refuses_an_option_for_no_gate_too(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["run", "p.prose"]) == 3
+    (run,) = Path(".prose/runs").iterdir()
+    capsys.readouterr()
+    assert main(["run", "--resume", run.name, "--yes", "og"]) == 2
+    assert "--yes og: the program has no such gate" in capsys.readouterr().err
+
+
+def test_a_changed_program_may_have_lost_a_gate_that_was_rejected(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("q.prose").write_text('exec "echo one >> ran"\n' + GATE)
+    assert main(["run", "q.prose", "--no", "go"]) == 1
+    (run,) = Path(".prose/runs").iterdir()
+    Path("q.prose").write_text('exec "echo one >> ran"\n')
+    assert main(["run", "--resume", run.name, "--changed", "--yes-rerun"]) == 0
+    assert main(["run", "--resume", run.name, "--changed", "--yes-rerun", "--no", "gi"]) == 2
 
 
 def test_a35_the_command_line_names_the_module_too() -> None:

@@ -125,6 +125,35 @@ def test_inputs_and_decisions_reach_a_notebook(capfd: pytest.CaptureFixture[str]
     assert main(["run", "b.ipynb", "--yes", "go"]) == 3
 
 
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--yes", "og"], "--yes og: the program has no such gate; its gates are go"),
+        (["--no", "later:go"], "--no later:go: the program has no such gate; its gates are go"),
+        (
+            ["--input", "nam=Ada"],
+            "--input nam: the program has no such input; its inputs are name\nhint: did you mean `name`?",
+        ),
+    ],
+)
+def test_an_option_that_no_cell_knows_is_refused_before_the_first_one(
+    option: list[str], message: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write(
+        Path("b.ipynb"), PROSE, 'exec "touch ran"', 'gate go:\n  prompt: "Go?"', 'input name: "Who?"\noutput y = name'
+    )
+    assert main(["run", "b.ipynb", *option]) == 2
+    assert message in capfd.readouterr().err
+    assert not Path("ran").exists() and not Path(".prose").exists()
+
+
+def test_a_gate_of_a_file_that_a_cell_runs_is_decided_in_advance(capfd: pytest.CaptureFixture[str]) -> None:
+    Path("part.prose").write_text('gate go:\n  prompt: "Go?"\n')
+    write(Path("b.ipynb"), PROSE, "%run part.prose", "output y = 1")
+    assert main(["run", "b.ipynb", "--yes", "go"]) == 0
+    assert capfd.readouterr().out == "y: 1\n"
+
+
 def test_an_unknown_magic_is_an_error_of_its_cell(capfd: pytest.CaptureFixture[str]) -> None:
     write(Path("b.ipynb"), PROSE, 'exec "true"', "%nonsense")
     assert main(["run", "b.ipynb", "--format", "json"]) == 1

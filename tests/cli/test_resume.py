@@ -703,7 +703,7 @@ def test_a_branch_of_a_branch_goes_on_though_ids_are_in_its_texts(place: Place) 
     ],
 )
 def test_options_against_the_run_are_errors(place: Place, options: list[str], message: str) -> None:
-    place.write("p.prose", 'input x: "?"\nexec "false"\n')
+    place.write("p.prose", 'input x: "?"\nexec "false"\ngate ok:\n  prompt: "ok?"\n')
     place.prose("run", "p.prose", "--input", "x=1", "--yes", "ok")
     seen = place.prose("run", "--resume", *options)
     assert seen.status == 2

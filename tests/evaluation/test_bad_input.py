@@ -95,6 +95,16 @@ def test_a_case_without_an_id_keeps_its_name_wherever_it_stands(tmp_path: Path) 
 # ---------------------------------------------------------------- programs and specifications
 
 
+def test_a_decision_about_a_gate_that_no_variant_has_is_a_mistake_in_its_line(tmp_path: Path) -> None:
+    gate = 'gate check_it:\n  prompt: "ok?"\n'
+    path = write(tmp_path, 'yes = ["chek_it"]\n' + LIVE + RIGHT, CASES, PROGRAM + gate)
+    with pytest.raises(UsageError, match=r"t.eval.toml line 3, .*yes: chek_it: the program has no such gate") as caught:
+        evaluate(path)
+    assert caught.value.hint == "did you mean `check_it`?"
+    path.write_text(path.read_text().replace("chek_it", "check_it"))
+    assert evaluate(path).status == 0
+
+
 def test_a_program_with_errors_runs_nothing(tmp_path: Path, model: Model) -> None:
     with pytest.raises(CompileError):
         evaluate(write(tmp_path, LIVE + RIGHT, CASES, PROGRAM + "output x = nobody\n"))

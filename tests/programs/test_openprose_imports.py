@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -16,7 +16,13 @@ from prose_kernel.programs.openprose_imports import LocalPrograms, Where, handle
 from prose_kernel.runtime.ports import LoadRequest
 
 TIDY = 'input text: "What to tidy"\nlet n = exec "true"\noutput clean = text\n'
-CONTRACT = Contract({"text": True}, ("clean",))
+
+
+def without_gates(inputs: Mapping[str, bool], outputs: tuple[str, ...]) -> Contract:
+    return Contract(inputs, outputs, gates=frozenset())
+
+
+CONTRACT = without_gates({"text": True}, ("clean",))
 
 
 def write(directory: Path, **programs: str) -> None:
@@ -127,7 +133,7 @@ def test_directory_names_of_imports(tmp_path: Path, path: str, expected: tuple[s
 
 def test_relative_to_the_importing_file(tmp_path: Path) -> None:
     write(tmp_path, lib__outer='use "./deep/inner.prose"\noutput x = inner()\n', lib__deep__inner='output y = "1"\n')
-    assert LocalPrograms(tmp_path).load_contract("./lib/outer.prose") == Contract({}, ("x",))
+    assert LocalPrograms(tmp_path).load_contract("./lib/outer.prose") == without_gates({}, ("x",))
 
 
 # ---------------------------------------------------------------- contracts
@@ -145,7 +151,7 @@ def test_a_changed_file_is_read_again(tmp_path: Path) -> None:
     write(tmp_path, tidy='input other: "…"\noutput clean = other\n')
     assert failure(programs, "./outer.prose").code == "E215"
     write(tmp_path, tidy=TIDY)
-    assert programs.load_contract("./outer.prose") == Contract({}, ("x",))
+    assert programs.load_contract("./outer.prose") == without_gates({}, ("x",))
 
 
 @pytest.mark.parametrize(
@@ -241,7 +247,7 @@ def test_imports_nest_to_any_depth(tmp_path: Path) -> None:
     for n in range(1500):
         write(tmp_path, **{f"p{n}": f'use "./p{n + 1}.prose"\n'})
     write(tmp_path, p1500='output x = "1"\n')
-    assert LocalPrograms(tmp_path).load_contract("./p0.prose") == Contract({}, ())
+    assert LocalPrograms(tmp_path).load_contract("./p0.prose") == without_gates({}, ())
 
 
 @pytest.mark.timeout(60)  # 2^40 paths lead through them
@@ -250,7 +256,7 @@ def test_shared_imports_are_checked_once(tmp_path: Path) -> None:
         write(tmp_path, **{f"p{n}": f'use "./p{n + 1}.prose" as a\nuse "./q{n + 1}.prose" as b\n'})
         write(tmp_path, **{f"q{n}": f'use "./p{n + 1}.prose" as a\nuse "./q{n + 1}.prose" as b\n'})
     write(tmp_path, p40='output x = "1"\n', q40='output x = "1"\n')
-    assert LocalPrograms(tmp_path).load_contract("./p0.prose") == Contract({}, ())
+    assert LocalPrograms(tmp_path).load_contract("./p0.prose") == without_gates({}, ())
 
 
 # ---------------------------------------------------------------- loading for a run
@@ -289,7 +295,7 @@ async def test_a_resolver_brings_remote_programs(tmp_path: Path) -> None:
     assert (fix.handle, fix.slug) == ("url", "fix")
     part = await programs.load_program(LoadRequest("./part.prose", fix.source, "c1/l0"))
     assert (part.handle, part.slug, part.source.text) == ("url", "part", 'output y = "1"\n')
-    assert programs.load_contract("https://example.org/p/fix.prose") == Contract({}, ("x",))
+    assert programs.load_contract("https://example.org/p/fix.prose") == without_gates({}, ("x",))
     with pytest.raises(ImportProgramError, match="not found"):
         await programs.load_program(LoadRequest("nobody/nothing", Source("…"), "c1/l0"))
     with pytest.raises(ImportProgramError, match="a file of this machine"):

@@ -84,6 +84,7 @@ def test_a_file_of_vvm(tmp_path: Path) -> None:
         (lambda: api.run("flow.prose"), UsageError, "text"),
         (lambda: api.run(Path("missing.prose")), UsageError, "missing.prose"),
         (lambda: api.run("let a = 1", {"b": "1"}), UsageError, "b"),
+        (lambda: api.run("let a = 1", gates={"b": True}), UsageError, "gate b: the program has no such gate"),
         (lambda: api.run("let a = 1", settings={"provder": "human"}), UsageError, "provder"),
         (lambda: api.run("let a = 1", settings={"provider": "nonsense"}), UsageError, "nonsense"),
         (lambda: api.compile("x", language="cobol"), UsageError, "cobol"),

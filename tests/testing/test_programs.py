@@ -151,6 +151,7 @@ def test_several_cases_and_their_options(capsys: pytest.CaptureFixture[str]) -> 
         ("# a\n\nExit status: none\n", "names no exit status"),
         ('# a\n\n```toml\ndirectory = "gone"\n```\n', "the option directory names no directory: gone"),
         ('# a\n\n```toml\ninput.other = "x"\n```\n\nExit status: 0\n', "the program has no such input"),
+        ('# a\n\n```toml\nyes = ["other"]\n```\n\nExit status: 0\n', "the program has no such gate; it has no gates"),
         ('# a\n\n```toml\nbindings = ["gone"]\n```\n\nExit status: 0\n', "names gone, which the program does not bind"),
         ('# a\n\n```toml\nprovider = "gone"\n```\n\nExit status: 0\n', "gone"),
     ],

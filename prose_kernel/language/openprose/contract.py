@@ -55,6 +55,20 @@ def contract(program: Program) -> Contract:
     return Contract(inputs, tuple(outputs))
 
 
+def all_gates(program: Program, load: LoadContract) -> frozenset[str] | None:
+    """The names of the gates of a program and, as `MODULE:GATE`, of those of its imports; None if they are not all
+    known: a program from elsewhere is not fetched yet, or what is called is found only at run time."""
+    nodes = [node for script in program.scripts() for node in walk(script)]
+    if any(isinstance(node, tree.Call) for node in nodes):
+        return None
+    found = {node.name.id for node in nodes if isinstance(node, tree.Gate)}
+    for alias, imported in known_in(program, load).programs.items():
+        if imported is None or imported.gates is None:
+            return None
+        found.update(f"{alias}:{gate}" for gate in imported.gates)
+    return frozenset(found)
+
+
 def known_in(program: Program, load: LoadContract) -> Known:
     """What the whole text of a program may refer to: its agents, blocks and imports."""
     programs: dict[str, Contract | None] = {}

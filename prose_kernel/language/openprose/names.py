@@ -43,12 +43,14 @@ class Contract:
 
     `inputs` maps each declared input to whether a call must supply it (it stands before the first executable
     statement); `outputs` are the names of its root outputs, None while unknown (a remote program not fetched yet).
-    What a file with a JSON Schema gives is its `schema` alone.
+    What a file with a JSON Schema gives is its `schema` alone. `gates` are the names of its gates and, as
+    `MODULE:GATE`, of those of its imports; None while they are not all known.
     """
 
     inputs: Mapping[str, bool] = field(default_factory=dict)
     outputs: tuple[str, ...] | None = None
     schema: Schema | None = None
+    gates: frozenset[str] | None = field(default=None, kw_only=True)
 
 
 @dataclass(frozen=True, slots=True)

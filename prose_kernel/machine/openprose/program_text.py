@@ -100,8 +100,8 @@ def _inside(text: str) -> frozenset[int]:
 
 
 def gate_names(program: tree.Program) -> frozenset[str]:
-    """The names of all gates of a program, imports left aside."""
-    return frozenset(node.name.id for node in walk(program) if isinstance(node, tree.Gate))
+    """The names of all gates of a program, of a contract file those of all its scripts; imports left aside."""
+    return frozenset(node.name.id for one in program.scripts() for node in walk(one) if isinstance(node, tree.Gate))
 
 
 def may_run_commands(program: tree.Program) -> bool:
