@@ -34,3 +34,8 @@ def screen_width(text: str) -> int:
     from unicodedata import category, east_asian_width
 
     return sum(0 if category(c) in ("Mn", "Me") else 2 if east_asian_width(c) in "WF" else 1 for c in text)
+
+
+def on_one_line(literal: str) -> str:
+    """A literal as a hint shows it: as written, or only its triple quotes if it has several lines."""
+    return literal if "\n" not in literal else '"""..."""'

@@ -54,7 +54,29 @@ def test_an_agent_and_a_text_on_one_line() -> None:
     found = one('agent writer:\n  model: sonnet\nlet a = session writer "Write it"\n', "E004")
     assert (found.line, found.column, found.message) == (3, 17, "a session with an agent takes its text as a property")
     assert found.hint == 'write `session: writer`, and indent `prompt: "Write it"` below it'
+    found = one('agent w:\n  persist: true\nlet a = resume w "x"\n', "E004")
+    assert (found.line, found.column, found.message) == (3, 16, "a session with an agent takes its text as a property")
     assert one('session Write "it"!\n', "E003").hint == """put the prompt in quotes: `session "Write 'it'!"`"""
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ('session w """\n  a\n  b\n"""', 'write `session: w`, and indent `prompt: """..."""` below it'),
+        ('session w "x":\n  model: sonnet', 'write `session: w`, and indent `prompt: "x"` below it'),
+        ('resume w "x"', 'write `resume: w`, and indent `prompt: "x"` below it'),
+        ('resume w "x":\n  model: sonnet', 'write `resume: w`, and indent `prompt: "x"` below it'),
+        ("resume w", "write `resume: w`"),
+    ],
+)
+def test_an_agent_and_a_text_on_one_line_in_other_forms(line: str, hint: str) -> None:
+    assert one(f"agent w:\n  persist: true\n{line}\n", "E004").hint == hint
+
+
+def test_the_hint_about_a_long_text_behind_an_agent_has_one_line() -> None:
+    text = 'agent w:\n  model: sonnet\nsession: w """\na\n"""\n'
+    (found,) = compile_source(Source(text), profile="strict").diagnostics
+    assert found.hint == 'indent `prompt: """..."""` below it'
 
 
 def test_names_of_broken_lines_are_known_below() -> None:

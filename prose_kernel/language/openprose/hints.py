@@ -15,7 +15,7 @@ from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose import newcomers
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.lexer import RawToken
-from prose_kernel.language.shortening import clipped
+from prose_kernel.language.shortening import clipped, on_one_line
 
 _WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME", "CONSTANT"}
 _LAYOUT: Final = {"_NL", "_INDENT", "_DEDENT", "PIPE"}
@@ -65,6 +65,10 @@ class Line:
     def written(self, index: int) -> str:
         _, start, end, _ = self.tokens[index]
         return self.text[start:end]
+
+    def text_of(self, index: int) -> str:
+        """A string token as a hint shows it."""
+        return on_one_line(self.written(index))
 
     def words(self, first: int, last: int) -> str:
         """The text from token `first` up to token `last`, exclusive; a long one is cut."""
@@ -247,7 +251,7 @@ def _session(line: Line) -> Trouble | None:
         (k for k in range(line.at - 1, max(line.first, line.at - 5) - 1, -1) if line.tokens[k][0] == "SESSION"), -1
     )
     if at < 0:
-        return None
+        return _resume(line)
     if at == line.at - 1 and line.kind(0) == "_NL":
         return line.on(at, "E003", "session without prompt and agent", 'write `session "prompt"` or `session: agent`')
     follows = line.tokens[at + 1][0]
@@ -259,16 +263,40 @@ def _session(line: Line) -> Trouble | None:
         return None
     if follows == "COLON" or (follows in _WORD_KINDS and line.tokens[at + 2][0] == "COLON"):
         if line.kind(0) == "STRING":
-            return line.here("E004", "a session with an agent takes its text as a property",
-                             f"indent `prompt: {line.written(line.at)}` below it")  # fmt: skip
+            return line.here("E004", _TEXT_IS_A_PROPERTY, f"indent `prompt: {line.text_of(line.at)}` below it")
         return None
-    if follows in _WORD_KINDS and line.tokens[at + 2][0] == "STRING" and line.tokens[at + 3][0] == "_NL":
-        hint = f"write `session: {line.written(at + 1)}`, and indent `prompt: {line.written(at + 2)}` below it"
-        return line.on(at + 1, "E004", "a session with an agent takes its text as a property", hint)
+    if (with_agent := _with_agent(line, at)) is not None:
+        return line.on(at + 1, "E004", _TEXT_IS_A_PROPERTY, with_agent)
     words = line.words(at + 1, line.stop).replace('"', "'").rstrip(":")
     if words.startswith("('") and words.endswith("')"):  # written as a call
         words = words[2:-2]
     return line.on(at + 1, "E003", "session without prompt", f'put the prompt in quotes: `session "{words}"`')
+
+
+_TEXT_IS_A_PROPERTY = "a session with an agent takes its text as a property"
+
+
+def _with_agent(line: Line, at: int) -> str | None:
+    """The hint for `session agent "text"` or `resume agent "text"`, perhaps with a colon, whose first token is at
+    `at`; None for anything else."""
+    kinds = [line.tokens[k][0] if k < len(line.tokens) else "_NL" for k in range(at + 1, at + 5)]
+    if kinds[0] not in _WORD_KINDS or kinds[1] != "STRING" or "_NL" not in (kinds[2], kinds[3]):
+        return None
+    if kinds[2] not in ("_NL", "COLON"):
+        return None
+    spawn, agent = line.written(at), line.written(at + 1)
+    return f"write `{spawn}: {agent}`, and indent `prompt: {line.text_of(at + 2)}` below it"
+
+
+def _resume(line: Line) -> Trouble | None:
+    """`resume` with an agent and a text."""
+    if (
+        line.at > line.first
+        and line.written(line.at - 1) == "resume"
+        and (hint := _with_agent(line, line.at - 1)) is not None
+    ):
+        return line.here("E004", _TEXT_IS_A_PROPERTY, hint)
+    return None
 
 
 def _arms(line: Line) -> Trouble | None:

@@ -8,6 +8,7 @@ from typing import Any, Final
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.expression_builder import ExpressionBuilder, is_hole
 from prose_kernel.language.openprose.tree import Expression, Name, Text
+from prose_kernel.language.shortening import on_one_line
 from prose_kernel.language.source import Span
 
 UNREAD: Final = "..."
@@ -95,7 +96,8 @@ class SpawnBuilder(ExpressionBuilder):
         return self.property(start, end, name, value)
 
     def titled_agent(self, start: int, end: int, label: Name | None, agent: Name, text: Text) -> Head:
-        hint = f"indent `prompt: {self.findings.source.slice(text.span)}` below it"
+        written = self.findings.source.slice(text.span)
+        hint = f"indent `prompt: {on_one_line(written)}` below it"
         self.strict(*text.span, "a session with an agent takes its text as a property", hint)
         prompt = tree.Property.at(*text.span, Name("prompt", span=text.span), text)
         return ("session", None, label, agent, (prompt,))

@@ -341,11 +341,23 @@ class Mistakes:
     def _task(self, at: int) -> str:
         """The call that is meant by `@writer Write a poem`, or by a task in quotes."""
         end = at + 1
-        while not (self.texts[at][0] in "\"'" or self.is_end(end)):
+        while not (self.texts[at][0] in "\"'" or self.texts[end] == "(" or self.is_end(end)):
             end += 1
         words = self.findings.source.text[self.starts[at] : self.tokens.end(end - 1)].strip("\"'")
         task = "…" if len(words) > 40 or not _SENTENCE.fullmatch(words) else words
-        return f"write ``@{self.texts[at - 1]} `{task}`()``"
+        return f"write ``@{self.texts[at - 1]} `{task}`{self._input(end)}``"
+
+    def _input(self, at: int) -> str:
+        """The input of a call as written, `(1)`; `()` where none begins at `at`."""
+        if self.texts[at] != "(":
+            return "()"
+        depth = 0
+        for end in range(at, len(self.texts)):
+            depth += {"(": 1, ")": -1}.get(self.texts[end], 0)
+            if depth == 0:
+                written = self.findings.source.text[self.starts[at] : self.tokens.end(end)]
+                return written if len(written) <= 40 and "\n" not in written and "`" not in written else "(…)"
+        return "(…)"
 
     def in_bracket(self, at: int, bracket: Bracket) -> Trouble:
         """The token at `at` neither goes on with what is in a bracket nor closes it."""

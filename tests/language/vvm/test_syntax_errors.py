@@ -27,6 +27,22 @@ def test_a_finding_as_it_is_shown() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("call", "meant"),
+    [
+        ('@w "Say it"', "@w `Say it`()"),
+        ('@w "Say it"(1)', "@w `Say it`(1)"),
+        ("@w Say it (f(1), a=[2])", "@w `Say it`(f(1), a=[2])"),
+        ("@w 'Say it'(`b`)", "@w `Say it`(…)"),
+        ('@w "Say it"(' + "x" * 50 + ")", "@w `Say it`(…)"),
+        ('@w "Say it"(1', "@w `Say it`(…)"),
+    ],
+)
+def test_the_hint_about_a_task_in_quotes_keeps_the_input(call: str, meant: str) -> None:
+    (found,) = [one for one in parse(Source(f"x = {call}\n")).diagnostics if "backticks" in one.message]
+    assert found.hint == f"write ``{meant}``"
+
+
 def test_bytes_that_are_no_text() -> None:
     with pytest.raises(CompileError) as caught:
         decode(b'\xef\xbb\xbfx = 1\r\ny = "\xff"\r\n', "a.vvm")
