@@ -7,9 +7,9 @@ not pay for the machine, nor `prose run` for Jupyter.
 from __future__ import annotations
 
 import importlib
+import shlex
 import sys
 from collections.abc import Sequence
-from difflib import get_close_matches
 from pathlib import Path
 
 import click
@@ -17,6 +17,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from prose_kernel._version import __version__
 from prose_kernel.errors import CompileError, GateRefused, UsageError
+from prose_kernel.language.nearest import Nearest, did_you_mean
 
 COMMANDS = {
     "run": "prose_kernel.cli.run:run",
@@ -94,8 +95,10 @@ class LazyGroup(click.Group):
 def _unknown(name: str) -> str:
     if name in RETIRED:
         return RETIRED[name]
-    near = get_close_matches(name, COMMANDS, 1)
-    return f"there is no command {name}; " + (f"did you mean `prose {near[0]}`?" if near else "`prose help` lists them")
+    if name.endswith((".prose", ".vvm", ".prose.md", ".ipynb")):
+        return f"there is no command {name}; did you mean `prose run {shlex.quote(name)}`?"
+    near = Nearest()(name, COMMANDS)
+    return f"there is no command {name}; " + (f"did you mean `prose {near}`?" if near else "`prose help` lists them")
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -179,12 +182,23 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
+def _no_such_option(error: click.NoSuchOption) -> UsageError:
+    """The same error with our own hint: click suggests `--profile` for `--ofline`, and lists three names for a slip."""
+    name = error.option_name.lstrip("-")
+    known = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []
+    options = {option.lstrip("-"): option for one in known for option in (*one.opts, *one.secondary_opts)}
+    near = Nearest()(name, [one for one in options if options[one].startswith("--")])
+    return UsageError(f"there is no option {error.option_name}", hint=did_you_mean(options[near]) if near else None)
+
+
 def _before_the_start(error: click.ClickException | UsageError | CompileError, args: list[str]) -> int:
     """Say what is wrong; with `run --format json` also as the object that ends stdout."""
     from prose_kernel.cli import report
 
     if isinstance(error, click.UsageError) and error.ctx is not None and not isinstance(error, NoArgsIsHelpError):
         click.echo(error.ctx.get_usage(), err=True)
+    if isinstance(error, click.NoSuchOption):
+        error = _no_such_option(error)
     _say(report.error_text(error))
     if args[:1] == ["run"] and report.wants_json(args):
         click.echo(report.result_line(report.not_started(error)))

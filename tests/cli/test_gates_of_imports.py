@@ -87,6 +87,30 @@ def test_a_changed_program_may_have_lost_a_gate_that_was_rejected(capsys: pytest
     assert main(["run", "--resume", run.name, "--changed", "--yes-rerun", "--no", "gi"]) == 2
 
 
+def test_the_hint_quotes_the_name_of_a_called_contract_file(capsys: pytest.CaptureFixture[str]) -> None:
+    node = "---\nkind: function\nname: say it\n---\n\n### Execution\n\n```prose\n" + GATE + 'return "x"\n```\n'
+    Path("say it.prose.md").write_text(node)
+    Path("c.prose").write_text('output x = call "say it"\n')
+    given = ["run", "--profile", "prosescript", "c.prose"]
+    assert main(given) == 3
+    hint = "hint: approve it in advance: --yes 'say it:go', or %gate approve 'say it:go' in a notebook\n"
+    assert hint in capsys.readouterr().err
+    assert main([*given, "--yes", "say it:go"]) == 0
+
+
+def test_the_command_that_approves_quotes_the_name_of_a_gate() -> None:
+    Path("say it.prose.md").write_text(
+        "---\nkind: function\nname: say it\n---\n\n### Execution\n\n```prose\n" + GATE + 'return "x"\n```\n'
+    )
+    Path("p.prose").write_text('output x = call "say it"\n')
+    state, clock = Path(".prose"), SystemClock()
+    with running("--profile", "prosescript", "--gates=wait", expects="gate say it:go of run") as run:
+        (gate,) = pending_gates(state, clock)
+        assert gate.command == f"prose gate approve {gate.run} 'say it:go'"
+        resolve_gate(state, "approve", gate.id, clock=clock, by=Decider({}))
+        assert run.wait(30) == 0
+
+
 def test_a35_the_command_line_names_the_module_too() -> None:
     state, clock = Path(".prose"), SystemClock()
 

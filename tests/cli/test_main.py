@@ -34,6 +34,34 @@ def test_an_unknown_command_says_what_was_meant_and_nothing_else(capsys: pytest.
     assert seen.err == "Error: there is no command complie; did you mean `prose compile`?\n"
 
 
+def test_a_program_instead_of_a_command_says_how_it_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["my flow.prose"]) == 2
+    said = "Error: there is no command my flow.prose; did you mean `prose run 'my flow.prose'`?\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["run", "--ofline", "x.prose"], None),
+        (["run", "--provder=human", "x.prose"], "--provider"),
+        (["run", "--yess", "g", "x.prose"], "--yes"),
+        (["run", "--halp"], "--help"),
+        (["run", "-z"], None),
+        (["runs", "show", "--outptu"], None),
+        (["report", "--outptu", "a"], "--output"),
+        (["compile", "--formta=json"], "--format"),
+    ],
+)
+def test_an_unknown_option_is_named_with_the_nearest_one_alone(
+    words: list[str], meant: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(words) == 2
+    wrong = next(word for word in words if word.startswith("-")).partition("=")[0]
+    said = f"Error: there is no option {wrong}\n" + (f"hint: did you mean `{meant}`?\n" if meant else "")
+    assert capsys.readouterr().err.partition("\n")[2] == said
+
+
 @pytest.mark.parametrize("command", ["run", "compile", "check", "fmt", "test", "graph", "plan", "upgrade", "notebook"])
 def test_a_missing_file_is_named_with_the_nearest_one(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

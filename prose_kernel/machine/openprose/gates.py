@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from typing import Final
 
@@ -97,7 +98,7 @@ class GateStep(Step):
             return
         timed_out = decision.status == "timeout"
         what = f"timed out after {request.timeout_text}" if timed_out else "rejected"
-        nobody, name = decision.reason == "nobody", request.name
+        nobody = decision.reason == "nobody"
         raise GateRejected(
             text if text is not None else f"gate {request.name} {what}",
             code="E214" if timed_out else "E213",
@@ -108,8 +109,14 @@ class GateStep(Step):
                 "comment": decision.comment,
             },
             nobody=nobody,
-            hint=f"approve it in advance: --yes {name}, or %gate approve {name} in a notebook" if nobody else None,
+            hint=_in_advance(request.name) if nobody else None,
         )
+
+
+def _in_advance(name: str) -> str:
+    """How a person approves a gate in advance. The name of a contract file, which is part of it, has any characters."""
+    word = shlex.quote(name)
+    return f"approve it in advance: --yes {word}, or %gate approve {word} in a notebook"
 
 
 def _record_id(s: ProgramContext, name: str) -> str:

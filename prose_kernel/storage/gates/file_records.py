@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shlex
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
@@ -198,7 +199,7 @@ class MemoryRecords:
         self._events: list[AuditEvent] = []
 
     def command(self, record: Record) -> str:
-        return f"%gate approve {record.request.name}"
+        return f"%gate approve {shlex.quote(record.request.name)}"
 
     def earlier(self) -> tuple[set[str], list[Left]]:
         return set(), []

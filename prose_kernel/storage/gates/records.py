@@ -54,7 +54,7 @@ class Record:
             Path(shown(directory.absolute().parents[2], Path.cwd())) if directory is not None else Path(".prose")
         )
         place = "" if state_dir == Path(".prose") else f" --state-dir {shlex.quote(str(state_dir))}"
-        return f"prose gate approve {self.run} {self.spelled}{place}"
+        return f"prose gate approve {self.run} {shlex.quote(self.spelled)}{place}"
 
 
 @dataclass(frozen=True, slots=True)
