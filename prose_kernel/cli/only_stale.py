@@ -8,10 +8,8 @@ does not keep what magics have set. Unchanged requests of these cells keep their
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,7 +18,7 @@ from prose_kernel.cli.notebook_cells import NotebookCells
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.scan import has_statements, own_language, segments
-from prose_kernel.runs.freshness import Freshness
+from prose_kernel.runs.freshness import Freshness, look_at_files
 from prose_kernel.runs.journal import Range
 from prose_kernel.runs.keeping import earlier_run
 from prose_kernel.runs.languages import Language
@@ -28,8 +26,6 @@ from prose_kernel.runs.provenance import Opening
 from prose_kernel.runs.resumption import Resumption, branch
 from prose_kernel.runs.settings import DECIDES
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.earlier_answers import EarlierAnswers
-from prose_kernel.runtime.keys import Keys
 from prose_kernel.storage import runs
 from prose_kernel.storage.layout import new_run_id
 from prose_kernel.views.document import counted
@@ -43,12 +39,12 @@ Program = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """What the last run knows of the notebook's cells, by their names. `paths` are the beginnings of the paths of
-    the requests of the cells that have not been edited; `records` those whose answers a cell may use. Without an
-    earlier run, `run` is empty."""
+    """What the last run knows of the notebook's cells, by their names. `programs` are the numbers of programs in the
+    cells that have not been edited; `records` those whose answers a cell may use. Without an earlier run, `run` is
+    empty."""
 
     run: str = ""
-    paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    programs: Mapping[str, int] = field(default_factory=dict)
     records: Mapping[str, Sequence[Range]] = field(default_factory=dict)
     failed: frozenset[str] = frozenset()
 
@@ -101,16 +97,16 @@ def _former(journal: JournalRead, cells: Sequence[Cell], language: Language) -> 
     now = {cell.name: list(_programs(cell, language)) for cell in cells}
     living = {program for programs in now.values() for program in programs}
     gone = [(text.number, text.end) for program, text in then.items() if program not in living]
-    paths: dict[str, tuple[str, ...]] = {}
+    unedited: dict[str, int] = {}
     records: dict[str, Sequence[Range]] = {}
     for name, programs in now.items():
         own = [then[program] for program in programs if program in then]
         if len(own) == len(programs):
-            paths[name] = tuple(f"c{text.record.number}/" for text in own)
+            unedited[name] = len(own)
         records[name] = [(text.number, text.end) for text in own] + (gone if len(own) < len(programs) else [])
     failed = {program for program, text in then.items() if text.ended is None or text.ended.status == "failed"}
     names = frozenset(name for name, programs in now.items() if not failed.isdisjoint(programs))
-    return Former(journal.head.branch_of[-1], paths, records, names)
+    return Former(journal.head.branch_of[-1], unedited, records, names)
 
 
 def _programs(cell: Cell, default: Language) -> Iterator[Program]:
@@ -146,7 +142,7 @@ class StaleCells(NotebookCells):
         if why is None:
             self._check_names(cell)
             return
-        known = cell.name in self._former.paths and cell.name in self.provenance.cells
+        known = cell.name in self._former.programs and cell.name in self.provenance.cells
         if not known:
             self.provenance.expect(_opening(cell), list(self._texts(cell)))
             self._check_names(cell)
@@ -177,28 +173,15 @@ class StaleCells(NotebookCells):
         if any(piece.magic for piece in segments(*own_language(cell.text, self.language)[::-1])):
             return "it has magics"
         known = self.provenance.cells.get(cell.name)
-        if cell.name not in self._former.paths:
+        if cell.name not in self._former.programs:
             return "it is new or was edited"
         if known is None:
-            return "it is new" if self._former.paths[cell.name] else None
+            return "it is new" if self._former.programs[cell.name] else None
         if cell.name in self._former.failed and not cell.may_fail:
             return "it failed"
+        await look_at_files(self.provenance, [known])
         stale = next((one for one in Freshness(self.provenance).stale() if one.cell is known and not one.maybe), None)
-        if stale is not None:
-            return "; ".join(map(str, stale.reasons))
-        file = await asyncio.to_thread(self._moved_file, self._former.paths[cell.name]) if known.ran else None
-        return f"{file} has changed" if file is not None else None
-
-    @cached_property
-    def _answers(self) -> EarlierAnswers:
-        how = self.workspace.context.resumption
-        assert how is not None
-        return EarlierAnswers(self._former.run, how.journal.records(1))
-
-    def _moved_file(self, paths: tuple[str, ...]) -> str | None:
-        files = self.workspace.opened.machine.ports.files
-        keys = Keys(str(self.workspace.start.cwd), str(self.workspace.context.project))
-        return self._answers.moved_file(paths, files, keys) if files is not None else None
+        return "; ".join(map(str, stale.reasons)) if stale is not None else None
 
     def _texts(self, cell: Cell) -> Iterator[tuple[Source, Language]]:
         language, text = own_language(cell.text, self.language)

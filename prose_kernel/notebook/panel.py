@@ -15,6 +15,7 @@ Execute requests have `cellId` and `deletedCells` in their metadata, and `prose_
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
@@ -54,6 +55,7 @@ class Panel:
         self._kept: Mapping[str, Sequence[str]] = {}
         self._under_way: object = None
         self._looking = False
+        self._finding = set[asyncio.Task[None]]()  # the cells that are stale because of files
 
     # ------------------------------------------------------------ channels
 
@@ -66,6 +68,8 @@ class Panel:
 
     def closed(self, link: Link) -> None:
         self._links.pop(link, None)
+        for finding in self._finding if not self._links else ():
+            finding.cancel()
         if self._ordered is link:
             self._ordered = None
 
@@ -129,15 +133,32 @@ class Panel:
     # ------------------------------------------------------------ what is said
 
     def _stale(self, links: Sequence[Link]) -> None:
+        """Say which cells are stale: now, or when the files that answers depend on have been looked at."""
+        from prose_kernel.runs.freshness import depends_on_files
+
+        last = self._cells.provenance.last
+        after = last.key if last is not None else None
+        if not depends_on_files(self._cells.provenance):
+            return self._tell_stale(links, after)
+        finding = asyncio.ensure_future(self._find_stale(links, after))
+        self._finding.add(finding)
+        finding.add_done_callback(self._finding.discard)
+        return None
+
+    async def _find_stale(self, links: Sequence[Link], after: str | None) -> None:
+        from prose_kernel.runs.freshness import look_at_files
+
+        await look_at_files(self._cells.provenance)
+        self._tell_stale([link for link in links if link in self._links], after)
+
+    def _tell_stale(self, links: Sequence[Link], after: str | None) -> None:
         from prose_kernel.notebook.magics.freshness import freshness_of
         from prose_kernel.runs.freshness import stale_facts
 
         freshness = freshness_of(self._cells)
         found = freshness.stale()
-        sure = next((one.cell for one in found if not one.maybe), None)
-        last = self._cells.provenance.last
-        after = last.key if last is not None else None
-        following = [cell.key for cell in freshness.first(sure)] if sure is not None else []
+        sure = [freshness.first(one.cell) for one in found if not one.maybe]
+        following = [*dict.fromkeys(cell.key for cells in sure for cell in cells)]
         for link in links:
             link.send({"kind": "stale", "stale": stale_facts(found), "next": following, "after": after})
 

@@ -6,19 +6,23 @@ cells in between stale, and a notebook that has run from top to bottom is fresh.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+import asyncio
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Literal
+from typing import TYPE_CHECKING, Final, Literal
 
 from prose_kernel.access import plain_files
 from prose_kernel.runs.provenance import Cell, Provenance, digest
+
+if TYPE_CHECKING:
+    from prose_kernel.runtime.answer_facts import AnsweredFiles
 
 Kind = Literal[
     "changed",  # the cell above has made something else since
     "other",  # what the cell found had been made by another cell than the one above it
     "replaced",  # a cell above has bound again what this cell binds
-    "file",  # a program that was imported
+    "file",  # a program that was imported, or a file that an answer depends on
     "python",  # a Python variable that went into the cell
     "unfinished",  # it ran again from within another cell, and did not come to its end
     "above",  # nothing has changed yet, but the cell above is stale
@@ -131,6 +135,7 @@ class Freshness:
 
     def _outer(self, cell: Cell) -> list[Reason]:
         files = [Reason("file", Path(path).name) for path, told in cell.files.items() if not _holds(path, told)]
+        files += [Reason("file", cell.moved)] if cell.moved else []
         given = [Reason("python", name) for name in cell.opening.given if not self._outside(cell, name)]
         return files + given + ([Reason("unfinished", "")] if cell.unfinished else [])
 
@@ -154,6 +159,29 @@ class Freshness:
                 if differs and one.inputs[name][1] is not one:
                     agenda.append((source, False))
         return list(order.values())
+
+
+async def look_at_files(provenance: Provenance, cells: Collection[Cell] | None = None) -> None:
+    """Find out for these cells, or all, whether files that their answers depend on have changed (`Cell.moved`). Without
+    a journal, nothing is known of them."""
+    answered, workspace = _answered_files(provenance), provenance.workspace
+    if not answered or workspace is None or (files := workspace.opened.machine.ports.files) is None:
+        return
+    ran = [(cell, cell.ran) for cell in (provenance.cells.values() if cells is None else cells)]
+    moved = await asyncio.to_thread(answered.moved, [[*cell.texts] for cell, _ in ran], files)
+    for (cell, then), file in zip(ran, moved, strict=True):
+        if cell.ran == then:  # else it has run again meanwhile
+            cell.moved = file
+
+
+def depends_on_files(provenance: Provenance) -> bool:
+    """Whether an answer of the run depends on files, so that `look_at_files` has something to look at."""
+    return bool(_answered_files(provenance))
+
+
+def _answered_files(provenance: Provenance) -> AnsweredFiles | None:
+    run = provenance.workspace.current if provenance.workspace is not None else None
+    return run.journal.answered_files if run is not None and run.journal is not None else None
 
 
 def stale_facts(stale: Sequence[Stale]) -> list[dict[str, object]]:

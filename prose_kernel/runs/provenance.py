@@ -69,7 +69,9 @@ class Cell:
     `number` is that of its last run, which people see in brackets; `code` its whole text.
     `made` are the names that it has bound or defined, with the number of their content; `inputs` those that it used and
     had not made itself before: the content that it found, and the cell which had made that. `files` are digests of the
-    programs that it imported, by address. `first` is its place among the cells in the order of their first runs.
+    programs that it imported, by address. `texts` are the paths of the texts of its last run (`c1`); `moved` is a file
+    that one of their answers depends on and that has changed since (`freshness.look_at_files`). `first` is its place
+    among the cells in the order of their first runs.
     `unfinished`: another cell ran it again, and that failed or was interrupted; its own output does not tell.
     """
 
@@ -84,6 +86,8 @@ class Cell:
     made: dict[str, int] = field(default_factory=dict)
     inputs: dict[str, tuple[int, Cell | None]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
+    texts: list[str] = field(default_factory=list)
+    moved: str = ""
     gone: bool = False
 
     @property
@@ -237,9 +241,9 @@ class Provenance:
             if event.key.execution_id is None and not event.place.program:
                 self._bound[event.name] = event
         elif isinstance(event, CellStarted):
-            self._text_begins(event.place.source)
+            self._text_begins(event.place.source, f"c{event.index}")
 
-    def _text_begins(self, source: Source) -> None:
+    def _text_begins(self, source: Source, path: str) -> None:
         assert self.workspace is not None
         language = self.workspace.running_language
         if self._opened is None:  # one that is replayed, or a binding that Python makes
@@ -249,8 +253,10 @@ class Provenance:
             opened = self._opened
         if self._cell is None:
             self._open(opened, source.prompt)
-        if source.name != "cell" and (path := Path(self.workspace.cwd, source.name)).is_file():
-            self._files[str(path)] = digest(source.text)
+        assert self._cell is not None
+        self._cell.texts.append(path)
+        if source.name != "cell" and (file := Path(self.workspace.cwd, source.name)).is_file():
+            self._files[str(file)] = digest(source.text)
         self._texts.append((source, language))
 
     def _loaded(self, loaded: LoadedProgram) -> None:
@@ -263,12 +269,14 @@ class Provenance:
         if cell is None and (cell := self.cells.get(f"text:{bare(opening.code)}")) is not None:
             self._adopt(cell, opening.key, opening.code)
         former = cell.opening if cell is not None else None
-        self._more = former is opening or (former is not None and opening.python and former.number == opening.number)
+        same = former is opening or (former is not None and opening.python and former.number == opening.number)
+        self._more = same and self._opened is not None  # a text that is replayed is a run of its cell
         if cell is None:
             cell = Cell(opening.key, opening.number, opening.code, len(self.cells) + 1, opening)
             self.cells[opening.key] = cell
         cell.opening, cell.code, cell.ran, cell.gone = opening, opening.code, self.runs, False
-        cell.unfinished = False
+        cell.unfinished, cell.moved = False, ""
+        cell.texts = cell.texts if self._more else []
         cell.number = opening.number or prompt or cell.number
         self._known[bare(opening.code)] = opening
         self._cell = cell

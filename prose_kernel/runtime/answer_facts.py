@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from itertools import count
 from typing import Final, TypeVar, cast
 
 from msgspec import MsgspecError, Struct, convert, json, structs
@@ -108,6 +110,19 @@ class FilesThen:
             raise LookupError
         return tuple(one for one in found if one is not None)
 
+    def changed(self, now: tuple[Digests, ...], order: int, written: Mapping[str, tuple[int, str]]) -> str | None:
+        """Return a file that is not as it was when the answer with this `order` was given; None if there is none.
+
+        A file may also be as a later answer has left it: `written` has the last digest of each file that answers are
+        known to have written, after the order of the answer.
+        """
+        for then, is_now in zip(self.then, now, strict=True):
+            for path in sorted(path for path in {*then, *is_now} if then.get(path) != is_now.get(path)):
+                last, digest = written.get(path, (-1, ""))
+                if last < order or digest != is_now.get(path, ""):
+                    return path
+        return None
+
 
 @dataclass(slots=True, eq=False)
 class EarlierAnswer:
@@ -189,6 +204,72 @@ class EarlierAnswer:
             case Verdict() | Pick() | Finding() if value.by not in _FREE:
                 value = structs.replace(value, details={**at, **value.details, "kept": run, "at": key})
         return cast("T", value)
+
+
+class AnsweredFiles:
+    """The files that the answers of a run depend on, and those that they have written. `keys` are those of the run."""
+
+    def __init__(self, keys: Keys) -> None:
+        self._keys = keys
+        self._then: dict[str, list[tuple[int, FilesThen | None]]] = defaultdict(list)
+        self._written: dict[str, tuple[int, str]] = {}
+        self._orders = count()
+
+    def __bool__(self) -> bool:
+        return bool(self._then)
+
+    def add(self, asked: Asked, answered: Answered) -> None:
+        """Add an answer of the run; most have nothing to do with files."""
+        if not _tells_of_files(asked, answered):
+            return
+        one = EarlierAnswer(asked, answered, next(self._orders), failed=False)
+        try:
+            then = one.files_then(None, self._keys)
+        except LookupError:
+            self._then[_text_of(asked)].append((one.order, None))
+        else:
+            if then is not None:
+                self._then[_text_of(asked)].append((one.order, then))
+        self._written.update((path, (one.order, digest)) for path, digest in one.written())
+
+    def moved(self, parts: Sequence[Collection[str]], files: Files) -> list[str]:
+        """For each part of the run, which are texts (`c1`): a file that is not as it was when a request was answered
+        there, nor as a later answer has left it; "" if there is none. Call it in a thread."""
+        looked: dict[object, tuple[Digests, ...] | None] = {}
+
+        def now(then: FilesThen) -> tuple[Digests, ...] | None:
+            key = then.globs or tuple(map(tuple, then.then))
+            if key not in looked:
+                try:
+                    looked[key] = then.now(files)
+                except LookupError:
+                    looked[key] = None
+            return looked[key]
+
+        def first(texts: Collection[str]) -> str:
+            for order, then in [one for text in texts for one in self._then.get(text, ())]:
+                is_now = now(then) if then is not None else None
+                if then is None or is_now is None:
+                    return "a file that it reads"
+                if (path := then.changed(is_now, order, self._written)) is not None:
+                    return path
+            return ""
+
+        return [first(texts) for texts in parts]
+
+
+def _text_of(asked: Asked) -> str:
+    return asked.key.partition("/")[0]
+
+
+def _tells_of_files(asked: Asked, answered: Answered) -> bool:
+    """Whether an answer may have the digests of files; without reading it."""
+    if answered.cancelled or answered.error != NOTHING:
+        return False
+    if asked.kind == "command":
+        return b'"files"' in bytes(answered.aside)
+    value = bytes(answered.value) if asked.kind == "session" else b""
+    return b'"reads"' in value or b'"writes"' in value
 
 
 def has_failed(asked: Asked, answered: Answered) -> bool:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import count
@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from msgspec import MsgspecError, Raw
 
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.answer_facts import KEPT_NOTES, Digests, EarlierAnswer, FilesThen, has_failed, has_written
+from prose_kernel.runtime.answer_facts import KEPT_NOTES, EarlierAnswer, has_failed, has_written
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Completed, Ended, Record, Text
 from prose_kernel.runtime.keys import Equal, Keys
-from prose_kernel.runtime.ports import CommandRequest, Files, SessionRequest
+from prose_kernel.runtime.ports import CommandRequest, SessionRequest
 from prose_kernel.runtime.requests import COMMON, KINDS, Request
 
 if TYPE_CHECKING:
@@ -219,7 +219,7 @@ class EarlierAnswers:
             changed = None
             if files is not None:
                 now = await s.outside(asyncio.to_thread(files.now, s.host.ports.files))
-                changed = self._changed(one, files, now)
+                changed = files.changed(now, one.order, {} if self._effects else self._written)
             value = one.value_for(asked.key, kind, self.run, self._rules.text_of)
         except (LookupError, MsgspecError, FileNotFoundError) as problem:
             self._refuse(asked, _PROBLEMS.get(type(problem), "unreadable"))
@@ -310,39 +310,9 @@ class EarlierAnswers:
                 return "again"
         return ""
 
-    # ------------------------------------------------------------ files
-
-    def _changed(self, one: EarlierAnswer, files: FilesThen, now: tuple[Digests, ...]) -> str | None:
-        """Return a file that is not as it was when the answer was given; None if there is none.
-
-        A file may also be as a later answer of the earlier run has left it, unless something that can write files was
-        asked again since.
-        """
-        for then, is_now in zip(files.then, now, strict=True):
-            for path in sorted(path for path in {*then, *is_now} if then.get(path) != is_now.get(path)):
-                order, digest = (-1, "") if self._effects else self._written.get(path, (-1, ""))
-                if order < one.order or digest != is_now.get(path, ""):
-                    return path
-        return None
-
-    def moved_file(self, paths: Sequence[str], files: Files, keys: Keys) -> str | None:
-        """Return a file that is not as it was when one of the answers was given whose places begin with one of these
-        `paths`; None if there is none. Call it in a thread."""
-        for one in self._answers.values():
-            if not one.asked.key.startswith(tuple(paths)):
-                continue
-            try:
-                then = one.files_then(None, keys)
-                found = self._changed(one, then, then.now(files)) if then is not None else None
-            except LookupError:
-                found = "a file that it reads"
-            if found is not None:
-                return found
-        return None
-
     @cached_property
     def _written(self) -> dict[str, tuple[int, str]]:
-        """The last state of each file that the earlier run is known to have written, after the order of that answer."""
+        """The last digest of each file that the earlier run is known to have written, after the order of the answer."""
         return {path: (one.order, digest) for one in self._answers.values() for path, digest in one.written()}
 
     # ------------------------------------------------------------ what was asked

@@ -19,7 +19,7 @@ from msgspec import MsgspecError, json, structs
 
 from prose_kernel.errors import StoreFailed
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.answer_facts import with_files
+from prose_kernel.runtime.answer_facts import AnsweredFiles, with_files
 from prose_kernel.runtime.earlier_answers import EarlierAnswers
 from prose_kernel.runtime.journal_approvals import Approvals, Approved
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Finished, Interrupted, Noted, Text
@@ -65,6 +65,7 @@ class Journal:
         self._replay = Replay(known, self._recorder, turns, keys.run_ids, self._interrupt_again)
         self._live = LiveRequests(self._recorder, self._replay, turns, keys.run_ids)
         self._approvals = Approvals(approved, keys.run_ids, complete=self._replay.how.complete)
+        self.answered_files = AnsweredFiles(keys)
         self.usable = earlier
         """The answers that the requests of the running text may use."""
         self._hasty = False  # the text was interrupted so that it asks nothing more
@@ -169,6 +170,7 @@ class Journal:
             return None
         value, answered = found
         self._recorder.write(structs.replace(answered, t=self.now()))
+        self.answered_files.add(asked, answered)
         return (self._got(s, request, value),)
 
     def _with_files(self, s: ExecutionContext, request: Request, ask: Callable[[], Awaitable[T]]) -> tuple[Any, bool]:
@@ -191,6 +193,7 @@ class Journal:
         if self.usable is not None:
             self.usable.begins(live.asked)
         value, answered = await self._live.make(live)
+        self.answered_files.add(live.asked, answered)
         if isinstance(value, GateDecision) and value.status == "approved":
             self._approvals.add(described, answered.value)
         if self.usable is not None:
@@ -207,6 +210,7 @@ class Journal:
         kind: type[T],
     ) -> T:
         """Return the value of a recorded answer. Raises its error."""
+        self.answered_files.add(asked, answered)
         if self.usable is not None:
             self.usable.answered(asked, answered)
         how = self._replay.how

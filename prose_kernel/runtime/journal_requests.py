@@ -24,6 +24,7 @@ from prose_kernel.runtime.scheduler import Scheduler, Suspension
 from prose_kernel.runtime.steps import MODEL, Recorded, Steps, folded
 
 T = TypeVar("T")
+A = TypeVar("A", Answered, Answered | None)
 
 _WORK: Final = ("command", "session", "judge")
 """Requests that have effects or a cost: their answers are recorded as soon as the work has ended."""
@@ -103,9 +104,7 @@ class LiveRequests:
             unusable = Undecided(too_deep) if request.kind is Finding else ProviderError(too_deep, retryable=False)
             self._write_answer(self._record_of(key, unusable), aside, at_once=at_once)
             raise unusable from None
-        answered = Answered(key, raw)
-        self._write_answer(answered, aside, at_once=at_once)
-        return value, answered
+        return value, self._write_answer(Answered(key, raw), aside, at_once=at_once)
 
     def _aside(self, asked: Asked, known: Sequence[Recorded], *, delayed: bool) -> Aside:
         """Return the notes of a request. All attempts of a command have one place, and are counted together."""
@@ -157,14 +156,16 @@ class LiveRequests:
             return Answered(key, codec.encode(self.as_recorded(outcome)))
         return Answered(key, error=codec.encode_error(outcome)) if codec.may_be_kept(outcome) else None
 
-    def _write_answer(self, answered: Answered | None, aside: Aside, *, at_once: bool = False) -> None:
-        """Write the end of a request; None: it has no record."""
+    def _write_answer(self, answered: A, aside: Aside, *, at_once: bool = False) -> A:
+        """Write the end of a request with its notes, and return it; None: it has no record."""
         with self._ending:
             aside.is_completed = False
         if answered is not None:
             notes, now = _notes(aside), self._recorder.now()
-            self._recorder.write(structs.replace(answered, at_once=at_once, aside=notes, t=now))
+            answered = structs.replace(answered, at_once=at_once, aside=notes, t=now)
+            self._recorder.write(answered)
         aside.settle(answered is not None and answered.error == NOTHING and not answered.cancelled)
+        return answered
 
     def as_recorded(self, value: T) -> T:
         """Return an answer as a record has it."""

@@ -315,6 +315,22 @@ async def test_a_cell_that_was_brought_back_has_its_own_number(book: Notebook, t
     await again.cells.close()
 
 
+async def test_a_cell_that_had_run_twice_is_brought_back_as_it_was_the_last_time(
+    book: Notebook, tmp_path: Path
+) -> None:
+    texts = {"a": "let x = 1", "b": "let y = x"}
+    await book.run("a", texts["a"])
+    await book.run("b", texts["b"])
+    await book.run("a", "let x = 2")
+    await book.run("b", texts["b"])
+    (run,) = (tmp_path / ".prose/runs").iterdir()
+    await book.magic("%reset")
+    book.cells.provenance.arrange([("a", "let x = 2"), ("b", texts["b"])])
+    await book.magic(f"%restore {run.name}")
+    book.cells.provenance.arrange([("a", "let x = 2"), ("b", texts["b"])])
+    assert book.why() == {}
+
+
 async def test_two_hundred_cells(book: Notebook) -> None:
     await book.run("0", "let x0 = 1")
     for number in range(1, 200):
@@ -436,3 +452,68 @@ async def test_the_page_shows_what_the_magics_show(book: Notebook) -> None:
     await book.run("a", first.replace("tea", "coffee"))
     for shown in (await book.magic("%stale"), history):
         assert f"```text\n{shown}\n```" in page, shown
+
+
+# ---------------------------------------------------------------- files that answers depend on
+
+DECLARED = '{}let data = exec "cat rows.csv"\n  reads: ["rows.csv"]'
+
+
+async def test_a_cell_whose_command_reads_a_changed_file_is_stale_and_runs_again(
+    book: Notebook, tmp_path: Path
+) -> None:
+    (tmp_path / "rows.csv").write_text("1")
+    await book.run("a", DECLARED.format(""))
+    await book.run("b", 'let out = exec "echo {data} >> ran; cat ran"')
+    assert "No cell is stale" in await book.magic("%stale")
+    (tmp_path / "rows.csv").write_text("2")
+    assert "rows.csv has changed" in await book.magic("%stale")
+    assert book.why() == {"a": ["rows.csv has changed"], "b": ["data may change: [1] is stale"]}
+    (tmp_path / "rows.csv").write_text("1")
+    assert "No cell is stale" in await book.magic("%stale")
+    (tmp_path / "rows.csv").write_text("2")
+    await book.magic("%rerun stale")
+    assert (tmp_path / "ran").read_text().split() == ["1", "2"]
+    assert "No cell is stale" in await book.magic("%stale")
+
+
+async def test_files_of_the_last_run_of_a_cell_in_a_run_of_both_languages(book: Notebook, tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        (tmp_path / name).write_text("1")
+    await book.run("a", 'let a = exec "cat one"\n  reads: ["one"]')
+    await book.run("v", "%%vvm\nb = 1")
+    await book.run("c", 'let c = exec "cat one two"\n  reads: ["one", "t*"]')
+    await book.run("a", 'let a = exec "cat one"')
+    (tmp_path / "one").write_text("2")
+    await book.magic("%stale")
+    assert book.why() == {"c": ["one has changed"]}
+    await book.run("v", "%%vvm\nb = 2")
+    await book.run("c", 'let c = exec "cat one two"\n  reads: ["one", "t*"]')
+    assert "No cell is stale" in await book.magic("%stale")
+    (tmp_path / "two").unlink()
+    await book.magic("%stale")
+    assert book.why() == {"c": ["two has changed"]}
+
+
+async def test_a_file_that_a_later_cell_has_written_makes_nothing_stale(book: Notebook, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("1")
+    await book.run("a", DECLARED.format(""))
+    await book.run("b", 'exec "echo 2 > rows.csv"\n  reads: []\n  writes: ["rows.csv"]')
+    assert "No cell is stale" in await book.magic("%stale")
+    (tmp_path / "rows.csv").write_text("3")
+    await book.magic("%stale")
+    assert book.why() == {"a": ["rows.csv has changed"], "b": ["rows.csv has changed"]}
+
+
+async def test_files_of_a_run_that_was_brought_back(book: Notebook, tmp_path: Path) -> None:
+    (tmp_path / "rows.csv").write_text("1")
+    await book.run("a", DECLARED.format(""))
+    await book.run("b", "let other = 1")
+    (run,) = (tmp_path / ".prose/runs").iterdir()
+    await book.magic("%reset")
+    await book.magic(f"%restore {run.name}")
+    book.cells.provenance.arrange([("a", DECLARED.format("")), ("b", "let other = 1")])
+    assert "No cell is stale" in await book.magic("%stale")
+    (tmp_path / "rows.csv").write_text("2")
+    await book.magic("%stale")
+    assert book.why() == {"a": ["rows.csv has changed"]}

@@ -168,6 +168,24 @@ def test_the_panel_follows_the_run(client: Client) -> None:
     assert run(client, "r", "%rerun stale").displays[0].endswith("] let y = x")
 
 
+def test_the_panel_names_cells_whose_files_have_changed_in_the_order_in_which_they_run(client: Client) -> None:
+    """Also one whose command writes the file that it reads: it stays stale, and the others run."""
+    for name in ("one", "two"):
+        (client.directory / name).write_text("1")
+    link = Link(client, "files")
+    link.say(do="cells", cells=[["a", ""], ["b", ""], ["c", ""]])
+    begin(client, "a", 'exec "cat one; echo 2 >> one"\n  reads: ["one"]')
+    told = link.hear("stale", lambda data: data["after"] == "a" and data["stale"])
+    assert (told["stale"][0]["why"], told["next"]) == (["one has changed"], ["a"])
+    begin(client, "b", "let x = 1")
+    begin(client, "c", 'let c = exec "cat two"\n  reads: ["two"]')
+    assert link.hear("stale", lambda data: data["after"] == "c")["next"] == ["a"]
+    (client.directory / "two").write_text("2")
+    begin(client, "b", "let x = 1")
+    assert link.hear("stale", lambda data: data["after"] == "b" and len(data["next"]) > 1)["next"] == ["a", "c"]
+    link.close()
+
+
 def test_the_panel_tells_what_is_under_way(client: Client) -> None:
     link = Link(client, "two")
     link.say(do="show", on=True)
@@ -215,4 +233,19 @@ def test_the_panel_of_a_python_notebook(python: Client) -> None:
     link.hear("names", lambda data: bool(data["changed"]))
     begin(python, "a", "%%prose\nlet x = 2")
     assert link.hear("stale", lambda data: bool(data["stale"]))["next"] == ["b"]
+    link.close()
+
+
+def test_a_python_cell_that_writes_a_file_makes_the_cells_that_read_it_stale(python: Client) -> None:
+    run(python, "z", "%prose reset")
+    link = Link(python, "files")
+    (python.directory / "rows.csv").write_text("1")
+    run(python, "r", '%%prose\nlet rows = exec "cat rows.csv"\n  reads: ["rows.csv"]')
+    assert link.hear("stale", lambda data: data["after"] == "r")["stale"] == []
+    begin(python, "w", 'open("rows.csv", "w").write("2")')
+    told = link.hear("stale", lambda data: bool(data["stale"]))
+    assert [(one["cell"], one["why"]) for one in told["stale"]] == [("r", ["rows.csv has changed"])]
+    assert stale(python, "%prose stale") == {"r": ["rows.csv has changed"]}
+    run(python, "s", "%prose rerun stale --here")
+    assert stale(python, "%prose stale") == {}
     link.close()

@@ -33,7 +33,7 @@ async def stale(call: Call) -> None:
     use(call, stale, 0, 0)
     from prose_kernel.runs.freshness import stale_facts
 
-    found = freshness_of(call.cells).stale()
+    found = (await _looked_at(call.cells)).stale()
     if not found:
         return call.show(doc.paragraph(_NONE))
     rows = [(one.cell.label, clip(one.cell.title, 60), "; ".join(map(str, one.reasons))) for one in found]
@@ -47,7 +47,7 @@ async def rerun(call: Call) -> None:
     if call.words[0] != "stale" or call.words[1:] not in ((), ("--here",)):
         raise rerun.wrong(f"{' '.join(call.words)} is not understood")
     cells = call.cells
-    found = freshness_of(cells).stale()
+    found = (await _looked_at(cells)).stale()
     if not found:
         return call.show(doc.paragraph(_NONE))
     if "--here" not in call.words and cells.front_end.rerun([one.cell for one in found]):
@@ -76,7 +76,7 @@ async def _rerun_here(call: Call) -> None:
     current = cells.provenance.calling
     refused: list[Cell] = []
     while True:
-        freshness = freshness_of(cells)
+        freshness = await _looked_at(cells)
         waiting = [one.cell for one in freshness.stale() if not one.maybe and one.cell not in [*done, *refused]]
         if not waiting:
             break
@@ -104,6 +104,14 @@ def _heading(cell: Cell) -> doc.Group:
     key = cell.key if not cell.key.startswith("text:") else None
     label = doc.Own(f"**{cell.label}** ", f"{cell.label} ")
     return doc.group(doc.line(label, doc.Code(clip(cell.title, 80))), facts={"rerun": key})
+
+
+async def _looked_at(cells: Cells) -> Freshness:
+    """The cells, after a look at the files that their answers depend on."""
+    from prose_kernel.runs.freshness import look_at_files
+
+    await look_at_files(cells.provenance)
+    return freshness_of(cells)
 
 
 def freshness_of(cells: Cells) -> Freshness:
