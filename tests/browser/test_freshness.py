@@ -51,6 +51,18 @@ def test_stale_cells_are_marked_and_run_again_in_their_places(lab: Lab, pictures
     expect(notebook.panel.locator(".prose-stale")).to_have_count(0)
     notebook.shows(3, "1 stale cell of the notebook will run again")
     notebook.ready()
+    rows = notebook.path.with_name("rows.csv")
+    rows.write_text("green")
+    edit(notebook, 3, 'let rows = exec "cat rows.csv"\n  reads: ["rows.csv"]')
+    notebook.run(3)
+    notebook.shows(3, "green")
+    rows.write_text("black")
+    notebook.run(2)
+    expect(notebook.cell(3).locator(".prose-stale")).to_have_attribute("aria-label", "Stale: rows.csv has changed")
+    panel.get_by_role("button", name="Run").first.click()
+    notebook.shows(3, "black")
+    expect(notebook.panel.locator(".prose-stale")).to_have_count(0)
+    notebook.ready()
 
 
 def test_the_panel_follows_the_run_and_leads_to_its_cells(lab: Lab, pictures: Pictures) -> None:
