@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, Literal
 
 from prose_kernel.access import plain_files
 from prose_kernel.runs.provenance import Cell, Provenance, digest
+from prose_kernel.runtime.answer_facts import NOT_COMPARED
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.answer_facts import AnsweredFiles
@@ -23,6 +24,7 @@ Kind = Literal[
     "other",  # what the cell found had been made by another cell than the one above it
     "replaced",  # a cell above has bound again what this cell binds
     "file",  # a program that was imported, or a file that an answer depends on
+    "unknown",  # such files cannot be compared
     "python",  # a Python variable that went into the cell
     "unfinished",  # it ran again from within another cell, and did not come to its end
     "above",  # nothing has changed yet, but the cell above is stale
@@ -33,6 +35,7 @@ _WORDS: Final[Mapping[Kind, str]] = {
     "other": "{name} was not what {cell} makes",
     "replaced": "{name}, which it binds, was bound again by {cell}",
     "file": "{name} has changed",
+    "unknown": NOT_COMPARED,
     "python": "the Python variable {name} has changed",
     "unfinished": "when it ran again, it did not come to its end",
     "above": "{name} may change: {cell} is stale",
@@ -135,7 +138,8 @@ class Freshness:
 
     def _outer(self, cell: Cell) -> list[Reason]:
         files = [Reason("file", Path(path).name) for path, told in cell.files.items() if not _holds(path, told)]
-        files += [Reason("file", cell.moved)] if cell.moved else []
+        if cell.moved is not None:
+            files.append(Reason("file", cell.moved) if cell.moved else Reason("unknown", ""))
         given = [Reason("python", name) for name in cell.opening.given if not self._outside(cell, name)]
         return files + given + ([Reason("unfinished", "")] if cell.unfinished else [])
 

@@ -70,7 +70,8 @@ class Cell:
     `made` are the names that it has bound or defined, with the number of their content; `inputs` those that it used and
     had not made itself before: the content that it found, and the cell which had made that. `files` are digests of the
     programs that it imported, by address. `texts` are the paths of the texts of its last run (`c1`); `moved` is a file
-    that one of their answers depends on and that has changed since (`freshness.look_at_files`). `first` is its place
+    that one of their answers depends on and that has changed since, "" if that cannot be told
+    (`freshness.look_at_files`). `first` is its place
     among the cells in the order of their first runs.
     `unfinished`: another cell ran it again, and that failed or was interrupted; its own output does not tell.
     """
@@ -87,7 +88,7 @@ class Cell:
     inputs: dict[str, tuple[int, Cell | None]] = field(default_factory=dict)
     files: dict[str, str] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
-    moved: str = ""
+    moved: str | None = None
     gone: bool = False
 
     @property
@@ -275,7 +276,7 @@ class Provenance:
             cell = Cell(opening.key, opening.number, opening.code, len(self.cells) + 1, opening)
             self.cells[opening.key] = cell
         cell.opening, cell.code, cell.ran, cell.gone = opening, opening.code, self.runs, False
-        cell.unfinished, cell.moved = False, ""
+        cell.unfinished, cell.moved = False, None
         cell.texts = cell.texts if self._more else []
         cell.number = opening.number or prompt or cell.number
         self._known[bare(opening.code)] = opening

@@ -49,6 +49,8 @@ _READ_ONLY: Final = frozenset({"read", "list", "search", "fetch"})
 _FREE: Final = ("rules", "authored")
 """Judgements that cost nothing: they are not marked as kept."""
 
+NOT_COMPARED: Final = "its files are not compared: more than 10,000 files or 1 GiB, or one changed meanwhile"
+
 Digests = Mapping[str, str]
 """SHA-256 digests of files by their paths."""
 
@@ -232,9 +234,10 @@ class AnsweredFiles:
                 self._then[_text_of(asked)].append((one.order, then))
         self._written.update((path, (one.order, digest)) for path, digest in one.written())
 
-    def moved(self, parts: Sequence[Collection[str]], files: Files) -> list[str]:
+    def moved(self, parts: Sequence[Collection[str]], files: Files) -> list[str | None]:
         """For each part of the run, which are texts (`c1`): a file that is not as it was when a request was answered
-        there, nor as a later answer has left it; "" if there is none. Call it in a thread."""
+        there, nor as a later answer has left it; "" if files cannot be compared, None if none has changed. Call it in
+        a thread."""
         looked: dict[object, tuple[Digests, ...] | None] = {}
 
         def now(then: FilesThen) -> tuple[Digests, ...] | None:
@@ -246,14 +249,14 @@ class AnsweredFiles:
                     looked[key] = None
             return looked[key]
 
-        def first(texts: Collection[str]) -> str:
+        def first(texts: Collection[str]) -> str | None:
             for order, then in [one for text in texts for one in self._then.get(text, ())]:
                 is_now = now(then) if then is not None else None
                 if then is None or is_now is None:
-                    return "a file that it reads"
+                    return ""
                 if (path := then.changed(is_now, order, self._written)) is not None:
                     return path
-            return ""
+            return None
 
         return [first(texts) for texts in parts]
 

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from msgspec import MsgspecError, Raw
 
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.answer_facts import KEPT_NOTES, EarlierAnswer, has_failed, has_written
+from prose_kernel.runtime.answer_facts import KEPT_NOTES, NOT_COMPARED, EarlierAnswer, has_failed, has_written
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Completed, Ended, Record, Text
 from prose_kernel.runtime.keys import Equal, Keys
 from prose_kernel.runtime.ports import CommandRequest, SessionRequest
@@ -55,7 +55,7 @@ _WORDS: Final = {
     "memory": "its agent has a memory",
     "model": "another model is asked",
     "unreadable": "its earlier answer cannot be read",
-    "unknown": "its files are not compared: more than 10,000 files or 1 GiB, or one changed meanwhile",
+    "unknown": NOT_COMPARED,
     "unrecorded": "its files were not recorded: it declared none, or the run was killed before they were read",
     "older": "an earlier version of prose_kernel recorded its answer without a key",
 }

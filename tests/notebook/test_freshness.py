@@ -14,6 +14,8 @@ from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.magics.freshness import freshness_of
 from prose_kernel.runs import languages, provenance
 from prose_kernel.runs.provenance import KEPT, Opening
+from prose_kernel.runtime.answer_facts import NOT_COMPARED
+from prose_kernel.storage import file_digests
 from prose_kernel.views.display import Display
 
 SCRIPT = """\
@@ -517,3 +519,15 @@ async def test_files_of_a_run_that_was_brought_back(book: Notebook, tmp_path: Pa
     (tmp_path / "rows.csv").write_text("2")
     await book.magic("%stale")
     assert book.why() == {"a": ["rows.csv has changed"]}
+
+
+async def test_files_that_cannot_be_compared_make_their_cell_stale(
+    book: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(file_digests, "MOST", 2)
+    for number in range(3):
+        (tmp_path / f"{number}.csv").write_text("1")
+    await book.run("a", 'let a = exec "cat 0.csv"\n  reads: ["*.csv"]')
+    await book.run("b", 'let b = exec "cat 0.csv"\n  reads: ["0*"]')
+    await book.magic("%stale")
+    assert book.why() == {"a": [NOT_COMPARED]}
