@@ -292,9 +292,29 @@ NAME: Final = r"(?:token|secret|passw(?:or)?d|passphrase|api[_-]?key|access[_-]?
 VALUE: Final = r"""(?:"(?:[^"\\]|\\.)*"|'[^']*'|[^\s'";&|<>()]+)"""
 ASSIGNED: Final = re.compile(rf"(?i)({NAME}[A-Za-z0-9_-]{{0,64}}\s*=\s*){VALUE}")
 BEARER: Final = re.compile(r"(?i)(\bbearer\s+)[A-Za-z0-9._~+/=-]{8,}")
-TOKENS: Final = re.compile(
-    "|".join(f"(?:{one.kept}{one.expression})" for one in SHAPES if one.expression is not KEY_BLOCK)
-)
+_TOKENS: Final = tuple(find for find in SHAPES if find.expression is not KEY_BLOCK)
+_IN_ANY_CASE: Final = frozenset(number for number, find in enumerate(_TOKENS) if "(?i" in find.kept)
+"""Tokens whose fixed texts match in more ways than they are written."""
+
+
+def tokens_in(text: str) -> re.Pattern[str]:
+    """Return the expression for all tokens that can be in the text: those with one of their fixed texts in it.
+
+    The expression for all of them takes 10 microseconds a character.
+    """
+    return _expression(
+        tuple(
+            number
+            for number, find in enumerate(_TOKENS)
+            if number in _IN_ANY_CASE or any(fixed in text for fixed in find.fixed)
+        )
+    )
+
+
+@lru_cache(_REMEMBERED)
+def _expression(numbers: tuple[int, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(f"(?:{_TOKENS[number].kept}{_TOKENS[number].expression})" for number in numbers))
+
 
 _COUNTED: Final = re.compile(r"(?i)tokens\s*=\s*\d{1,8}\.?")
 """`max_tokens = 512` isn't a secret."""
@@ -313,7 +333,7 @@ def secret_in(text: str) -> str | None:
         return "private-key"
     if BEARER.search(text):
         return "bearer-token"
-    if TOKENS.search(text):
+    if tokens_in(text).search(text):
         return "token"
     assigned = any(_COUNTED.fullmatch(found[0]) is None for found in ASSIGNED.finditer(text))
     return "assignment" if assigned or _STATED.search(text) else None

@@ -12,7 +12,7 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from prose_kernel.language.shortening import clipped
-from prose_kernel.runtime.secret_patterns import ASSIGNED, BEARER, KEY_BLOCK, NAME, TOKENS, VALUE, holds_private_key
+from prose_kernel.runtime.secret_patterns import ASSIGNED, BEARER, KEY_BLOCK, NAME, VALUE, holds_private_key, tokens_in
 
 _PARTS = (
     *("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL"),
@@ -26,15 +26,15 @@ _BLOT = "***"
 _RULES = (
     (ASSIGNED, rf"\1{_BLOT}"),
     (re.compile(r"(\bAWS_[A-Z0-9_]{1,64}=)" + VALUE), rf"\1{_BLOT}"),
-    (re.compile(rf"(?i)(--?[A-Za-z0-9_-]{{0,64}}{NAME}\s+){VALUE}"), rf"\1{_BLOT}"),
+    # A run of dashes is read once, not again from each of them.
+    (re.compile(rf"(?i)((?<!-)-++[A-Za-z0-9_-]{{0,64}}{NAME}\s+){VALUE}"), rf"\1{_BLOT}"),
     (re.compile(rf"(?i)(\s(?:-u|--user)[\s=]+[^\s:'\"]+:){VALUE}"), rf"\1{_BLOT}"),
     (re.compile(r"(?i)(authorization\s*:\s*(?:bearer|basic|token)?\s*)[^\s'\"]+"), rf"\1{_BLOT}"),
     (re.compile(r"(?i)(\b(?:x-)?api-?key\s*:\s*)[^\s'\"]+"), rf"\1{_BLOT}"),
     (BEARER, rf"\1{_BLOT}"),
     (re.compile(r"((?<![a-zA-Z0-9])[a-zA-Z][a-zA-Z0-9+.-]{0,30}://[^\s/:@'\"]*:)[^\s/@'\"]+@"), rf"\1{_BLOT}@"),
-    (TOKENS, _BLOT),
-    (re.compile(KEY_BLOCK), _BLOT),
 )
+_KEYS = re.compile(KEY_BLOCK)
 _HERE = re.compile(r"<<-?[ \t]*(['\"]?)([A-Za-z_]\w*)\1")
 _INLINE = re.compile(r"(\s-(?:c|e|eval)\s+)(\"(?:[^\"\\]|\\.)*\"|'[^']*')", re.S)
 _LONGEST_INLINE = 60
@@ -62,14 +62,14 @@ def without_secrets(environment: Mapping[bytes, bytes], allowed: Collection[str]
 
 def holds_secret(value: str) -> bool:
     """Whether a value is, or holds, a secret by its form."""
-    return bool(_USER.search(value) or TOKENS.search(value)) or holds_private_key(value)
+    return bool(_USER.search(value) or tokens_in(value).search(value)) or holds_private_key(value)
 
 
 def redacted(text: str) -> str:
     """A text with its secrets replaced."""
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
-    return text
+    return _KEYS.sub(_BLOT, tokens_in(text).sub(_BLOT, text))
 
 
 def display_of(command: str) -> str:
