@@ -152,13 +152,12 @@ class _Compared:
 def _consumed(run: KeptRun) -> str:
     """The tokens and costs of the sessions that a run has asked itself."""
     from prose_kernel.runtime import journal_codec as codec
-    from prose_kernel.runtime.journal_records import Answered
+    from prose_kernel.runtime.journal_records import answers_of
     from prose_kernel.runtime.ports import SessionResult
 
     tokens, cost = 0, 0.0
-    for _, record in run.journal.records(1) if run.journal is not None else ():
-        if isinstance(record, Answered):
-            result = codec.readable(record.value, SessionResult)
-            if result is not None and (usage := result.usage) is not None:
-                tokens, cost = tokens + usage.tokens_in + usage.tokens_out, cost + (usage.cost or 0.0)
+    for _, _, answered in answers_of(run.journal.records(1), "session") if run.journal is not None else ():
+        result = codec.readable(answered.value, SessionResult)
+        if result is not None and (usage := result.usage) is not None:
+            tokens, cost = tokens + usage.tokens_in + usage.tokens_out, cost + (usage.cost or 0.0)
     return counted(tokens, "token") + (f" (${cost:.4f})" if cost else "")

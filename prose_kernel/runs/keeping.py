@@ -118,9 +118,12 @@ def earlier_run(
 def answered_from(begin: int, records: Iterable[tuple[int, Record]]) -> list[Asked]:
     """Return the requests that were answered in line `begin` or later, commands first.
 
-    `records` are all of the run, with the numbers of their lines. An answer whose request is lost is left out.
+    `records` are all of the run, with the numbers of their lines. An answer whose request is lost is left out, and one
+    that was there before and waited for its branch's turn.
     """
-    found = {asked.key: asked for number, asked, _ in answers_of(records, *KINDS) if number >= begin}
+    all_of_them = list(records)
+    before = {asked.key for _, asked, _ in answers_of((one for one in all_of_them if one[0] < begin), *KINDS)}
+    found = {asked.key: asked for _, asked, _ in answers_of(all_of_them, *KINDS) if asked.key not in before}
     return commands_first(found.values())
 
 

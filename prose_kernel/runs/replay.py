@@ -26,7 +26,7 @@ from prose_kernel.runs.journal import RunJournal
 from prose_kernel.runs.machines import Machines, Named
 from prose_kernel.runs.settings import DECIDES, Settings
 from prose_kernel.runtime.events import Event
-from prose_kernel.runtime.journal_records import Answered, Asked, Record, Repeated, Text
+from prose_kernel.runtime.journal_records import Asked, Record, Repeated, Text, answer_in
 from prose_kernel.runtime.journal_replay import KnownRecords
 from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest, Ports, Store, Target
@@ -68,14 +68,11 @@ def times_of(found: JournalRead) -> Mapping[str, Took]:
     """Return when each request was asked and answered, by its key. Raises `UsageError` when the file cannot be used."""
     times: dict[str, Took] = {}
     for _, record in found.records(1):
-        match record:
-            case Asked() | Repeated():
-                times[record.key] = Took(record.t)
-            case Answered():
-                asked = times.get(record.key, Took()).asked
-                times[record.key] = Took(record.again or asked, record.t)
-            case _:
-                pass
+        if isinstance(record, (Asked, Repeated)):
+            times[record.key] = Took(record.t)
+        elif (answered := answer_in(record)) is not None:
+            asked = times.get(answered.key, Took()).asked
+            times[answered.key] = Took(answered.again or asked, answered.t)
     return times
 
 

@@ -12,7 +12,7 @@ from msgspec import MsgspecError, Raw, json, structs
 from prose_kernel.errors import UsageError
 from prose_kernel.runs.keeping import EarlierRun
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.journal_records import Answered, Asked
+from prose_kernel.runtime.journal_records import Answered, Asked, answers_of
 from prose_kernel.runtime.ports import CommandResult, SessionProgress, SessionRequest, SessionResult, Sessions
 
 _DECISIONS = {"yes": True, "true": True, "no": False, "false": False}
@@ -35,16 +35,9 @@ class OtherModels:
 def with_answers(earlier: EarlierRun, answers: Mapping[str, str], models: Mapping[str, str]) -> EarlierRun:
     """The earlier run with other `answers` and `models`, by the places of the requests. Raises `UsageError` for a place
     at which the run asked nothing that can be replaced."""
-    asked: dict[str, Asked] = {}
-    given: dict[str, Answered] = {}
-    for _, record in earlier.journal.records(1):
-        match record:
-            case Asked():
-                asked[record.key] = record
-            case Answered(cancelled=False):
-                given[record.key] = record
-            case _:
-                pass
+    records = list(earlier.journal.records(1))
+    asked = {record.key: record for _, record in records if isinstance(record, Asked)}
+    given = {one.key: answered for _, one, answered in answers_of(records)}
     for at in (*answers, *models):
         if at not in asked:
             raise UsageError(

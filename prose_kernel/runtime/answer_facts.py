@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from itertools import count
 from typing import Final, TypeVar, cast
 
-from msgspec import MsgspecError, Struct, convert, json, structs
+from msgspec import MsgspecError, Struct, convert, structs
 
 from prose_kernel.runtime import asides
 from prose_kernel.runtime import journal_codec as codec
@@ -142,8 +142,7 @@ class EarlierAnswer:
 
     @property
     def notes(self) -> dict[str, object]:
-        found = json.decode(self.answered.aside)
-        return found if isinstance(found, dict) else {}
+        return codec.notes(self.answered.aside)
 
     @property
     def _declared(self) -> CommandFiles | None:

@@ -27,7 +27,7 @@ from msgspec import MsgspecError, Raw
 
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.answer_facts import KEPT_NOTES, NOT_COMPARED, EarlierAnswer, has_failed, has_written
-from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Completed, Ended, Record, Text
+from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Record, Text, answer_in
 from prose_kernel.runtime.keys import Equal, Keys
 from prose_kernel.runtime.ports import CommandRequest, SessionRequest
 from prose_kernel.runtime.requests import COMMON, KINDS, Request
@@ -159,16 +159,14 @@ class EarlierAnswers:
                     self._at[record.key] = record
                 case Answered(key=key, cancelled=True):
                     found.pop(key, None)
-                case Answered(key=key) | Completed(key=key) if key in self._at:
-                    if isinstance(record, Completed):  # the run was killed before its branch got its turn
-                        record = record.answered()
-                    failed = key == self._cause or has_failed(self._at[key], record)
-                    if (value := rules.instead.get(key)) is not None:
-                        failed, record = False, Answered(key, value, t=record.t)
-                    found.pop(key, None)
-                    found[key] = EarlierAnswer(self._at[key], record, next(self._orders), failed)
                 case Ended(cause=key) if key in found and key not in rules.instead:
                     found[key].failed = True
+                case _ if (answered := answer_in(record)) is not None and (key := answered.key) in self._at:
+                    failed = key == self._cause or has_failed(self._at[key], answered)
+                    if (value := rules.instead.get(key)) is not None:
+                        failed, answered = False, Answered(key, value, t=answered.t)
+                    found.pop(key, None)
+                    found[key] = EarlierAnswer(self._at[key], answered, next(self._orders), failed)
                 case _:
                     pass
         for one in found.values():

@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
-from msgspec import MsgspecError, json, structs
+from msgspec import MsgspecError, structs
 
 from prose_kernel.errors import StoreFailed
 from prose_kernel.runtime import journal_codec as codec
@@ -216,7 +216,7 @@ class Journal:
         how = self._replay.how
         if answered.aside != NOTHING and how.on_replayed is not None:
             got = answered.error == NOTHING and not answered.cancelled
-            how.on_replayed(request, json.decode(answered.aside), got)
+            how.on_replayed(request, codec.notes(answered.aside), got)
         if answered.cancelled:
             raise asyncio.CancelledError
         if answered.error != NOTHING:

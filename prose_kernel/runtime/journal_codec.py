@@ -60,6 +60,11 @@ def readable(raw: Raw, kind: type[T]) -> T | None:
         return None
 
 
+def notes(aside: Raw) -> dict[str, Any]:
+    """Return the notes on an answer (`runtime/asides.py`)."""
+    return readable(aside, dict) or {}
+
+
 # ---------------------------------------------------------------- errors
 
 

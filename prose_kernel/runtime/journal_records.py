@@ -213,12 +213,28 @@ Record = (
 )
 
 
+def answer_in(record: Record) -> Answered | None:
+    """The answer in a record, if it has one. Of several with the same key the last one counts."""
+    return record.answered() if isinstance(record, Completed) else record if isinstance(record, Answered) else None
+
+
 def answers_of(records: Iterable[tuple[int, Record]], *kinds: str) -> Iterator[tuple[int, Asked, Answered]]:
-    """The answers that the program received, each with the number of its record and its request; of these kinds, or of
-    all. An answer whose request is lost is left out."""
+    """The answers in these records, each with the number of its record and its request; of these kinds, or of all.
+
+    Those that the program received, in that order, then those that waited for their branch's turn. An answer whose
+    request is lost is left out.
+    """
     asked: dict[str, Asked] = {}
+    waiting: dict[str, tuple[int, Asked, Answered]] = {}
     for number, record in records:
         if isinstance(record, Asked) and (not kinds or record.kind in kinds):
             asked[record.key] = record
-        elif isinstance(record, Answered) and not record.cancelled and record.key in asked:
-            yield number, asked[record.key], record
+        elif (answered := answer_in(record)) is not None and answered.key in asked:
+            found = number, asked[answered.key], answered
+            if record is not answered:
+                waiting[answered.key] = found
+                continue
+            waiting.pop(answered.key, None)
+            if not answered.cancelled:
+                yield found
+    yield from waiting.values()

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -153,15 +153,17 @@ class JournalRead:
 
     def answers(self, before: int | None = None) -> int:
         """Count the known answers; with `before`, those before the record with that number."""
-        found, completed = 0, set[str]()
-        for number, body in self._bodies(0, before):
-            if body.startswith(_COMPLETED):
-                completed.add(cast("Completed", _record(self.path, body, number)).key)
-            elif body.startswith(_ANSWER):
-                found += 1
-                if completed:
-                    completed.discard(cast("Answered", _record(self.path, body, number)).key)
-        return found + len(completed)
+        return _count_answers(self.path, self._bodies(0, before))
+
+    def waiting(self) -> dict[str, Completed]:
+        """Return the results of requests whose branches waited for their turn when the run ended, by their keys."""
+        found: dict[str, Completed] = {}
+        for _, record in self.records(self.texts[-1].number, holding=(_COMPLETED, _ANSWER)) if self.texts else ():
+            if isinstance(record, Completed):
+                found[record.key] = record
+            elif isinstance(record, Answered):
+                found.pop(record.key, None)
+        return found
 
     def under_way(self, before: int | None = None) -> list[Asked]:
         """Return the requests without an answer; with `before`, at the record with that number."""
@@ -234,23 +236,34 @@ def glance(path: Path) -> Glance | None:
     checksum = int(head[:8], 16) if whole else None
     try:
         found = Glance(_head(path.parent.name, head[_PREFIX:]))
-        return found if _glanced(found, lines if whole else lines[1:], checksum) else None
+        return found if _glanced(path, found, lines if whole else lines[1:], checksum) else None
     except (UsageError, msgspec.MsgspecError, ValueError):
         return None
 
 
-def _glanced(found: Glance, lines: list[bytes], checksum: int | None) -> bool:
+def _count_answers(path: Path, bodies: Iterable[tuple[int, bytes]]) -> int:
+    """Count the answers in these numbered records: those that the program received, and those that waited for that."""
+    found, waiting = 0, set[str]()
+    for number, body in bodies:
+        if body.startswith(_COMPLETED):
+            waiting.add(cast("Completed", _record(path, body, number)).key)
+        elif body.startswith(_ANSWER):
+            found += 1
+            if waiting:
+                waiting.discard(cast("Answered", _record(path, body, number)).key)
+    return found + len(waiting)
+
+
+def _glanced(path: Path, found: Glance, lines: list[bytes], checksum: int | None) -> bool:
     """Read the last lines of a journal, or all but the first, into `found`; False if a line was changed."""
-    texts = answers = 0
+    texts = 0
     whole = checksum is not None
     for line in lines:
         body = line[_PREFIX:]
         written = int(line[:8], 16)
         if checksum is not None and written != zlib.crc32(body, checksum):
             return False
-        if body.startswith(_ANSWER):
-            answers += 1
-        elif body.startswith(_TOLD):
+        if body.startswith(_TOLD):
             match _decoded(body):
                 case Text():
                     texts, found.ended, found.finished = texts + 1, None, None
@@ -262,7 +275,10 @@ def _glanced(found: Glance, lines: list[bytes], checksum: int | None) -> bool:
                     return False
         checksum = written
     if whole:
-        found.texts, found.answers = texts, answers
+        found.texts, found.answers = (
+            texts,
+            _count_answers(path, ((n, line[_PREFIX:]) for n, line in enumerate(lines, 1))),
+        )
     return True
 
 

@@ -11,7 +11,7 @@ import msgspec
 
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime import journal_records as records
-from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Text
+from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Text, answer_in
 from prose_kernel.runtime.steps import MODEL, TOOL
 from prose_kernel.storage.journal_reading import JournalRead
 
@@ -104,14 +104,14 @@ def cells_of(found: JournalRead) -> Iterator[RunCell]:
             case Asked() if cell is not None and record.kind != "wait":
                 asked[record.key] = Step(record.key, record.kind, record.said)
                 cell.steps.append(asked[record.key])
-            case Answered() if (step := asked.get(record.key)) is not None:
-                _answer(step, record)
             case records.Step() | records.StepEnded() if (step := asked.get(record.key)) is not None:
                 step.made.add(record)
             case Ended() if cell is not None:
                 cell.status, cell.message = record.status, record.message
             case _:
-                pass
+                answered = answer_in(record)
+                if answered is not None and (step := asked.get(answered.key)) is not None:
+                    _answer(step, answered)
     if cell is not None:
         yield cell
 
@@ -128,7 +128,7 @@ def made_under_way(found: JournalRead) -> dict[str, Made]:
 
 def _answer(step: Step, record: Answered) -> None:
     if record.cancelled:
-        step.mark = "cancelled"
+        step.mark, step.answer = "cancelled", ""
     elif record.error != NOTHING:
         step.mark, step.answer = "✗", str(codec.decode_error(record.error))
     else:

@@ -21,6 +21,7 @@ from prose_kernel.language.source import Source, Span
 from prose_kernel.models.usage import UsageTotals
 from prose_kernel.runs import languages
 from prose_kernel.runs.replay import Replay, ReplayListener, replay, times_of
+from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.steps import folded
 from prose_kernel.storage.journal_reading import JournalRead, TextRead
 from prose_kernel.storage.run_history import cells_of, made_under_way
@@ -85,8 +86,11 @@ async def run_report(found: JournalRead, state: str, settings: Settings, redact:
     def shown(whole: str) -> str:
         return redact(whole).replace(run, "RUN")  # places of the run are told as they are in all of its runs
 
-    story = RunStory(times_of(found), shown)
+    waiting = found.waiting()
+    story = RunStory(times_of(found), shown, waiting)
     told = await replay(found, settings, _StoryListener(story, usage))
+    for one in waiting.values():
+        usage.again(codec.notes(one.aside).get("usage", ()))
     for steps in found.steps_under_way().values() if state not in ("done", "failed") else ():
         usage.again([note for one in folded(steps) for note in one.notes()])
     return _Report(found, state, story, told, usage, shown).page()

@@ -18,7 +18,9 @@ from prose_kernel.language.source import Source, Span
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.replay import Took
 from prose_kernel.runtime import events as ev
-from prose_kernel.runtime.ports import CommandRequest, SessionRequest, ShownFile
+from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime.journal_records import Completed
+from prose_kernel.runtime.ports import CommandRequest, CommandResult, Key, SessionRequest, SessionResult, ShownFile
 from prose_kernel.runtime.values import Value, full_text
 from prose_kernel.views.cards import branch_state
 from prose_kernel.views.document import counted
@@ -80,9 +82,12 @@ class _Level:
 
 
 class RunStory:
-    """The listener. Call `begin` before and `end` after each text. `redact` removes secrets from shown text."""
+    """The listener. Call `begin` before and `end` after each text. `redact` removes secrets from shown text. `waiting`
+    are results that the program had not received when its journal ends."""
 
-    def __init__(self, times: Mapping[str, Took], redact: Callable[[str], str]) -> None:
+    def __init__(
+        self, times: Mapping[str, Took], redact: Callable[[str], str], waiting: Mapping[str, Completed]
+    ) -> None:
         self.texts: list[Story] = []
         self.counts: dict[str, int] = {}
         self.decisions: list[Entry] = []
@@ -91,6 +96,8 @@ class RunStory:
         self._times = times
         self._cuts = _idle(times)
         self._now = self._latest = 0.0
+        self._results = waiting
+        self._began: dict[object, ev.CommandStarted | ev.SessionStarted] = {}
         self._open: dict[object, Entry] = {}
         self._lines: dict[tuple[object, ...], list[_Level]] = {}
         self._forks: dict[int, Entry] = {}
@@ -132,6 +139,8 @@ class RunStory:
         """The text is over, or (`status` None) not yet: then what is open is under way."""
         story = self.texts[-1]
         story.status, story.error = status, error
+        for spawn in [spawn for spawn in self._open if self._results and spawn in self._began]:
+            self._waits(self._began[spawn])
         self._now = max(self._latest, self._seconds(t))
         for line in self._lines.values():
             for at in range(len(line) - 1, 0, -1):
@@ -143,6 +152,22 @@ class RunStory:
         self._waiting = list(self._open.values()) if status is None else []
         self._open = {}
         self.record.end(unfinished=status is None)
+
+    def _waits(self, began: ev.CommandStarted | ev.SessionStarted) -> None:
+        """Show the result of a request whose branch waited for its turn when the journal ends."""
+        completed, place, spawn = self._results.get(_attempt(began.request)), began.place, began.spawn
+        if completed is None:
+            return
+        entry = self._open[spawn]
+        event: ev.Event | None = None
+        if isinstance(began, ev.CommandStarted):
+            if (done := codec.readable(completed.value, CommandResult)) is not None:
+                event = ev.CommandFinished(place, spawn, began.request, began.command, None, done, "throw", raised=True)
+        elif (answer := codec.readable(completed.value, SessionResult)) is not None:
+            event = ev.SessionFinished(place, spawn, began.request, None, Key(""), answer, answer.text)
+        if event is not None:
+            self(event)
+            entry.notes.append("its branch had not continued yet")
 
     # ------------------------------------------------------------ times
 
@@ -240,7 +265,7 @@ class RunStory:
         self._clock(event.request.at, begins=True)
         entry = self._add("command", event.request.command, event.place, request=True)
         entry.state, entry.bound, entry.asked = "running", event.bound_to, event.request
-        self._open[event.spawn] = entry
+        self._open[event.spawn], self._began[event.spawn] = entry, event
 
     def on_command_finished(self, event: ev.CommandFinished) -> None:
         took = self._clock(_attempt(event.request), begins=False)
@@ -279,7 +304,7 @@ class RunStory:
             return
         entry = self._add("session", request.task, event.place, request=True)
         entry.state, entry.bound, entry.asked = "running", event.bound_to, request
-        self._open[event.spawn] = entry
+        self._open[event.spawn], self._began[event.spawn] = entry, event
 
     def on_session_finished(self, event: ev.SessionFinished) -> None:
         request = event.request

@@ -25,13 +25,22 @@ from stubs.model_server import ANSWER, StubServer
 from prose_kernel.errors import BudgetSpent
 from prose_kernel.models.providers import model_adapter
 from prose_kernel.runs import languages
-from prose_kernel.runs.keeping import earlier_run
+from prose_kernel.runs.keeping import answered_from, earlier_run
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime import scheduler
 from prose_kernel.runtime.earlier_answers import EarlierAnswers
-from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Completed, Record, Repeated, StepEnded
+from prose_kernel.runtime.journal_records import (
+    NOTHING,
+    Answered,
+    Asked,
+    Completed,
+    Record,
+    Repeated,
+    StepEnded,
+    answers_of,
+)
 from prose_kernel.runtime.journal_requests import LiveRequests
 from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.scheduler import Scheduler
@@ -240,6 +249,19 @@ async def test_a_command_alone_is_recorded_before_its_files_are_looked_at(
     why = [one.reason for one in kept.asked_again()]
     unknown = "its files were not recorded: it declared none, or the run was killed before they were read"
     assert why == ([] if keeps_files else [unknown])
+
+
+def test_repairing_a_journal_loses_no_answer_that_waited_for_its_turn_before_the_damage() -> None:
+    lines: list[Record] = [Asked("c1/1/x0", "command", ""), Asked("c1/2/x0", "command", "")]
+    lines += [Completed("c1/1/x0"), Answered("c1/1/x0"), Completed("c1/2/x0")]
+    lost = [[one.key for one in answered_from(begin, enumerate(lines))] for begin in range(6)]
+    assert lost == [["c1/1/x0", "c1/2/x0"]] * 3 + [["c1/2/x0"]] * 2 + [[]]
+
+
+def test_a_result_that_a_cancelled_branch_did_not_receive_is_no_answer() -> None:
+    lines: list[Record] = [Asked("c1/1/x0", "command", ""), Completed("c1/1/x0"), Answered("c1/1/x0", cancelled=True)]
+    assert not list(answers_of(enumerate(lines)))
+    assert len(list(answers_of(enumerate(lines[:2])))) == 1
 
 
 # ---------------------------------------------------------------- sessions and judges

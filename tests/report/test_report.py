@@ -22,11 +22,21 @@ from prose_kernel.runs import settings
 from prose_kernel.runs.replay import times_of
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_codec import encode
-from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Completed, Head, Record, Text
+from prose_kernel.runtime.journal_records import (
+    NOTHING,
+    Answered,
+    Asked,
+    Completed,
+    Ended,
+    Finished,
+    Head,
+    Record,
+    Text,
+)
 from prose_kernel.runtime.ports import FileWrite, SessionResult, ToolUse, Usage
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import NAME, JournalRead, read
-from prose_kernel.storage.runs import Directories, places
+from prose_kernel.storage.runs import Directories, all_runs, places
 from prose_kernel.views import report as report_module
 from prose_kernel.views import report_entries
 from prose_kernel.views.report import report_of
@@ -237,6 +247,58 @@ def test_a_run_that_was_killed_ends_with_what_was_under_way(here: Path) -> None:
     ):
         assert said in page.text, said
     assert len(source) < len(before)
+
+
+WAITING = """\
+let first = exec "echo one"
+parallel:
+  let a = exec "echo two"
+  let b = session "Go"
+output all = "{first}{a}{b}"
+"""
+
+
+def test_a_killed_run_shows_the_answers_that_waited_for_their_turn(
+    here: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("w.prose").write_text(WAITING)
+    Path("s.yaml").write_text('sessions:\n  "*": "three"\n')
+    run("w.prose")
+    found, kept = read(last() / NAME), list[Record]()
+    answer = SessionResult("three", origin="scripted", usage=Usage(1, 1000, 234))
+    usage = {"usage": [["session", "anthropic", "big", {"requests": 1, "tokens_in": 1000, "tokens_out": 234}, False]]}
+    for _, record in found.records():
+        if isinstance(record, Answered) and "/b" in record.key:
+            is_session = "/s" in record.key
+            aside, value = (encode(usage), encode(answer)) if is_session else (record.aside, record.value)
+            kept.append(Completed(record.key, value, aside=aside, t=record.t + 7))
+        elif not isinstance(record, (Completed, Ended, Finished)):
+            kept.append(record)
+    found.path.unlink()
+    file = JournalFile(found.path)
+    file.copy(kept)
+    file.close()
+    page = checked(report())
+    for said in (
+        "a $ echo two ✓ done → a b session: Go ✓ done, scripted → b",
+        "note its branch had not continued yet exit code 0 stdout two",
+        "answered by scripted prompt Go answer three",
+        "1,234 tokens",
+    ):
+        assert said in page.text, said
+    assert "under way" not in page.text
+    assert all(took.answered for took in times_of(read(last() / NAME)).values())
+    capsys.readouterr()
+    (known,) = all_runs(places(here, ".prose"))
+    assert known.answers == read(known.path).answers() == 3
+    assert main(["runs", "show", known.id]) == 0
+    shown = capsys.readouterr().out
+    assert "✓ c1/2/b0/x0  command echo two → two\n" in shown
+    assert "✓ c1/2/b1/s0  session Go → three\n" in shown
+    assert main(["what-if", known.id, "c1/2/b1/s0=four"]) == 0
+    compared = capsys.readouterr().out
+    assert "-✓ three\n  +✓ four" in compared and "\n-under way" not in compared
+    assert "1,234 tokens before" in compared
 
 
 def test_a_run_that_computes_when_it_is_killed_is_not_computed_to_its_end(here: Path) -> None:
