@@ -100,6 +100,11 @@ class FilesThen:
     directory: str
     globs: tuple[tuple[str, ...], ...] = ()
 
+    @property
+    def key(self) -> object:
+        """Which files these are."""
+        return self.globs or tuple(map(tuple, self.then))
+
     def now(self, files: Files | None) -> tuple[Digests, ...]:
         """The digests of these files now. Call it in a thread. Raises `LookupError` if there are too many files, or if
         they cannot be looked at (None)."""
@@ -119,6 +124,8 @@ class FilesThen:
         known to have written, after the order of the answer.
         """
         for then, is_now in zip(self.then, now, strict=True):
+            if then == is_now:
+                continue
             for path in sorted(path for path in {*then, *is_now} if then.get(path) != is_now.get(path)):
                 last, digest = written.get(path, (-1, ""))
                 if last < order or digest != is_now.get(path, ""):
@@ -212,7 +219,10 @@ class AnsweredFiles:
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
-        self._then: dict[str, list[tuple[int, FilesThen | None]]] = defaultdict(list)
+        self._then: dict[str, dict[int, tuple[int, FilesThen | None]]] = defaultdict(dict)
+        """For each text the files of its answers, each with the order of the last answer that found them like that."""
+        self._latest: dict[object, FilesThen] = {}
+        """By globs or paths: a loop whose files stay the same keeps their digests once."""
         self._written: dict[str, tuple[int, str]] = {}
         self._orders = count()
 
@@ -224,14 +234,17 @@ class AnsweredFiles:
         if not _tells_of_files(asked, answered):
             return
         one = EarlierAnswer(asked, answered, next(self._orders), failed=False)
-        try:
-            then = one.files_then(None, self._keys)
-        except LookupError:
-            self._then[_text_of(asked)].append((one.order, None))
-        else:
-            if then is not None:
-                self._then[_text_of(asked)].append((one.order, then))
         self._written.update((path, (one.order, digest)) for path, digest in one.written())
+        then = None
+        try:
+            if (then := one.files_then(None, self._keys)) is None:
+                return
+            if (latest := self._latest.setdefault(then.key, then)) == then:
+                then = latest
+            self._latest[then.key] = then
+        except LookupError:
+            pass  # they are not known
+        self._then[_text_of(asked)][id(then)] = one.order, then
 
     def moved(self, parts: Sequence[Collection[str]], files: Files) -> list[str | None]:
         """For each part of the run, which are texts (`c1`): a file that is not as it was when a request was answered
@@ -240,16 +253,15 @@ class AnsweredFiles:
         looked: dict[object, tuple[Digests, ...] | None] = {}
 
         def now(then: FilesThen) -> tuple[Digests, ...] | None:
-            key = then.globs or tuple(map(tuple, then.then))
-            if key not in looked:
+            if then.key not in looked:
                 try:
-                    looked[key] = then.now(files)
+                    looked[then.key] = then.now(files)
                 except LookupError:
-                    looked[key] = None
-            return looked[key]
+                    looked[then.key] = None
+            return looked[then.key]
 
         def first(texts: Collection[str]) -> str | None:
-            for order, then in [one for text in texts for one in self._then.get(text, ())]:
+            for order, then in [one for text in texts for one in [*self._then.get(text, {}).values()]]:
                 is_now = now(then) if then is not None else None
                 if then is None or is_now is None:
                     return ""

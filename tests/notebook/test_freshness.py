@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import html
+import tracemalloc
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -531,3 +533,20 @@ async def test_files_that_cannot_be_compared_make_their_cell_stale(
     await book.run("b", 'let b = exec "cat 0.csv"\n  reads: ["0*"]')
     await book.magic("%stale")
     assert book.why() == {"a": [NOT_COMPARED]}
+
+
+async def test_a_loop_over_unchanged_files_keeps_their_digests_once(book: Notebook, tmp_path: Path) -> None:
+    for number in range(100):
+        (tmp_path / f"{number}.csv").write_text(str(number))
+    await book.run("a", 'repeat 50:\n  exec "true"\n    reads: ["*.csv"]')
+    current = book.cells.current
+    assert current is not None and current.journal is not None
+    tracemalloc.start()
+    await book.run("a", 'repeat 50:\n  exec "true"\n    reads: ["*.csv"]')
+    gc.collect()
+    kept = tracemalloc.take_snapshot().filter_traces([tracemalloc.Filter(True, "*answer_facts.py")])
+    tracemalloc.stop()
+    assert sum(one.size for one in kept.statistics("filename")) < 100 * 300, "not 50 times the digests of 100 files"
+    (tmp_path / "7.csv").write_text("")
+    await book.magic("%stale")
+    assert book.why() == {"a": ["7.csv has changed"]}
