@@ -7,11 +7,10 @@ without a note is above 0. Each key is checked separately: one mistake costs one
 
 from __future__ import annotations
 
-import difflib
 import functools
 import math
 import re
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -25,6 +24,7 @@ from msgspec.structs import FieldInfo
 from prose_kernel.access import plain_files
 from prose_kernel.access.created_code import require_agreed
 from prose_kernel.errors import UsageError, reason_of
+from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.programs import near_files
 
 Key = tuple[str | int, ...]
@@ -117,8 +117,7 @@ class TomlFile:
     def _refuse_unknown(self, content: Mapping[str, object], key: Key, known: list[str]) -> None:
         for name in content:
             if name not in known:
-                near = difflib.get_close_matches(name, known, n=1)
-                hint = f"did you mean `{near[0]}`?" if near else f"one of {', '.join(known)}"
+                hint = did_you_mean(Nearest()(name, known)) or f"one of {', '.join(known)}"
                 hint = "it was removed: delete this line" if name in self.removed else hint
                 self.problems.append(self.mistake((*key, name), f"there is no such {self.noun}", hint))
 
@@ -154,7 +153,10 @@ def read(path: Path, example: str, **options: Any) -> TomlFile:
     try:
         require_agreed([path])
         text = plain_files.read_text(path, plain_files.SMALL).removeprefix("\ufeff")
-        return TomlFile(name, text, tomllib.loads(text), **options)
+        found = TomlFile(name, text, tomllib.loads(text), **options)
+        if "\\" in text and (key := _with_nul(found.data)) is not None:
+            found.fail(key, "a text cannot have the character U+0000")
+        return found
     except OSError as problem:
         missing = isinstance(problem, FileNotFoundError)
         hint = near_files.hint(name, (".toml",), path=str(path)) if missing else None
@@ -165,6 +167,18 @@ def read(path: Path, example: str, **options: Any) -> TomlFile:
         raise UsageError(f"{name} is not TOML: {problem}", hint=example) from None
     except RecursionError:
         raise UsageError(f"{name} is nested too deeply", hint=example) from None
+
+
+def _with_nul(value: object, key: Key = ()) -> Key | None:
+    """The place of the first text with a NUL, which no path, command or variable can have."""
+    if isinstance(value, str):
+        return key if "\0" in value else None
+    entries: Iterable[tuple[str | int, object]] = ()
+    if isinstance(value, dict):
+        entries = value.items()
+    elif isinstance(value, list):
+        entries = enumerate(value)
+    return next((place for name, one in entries if (place := _with_nul(one, (*key, name))) is not None), None)
 
 
 def all_of(problems: Sequence[UsageError], noun: str = "setting") -> UsageError:
@@ -253,9 +267,11 @@ def place_of(text: str, key: Key) -> tuple[int, int] | None:
             found = (*table, *_path(f"{assigned[1]} = 0"))
         else:
             continue
-        if len(found) > best[0] and found == key[: len(found)]:
+        shared = min(len(found), len(key))
+        # of `[modles.x]` the part `modles` stands there, too
+        if shared > best[0] and found[:shared] == key[:shared]:
             column = header.start(2) if header else assigned.start(1)  # type: ignore[union-attr]
-            best = (len(found), (number, column + 1))
+            best = (shared, (number, column + 1))
     return best[1] if best[0] else None
 
 

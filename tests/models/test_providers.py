@@ -144,6 +144,7 @@ async def test_a_script_file(tmp_path: Path) -> None:
         ("judge: yes\n", "script: `judge` is no mapping of a pattern to a reply"),
         ("judge: {a: {b: c}}\n", "script: the answer of `a` is not text"),
         ("\x00", "script s.yaml is no YAML"),
+        ("[" * 100_000, "script s.yaml is nested too deeply"),
     ],
 )
 def test_scripts_that_make_no_sense(tmp_path: Path, text: str, message: str) -> None:
@@ -380,7 +381,8 @@ def test_names_of_providers(name: str | None, choice: Choice) -> None:
     ("name", "message", "hint"),
     [
         ("claude", "there is no provider `claude`", "one of human, scripted, dry-run, replay, anthropic, "),
-        ("antropic", "there is no provider `antropic`", "did you mean anthropic?"),
+        ("antropic", "there is no provider `antropic`", "did you mean `anthropic`?"),
+        ("nope", "there is no provider `nope`", "one of human, scripted, dry-run, replay, anthropic, "),  # not openai
         ("acp:goose", "there is no CLI agent `goose`", "configured here: acp:opencode; prose.toml: [agents.goose] "),
     ],
 )

@@ -191,6 +191,18 @@ def test_auto_is_nobody_in_particular_even_above_a_stronger_word(tmp_path: Path)
 
 MISTAKES = [
     ('provder = "x"', "prose.toml line 1: provder: there is no such setting", "did you mean `provider`?"),
+    ('[modles.x]\na = "b"', "prose.toml line 1: modles: there is no such setting", "did you mean `models`?"),
+    (
+        'profile = "strict"\n[modles]\n[modles.x]',
+        "prose.toml line 2: modles: there is no such setting",
+        "did you mean `models`?",
+    ),
+    ('state_dir = "a\\u0000b"', "prose.toml line 1: state_dir: a text cannot have the character U+0000", None),
+    (
+        '[mcp.x]\ncommand = ["a", "\\u0000"]',
+        "prose.toml line 2: mcp.x.command[2]: a text cannot have the character U+0000",
+        None,
+    ),
     ("[cassete]\n", "prose.toml line 1: cassete: there is no such setting", "did you mean `cassette`?"),
     (
         "[providers.a]\nbatch_wait = 1",

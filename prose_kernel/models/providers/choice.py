@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass
 from typing import Literal
 
 from prose_kernel.errors import UsageError
+from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.models.providers import vendors
 from prose_kernel.runtime.session_options import SessionOptions
 
@@ -47,9 +47,8 @@ def choice_of(name: str | None, options: SessionOptions) -> Choice:
     server, _, model = name.partition(":")
     if server not in vendors.names(options):
         names = known_names(options)
-        near = difflib.get_close_matches(name, [*names, *vendors.PREFIXES], n=1)
-        hint = f"did you mean {near[0]}?" if near else f"one of {', '.join(names)}"
-        raise UsageError(f"there is no provider `{name}`", hint=hint)
+        near = Nearest()(name, [*names, *vendors.PREFIXES])
+        raise UsageError(f"there is no provider `{name}`", hint=did_you_mean(near) or f"one of {', '.join(names)}")
     vendors.check(server, options)
     return Choice("model", server, model or None)
 

@@ -189,6 +189,8 @@ def load_script(path: str | Path) -> Script:
         loaded = yaml.load(plain_files.read_named(path, plain_files.SMALL, follow=False), Loader=yaml.BaseLoader)  # noqa: S506 - it makes only text, lists and mappings
     except OSError as problem:
         raise UsageError(f"script {name} cannot be read: {problem.strerror}") from None
+    except RecursionError:
+        raise UsageError(f"script {name} is nested too deeply") from None
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
         mark = getattr(problem, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""
