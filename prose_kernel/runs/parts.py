@@ -116,25 +116,32 @@ def in_database(settings: Settings, home: RunHome, clock: Clock, tell: Listener)
 
         database, users = _postgres(settings, home)
         ownership = Ownership(home.run_id, home.directory / NAME)
-    from prose_kernel.language.source import Source, Span
-    from prose_kernel.runtime.events import Place, StoreWaits
     from prose_kernel.storage.database.store import DatabaseStore
     from prose_kernel.storage.database.trace import DatabaseTrace
     from prose_kernel.storage.database.writes import DatabaseWrites
     from prose_kernel.storage.stored_run import StoredRun
 
-    patience, place = settings.state.patience, Place(Source("", ""), Span(0, 0), 0)
-    store = database.place if database.inside else f"{database.dialect.title} ({database.place})"
+    patience = settings.state.patience
     writes = DatabaseWrites(
         database,
         home,
         clock,
         patience=patience,
-        on_wait=lambda reason: tell(StoreWaits(place, store, reason, patience)),
+        on_wait=_tells_waits(database, patience, tell),
         users=users,
         ownership=ownership,
     )
     return StoredRun(home, DatabaseStore(writes), DatabaseTrace(writes, clock), database, ownership)
+
+
+def _tells_waits(database: Database, patience: float, tell: Listener) -> Callable[[str | None], None]:
+    """What reports that the run waits for its database, and why; None means no longer."""
+    from prose_kernel.language.source import Source, Span
+    from prose_kernel.runtime.events import Place, StoreWaits
+
+    place = Place(Source("", ""), Span(0, 0), 0)
+    store = database.place if database.inside else f"{database.dialect.title} ({database.place})"
+    return lambda reason: tell(StoreWaits(place, store, reason, patience))
 
 
 def _sqlite(home: RunHome) -> Database:
@@ -199,7 +206,9 @@ def gatekeeper(context: RunContext, kept: StoredRun | None, started: Callable[[i
     settings, clock = context.settings, context.clock
     believes = settings.gates.resume == "replay"
     start, patience = context.start, settings.state.patience
-    policy = GatePolicy(settings.gates.mode, start.notebook, start.gate_files, believes, patience)
+    database = kept.database if kept is not None else None
+    waits = _tells_waits(database, patience, context.tell) if database is not None else lambda reason: None
+    policy = GatePolicy(settings.gates.mode, start.notebook, start.gate_files, believes, patience, waits)
     prior = Prior(context.given.decisions, context.given.decision)
     return Gatekeeper(_gate_records(kept, clock), context.asker, clock, policy, prior, started=started)
 

@@ -40,6 +40,7 @@ from prose_kernel.storage.gates.decisions import (
     resolve_gate,
 )
 from prose_kernel.storage.gates.gatekeeper import Gatekeeper, GatePolicy, Mode
+from prose_kernel.storage.gates.records import RecordsAway
 
 
 @dataclass
@@ -456,6 +457,41 @@ async def test_a_restarted_server_costs_no_decision(own_postgres_server: Postgre
         await again
     assert caught.value.code == "E219"
     assert 40.0 <= clock.monotonic() - began < 50.0
+
+
+class FullDisk:
+    """Records of a database whose disk is full, as long as `full`."""
+
+    remote, outside, nowhere, directory = True, False, False, None
+
+    def __init__(self) -> None:
+        self.full = True
+
+    def listen(self, changed: object) -> None:
+        """Nothing changes."""
+
+    def earlier(self) -> Any:
+        if self.full:
+            raise RecordsAway("gate 'ok' could not be recorded: database or disk is full")
+        return set(), []
+
+
+async def test_the_person_hears_that_gates_wait_for_the_database() -> None:
+    clock, heard, records = TestClock(), list[str | None](), FullDisk()
+    gates = Gatekeeper(cast("Any", records), Person(), clock, GatePolicy(patience=40.0, on_wait=heard.append))
+    tasks = [asyncio.create_task(gates._kept(records.earlier)) for _ in range(2)]
+    await eventually(lambda: clock.sleepers == 2)
+    assert heard == ["gate 'ok' could not be recorded: database or disk is full"]
+    records.full = False
+    await clock.advance(1.0)
+    await asyncio.gather(*tasks)
+    assert heard[1:] == [None]
+
+    records.full = True
+    (lost,) = await asyncio.gather(
+        asyncio.create_task(gates._kept(records.earlier, patience=0)), return_exceptions=True
+    )
+    assert isinstance(lost, RecordsAway) and len(heard) == 2  # nothing was waited for
 
 
 # ---------------------------------------------------------------- `prose gate`

@@ -67,7 +67,7 @@ class GatePolicy:
     In a `notebook`, a cell waits for the gate, so a decision from outside is never the only way. With `files`, a
     decision file written by another process decides (`--gate-files`). With `believes`, recorded approvals from before
     this process count (`[gates] resume = "replay"`). A database that is away gets `patience` seconds to come back
-    (`[state] wait`).
+    (`[state] wait`); `on_wait` hears why it is waited for, and None when it is not any longer.
     """
 
     mode: Mode = "auto"
@@ -75,6 +75,7 @@ class GatePolicy:
     files: bool = False
     believes: bool = False
     patience: float = _PATIENCE
+    on_wait: Callable[[str | None], None] = lambda reason: None
 
 
 class Gatekeeper:
@@ -116,6 +117,8 @@ class Gatekeeper:
         self._server: DecisionServer | None = None
         self._watcher = Watcher(records.listen)
         self._closing = "cancelled"
+        self._on_wait = policy.on_wait
+        self._waiting = 0  # calls that wait for the database, after the person has heard of it
         self._away = False  # the database of the records, when it was asked last
 
     def interrupt(self) -> None:
@@ -267,21 +270,35 @@ class Gatekeeper:
         if not self._records.remote:
             return call()
         end = self._clock.monotonic() + (self._patience if patience is None else patience)
-        while True:
-            calling = asyncio.ensure_future(asyncio.to_thread(call))
-            try:
-                found = await asyncio.shield(calling)
-                self._away = False
-                return found
-            except RecordsAway:
-                self._away = True
-                if self._clock.monotonic() >= end:
+        waiting = False
+        try:
+            while True:
+                calling = asyncio.ensure_future(asyncio.to_thread(call))
+                try:
+                    found = await asyncio.shield(calling)
+                    self._away = False
+                    return found
+                except RecordsAway as error:
+                    self._away = True
+                    if self._clock.monotonic() >= end:
+                        raise
+                    if not waiting:
+                        waiting = True
+                        self._waits_for_records(error.message)
+                except asyncio.CancelledError:
+                    await asyncio.wait([calling])
+                    self._away = isinstance(calling.exception(), RecordsAway)
                     raise
-            except asyncio.CancelledError:
-                await asyncio.wait([calling])
-                self._away = isinstance(calling.exception(), RecordsAway)
-                raise
-            await self._clock.sleep(POLL_SECONDS)
+                await self._clock.sleep(POLL_SECONDS)
+        finally:
+            if waiting:
+                self._waits_for_records(None)
+
+    def _waits_for_records(self, reason: str | None) -> None:
+        """One more call waits for the database, or (None) one less. Only the first and the last are reported."""
+        self._waiting += 1 if reason is not None else -1
+        if self._waiting == (1 if reason is not None else 0):
+            self._on_wait(reason)
 
     # ------------------------------------------------------------ the table of 5.10
 
