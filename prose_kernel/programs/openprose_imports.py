@@ -448,7 +448,14 @@ class LocalPrograms:
 
         def check(way: list[_Text]) -> None:
             where = way[-1].where
-            results[where] = self._check_one(way[-1], (*chain, *(text.where for text in way)), results)
+
+            def cycle_to(met: Where) -> tuple[Where, ...]:
+                if met not in active:
+                    return ()
+                places = [*chain, *(text.where for text in way), met]
+                return tuple(places[places.index(met) :])
+
+            results[where] = self._check_one(way[-1], cycle_to, results)
             active.discard(where)
 
         program_files.innermost_first(start, lambda text: text.uses, enter, check)
@@ -474,16 +481,22 @@ class LocalPrograms:
             return None
 
     def _check_one(
-        self, text: _Text, way: tuple[Where, ...], results: dict[Where, _Checked | ImportProgramError]
+        self,
+        text: _Text,
+        cycle_to: Callable[[Where], tuple[Where, ...]],
+        results: dict[Where, _Checked | ImportProgramError],
     ) -> _Checked | ImportProgramError:
-        """Check one program. `way` leads from the root to it; the results of its imports are in `results`."""
+        """Check one program; the results of its imports are in `results`.
+
+        `cycle_to` returns the cycle that an import of a location closes, from this location to itself, else nothing.
+        """
         if is_contract(text.where.address):
             return self._check_contract(text)
 
         def find(path: str) -> _Checked | None:
             where = self.resolve(path, text.where)
-            if where in way:
-                raise _cycle((*way[way.index(where) :], where))
+            if cycle := cycle_to(where):
+                raise _cycle(cycle)
             found = results.get(where)
             if isinstance(found, ImportProgramError):
                 raise found
