@@ -18,12 +18,12 @@ from prose_kernel.runtime.nesting import levels
 
 
 @pytest.mark.slow
-async def test_a_million_passes() -> None:
+async def test_hundreds_of_thousands_of_passes() -> None:
     w = World(listening=False)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    await w.run(lines("let n = 0", "repeat 1000000:", "  n = n + 1"))
-    assert w.value("n") == 1_000_000
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 * 1024
+    await w.run(lines("let n = 0", "repeat 300000:", "  n = n + 1"))
+    assert w.value("n") == 300_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 * 1024
 
 
 @pytest.mark.parametrize(
@@ -161,13 +161,20 @@ async def test_a_number_that_grows_beyond_printing() -> None:
 
 
 @pytest.mark.parametrize("step", ["a = {x: a, y: a}", "a = [a, a]", "a = [a] + [a]"])
-async def test_a32_a_value_that_doubles_ends_with_an_error_where_it_is_bound(step: str) -> None:
+async def test_a32_a_value_that_doubles_ends_with_an_error_where_it_is_bound(
+    step: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if step != "a = [a, a]":  # one with the real limit, of 10,000,000 members
+        monkeypatch.setattr("prose_kernel.runtime.json_text.MOST", 1_000_000)
     w = World(listening=False)
     error = await w.fail(lines("let a = 1", "repeat 60:", f"  {step}", 'let b = "{a}"'))
     assert (error.code, error.location is not None and error.location.line) == ("E209", 3)
 
 
-async def test_a32_a_value_that_shares_its_members_is_compared_and_stored_in_no_time() -> None:
+async def test_a32_a_value_that_shares_its_members_is_compared_and_stored_in_no_time(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("prose_kernel.runtime.json_text.MOST", 1_000_000)
     source = lines(
         "let a = 1",
         "let b = 1",

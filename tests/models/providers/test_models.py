@@ -15,6 +15,7 @@ from stubs.model_server import ANSWER, MARKDOWN, StubServer
 from waiting import PATIENCE
 
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError, ProviderTimeout
+from prose_kernel.models.providers import model_http
 from prose_kernel.models.request import REMEMBER, RULE
 from prose_kernel.models.usage import CountedSessions, UsageTotals
 from prose_kernel.runtime.ports import (
@@ -230,7 +231,7 @@ async def test_a_tool_that_does_not_exist_can_be_got_over(stub: StubServer, wire
     async with Live(stub, wire, model, tmp_path) as live:
         assert (await live.run()).text == "Well then: no."
         hopeless = stub.script("raves", {"calls": [{"name": "teleport", "arguments": {}}]})
-    async with Live(stub, wire, hopeless, tmp_path) as live:
+    async with Live(stub, wire, hopeless, tmp_path, rounds=5) as live:
         with pytest.raises(ProviderError, match="its rounds were used up"):
             await live.run()
 
@@ -280,8 +281,13 @@ async def test_a_reply_of_100_mb_is_given_up(stub: StubServer, wire: str, tmp_pa
     assert stub.stats.tokens < 200
 
 
-async def test_one_endless_line_is_given_up_too(stub: StubServer, wire: str, tmp_path: Path) -> None:
-    async with Live(stub, wire, "line-40", tmp_path) as live:
+async def test_one_endless_line_is_given_up_too(
+    stub: StubServer, wire: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        model_http, "LONGEST_LINE", 2_000_000
+    )  # libraries read a line of 32 MB with the square of its length
+    async with Live(stub, wire, "line-5", tmp_path) as live:
         with pytest.raises(ProviderBadReply, match="given up"):
             await live.run()
 
