@@ -151,10 +151,13 @@ def _environment(home: Path) -> dict[str, str]:
 
 
 def _configure(home: Path) -> None:
-    """No news, no offers: nothing that a window of a stranger would show once."""
+    """No news, no offers: nothing that a window of a stranger would show once. Each page would ask a package manager whether
+    JupyterLab has to be built, and start a language server for each notebook, which the notebook does not use."""
     page = home / "config" / "labconfig" / "page_config.json"
     page.parent.mkdir(parents=True)
-    page.write_text(json.dumps({"disabledExtensions": {"@jupyterlab/apputils-extension:announcements": True}}))
+    disabled = ("apputils-extension:announcements", "lsp-extension:plugin")
+    extensions = {f"@jupyterlab/{name}": True for name in disabled}
+    page.write_text(json.dumps({"disabledExtensions": extensions, "buildCheck": False}))
 
 
 # ---------------------------------------------------------------- a notebook in the browser
