@@ -105,7 +105,8 @@ class ProgramRun:
         self.asker = TerminalAsker(sys.stdin, screen, here, request.settings.notify)
         self.text_name = request.program_file
         self._done = 0  # texts that have come to their end
-        self._received: Sequence[int] = ()  # signals
+        self.received: Sequence[int] = ()
+        """The signals that have come."""
 
     @cached_property
     def workspace(self) -> Workspace:
@@ -153,7 +154,7 @@ class ProgramRun:
         takes.add(compiled.program, self.language, self.workspace.imports.of(self.language).load_contract)
         self.refuse_unknown(takes)
         self.narrator.language = self.language
-        value = await self.workspace.run(compiled)
+        value = await self.workspace.run(compiled, interrupted=lambda: self.received)
         if self.request.resumption is not None and self.request.resumption.complete:
             self.narrator.unshown = value  # nothing of it was told
 
@@ -182,7 +183,7 @@ class ProgramRun:
 
     async def through(self) -> Ended:
         """Run all texts, and close the run."""
-        with interrupts(lambda: self.workspace.interrupt()) as self._received:
+        with interrupts(lambda: self.workspace.interrupt()) as self.received:
             try:
                 return await to_end(lambda: self.workspace, self._texts(), self.ended)
             finally:
@@ -201,14 +202,14 @@ class ProgramRun:
                 self.text_name = cell.name
                 await self._feed(cell)
                 self._done += 1
-                if self._received:
+                if self.received:
                     break
         except asyncio.CancelledError:
             stay()
         except ProseError:
-            if not self._received:
+            if not self.received:
                 raise
-        if self._received:
+        if self.received:
             raise Interrupted
 
     async def _feed(self, cell: Cell) -> None:
@@ -222,7 +223,7 @@ class ProgramRun:
 
     async def ended(self, error: ProseError | None) -> Ended:
         """How the run has ended, and what it has made. It is still open."""
-        workspace, run, received = self.workspace, self.workspace.current, self._received
+        workspace, run, received = self.workspace, self.workspace.current, self.received
         started = self._done > 0 or isinstance(error, RunError) or (run is not None and run.id is not None)
         from_outside = bool(received) or (isinstance(error, RunError) and bool(error.answer))
         outputs = workspace.outputs() if started else {}

@@ -86,7 +86,7 @@ class NotebookCells(Cells):
         view.language = language
         try:
             with self._watched(workspace, view):
-                return await workspace.run(compiled, language=language)
+                return await workspace.run(compiled, language=language, interrupted=lambda: run.received)
         finally:
             workspace.remove_listener(record)
             record.end()

@@ -331,15 +331,23 @@ class Workspace:
         return _with_findings(compiled, strange) if strange else compiled
 
     async def run(
-        self, compiled: Compiled, inputs: Mapping[str, str] | None = None, language: Language | None = None
+        self,
+        compiled: Compiled,
+        inputs: Mapping[str, str] | None = None,
+        language: Language | None = None,
+        *,
+        interrupted: Callable[[], object] = lambda: False,
     ) -> Value:
         """Run a compiled text of a language in the current run and return its value.
 
-        Raises `RunError` for an uncaught error of the program, and `CancelledError` after an interrupt, when every
-        command has ended and `finally` bodies have run. Either way the run continues with the next text.
+        `interrupted` tells whether an interrupt came before, when nothing ran that `interrupt` could end. Raises
+        `RunError` for an uncaught error of the program, and `CancelledError` after an interrupt, when every command
+        has ended and `finally` bodies have run. Either way the run continues with the next text.
         """
         try:
             with self._interruptible():
+                if interrupted():  # asked here, where a later interrupt finds the task
+                    raise asyncio.CancelledError
                 return await self._run_text(compiled, inputs or {}, language or self.language)
         finally:
             if self.current is not None and self.current.answers is not None:
@@ -449,6 +457,8 @@ class Workspace:
             self.context.remote.interrupt()
 
         def cancel() -> None:
+            if self._task is not task:
+                return  # the program has ended meanwhile: what the task does now must be finished
             if run is not None:
                 run.cancel(task)
             else:

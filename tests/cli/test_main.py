@@ -220,3 +220,18 @@ def test_a19_in_a_directory_that_is_gone_the_command_says_so(tmp_path: Path, com
         "Error: the directory that this command was started in is gone",
         "hint: cd to a directory that exists",
     ]
+
+
+def test_an_interrupt_while_the_command_line_is_imported_leaves_no_traceback() -> None:
+    code = """
+import sys
+class Interrupted:
+    def find_spec(self, name, path=None, target=None):
+        if name == "click":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Interrupted())
+from prose_kernel.cli.entry import main
+sys.exit(main())
+"""
+    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")

@@ -11,10 +11,12 @@ import textwrap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from prose_kernel.cli.examples import bundled
+from prose_kernel.cli.execution import ProgramRun
 from prose_kernel.cli.main import main
 
 PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
@@ -388,6 +390,25 @@ def test_a_signal_ends_commands_runs_finally_and_leaves_nobody(number: int, stat
     assert out == "cleaned\n"
     assert err.startswith("interrupted\nrun directory: .prose/runs/")
     assert alive_in_group(shell) == []
+
+
+@pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+@pytest.mark.parametrize("name", ["p.prose", "p.ipynb"])
+def test_a_signal_before_the_program_runs_is_not_lost(
+    name: str, number: int, status: int, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compiling = ProgramRun.compile
+
+    def interrupted(self: ProgramRun, *given: Any, **options: Any) -> Any:
+        compiled = compiling(self, *given, **options)
+        os.kill(os.getpid(), number)
+        return compiled
+
+    monkeypatch.setattr(ProgramRun, "compile", interrupted)
+    Path("p.prose").write_text('exec "touch ran"\n')
+    assert main(["notebook", "p.prose"]) == 0
+    assert main(["run", name]) == status
+    assert not Path("ran").exists()
 
 
 def test_a_busy_program_can_be_interrupted(tmp_path: Path) -> None:

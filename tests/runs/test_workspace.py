@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -41,6 +42,26 @@ async def test_a_reset_that_is_interrupted_is_a_reset_all_the_same(tmp_path: Pat
         await workspace.execute('let b = "of the second run"')
         assert set(workspace.opened.machine.bindings()) == {"b"}
         assert workspace.opened.id != first
+    finally:
+        await workspace.close()
+
+
+async def test_an_interrupt_as_the_program_ends_cancels_nothing_after_it(tmp_path: Path) -> None:
+    workspace = Workspace(Settings(), Start(tmp_path), asker=Unattended())
+    try:
+        compiled = languages.without_errors(workspace.compile("let a = 1\n"))
+        machine = workspace.opened.machine
+        work = machine.run
+
+        async def run(*given: Any, **options: Any) -> Any:
+            value = await work(*given, **options)
+            workspace.interrupt()  # a signal: what cancels the task is called by the loop, later
+            return value
+
+        machine.run = run  # type: ignore[method-assign]
+        await workspace.run(compiled)
+        for _ in range(5):
+            await asyncio.sleep(0)
     finally:
         await workspace.close()
 
