@@ -14,7 +14,7 @@ from msgspec import structs
 
 from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.runs.resuming import approved_here
-from prose_kernel.runs.resumption import Resumption
+from prose_kernel.runs.resumption import Resumption, completed_after
 from prose_kernel.runtime import asides
 from prose_kernel.runtime.earlier_answers import EarlierAnswers, OnUse, Rules
 from prose_kernel.runtime.journal import NO_KEYS, Journal
@@ -100,8 +100,12 @@ class RunJournal(Journal):
         file.continue_from(how.journal)
         found = how.journal
         if how.rewind is not None:
+            completed = completed_after(found, how.rewind)
             file.rewind(how.rewind)
             found.rewound(how.rewind, file.lines)
+            for record in completed:
+                file.append(record)
+            found.lines = file.lines
         known = replace(
             known,
             records=found.records(1),

@@ -16,8 +16,10 @@ from prose_kernel.errors import StoreFailed, UsageError
 from prose_kernel.runs.resuming import approved_here
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal_records import (
+    NOTHING,
     Answered,
     Asked,
+    Completed,
     Ended,
     Head,
     Interrupted,
@@ -148,6 +150,22 @@ def _last_record(journal: JournalRead, last: Ended | None) -> tuple[int, Asked |
     number, key = found
     requests = (one for _, one in journal.records(begin, number, _written(key)) if isinstance(one, Asked))
     return number, {asked.key: asked for asked in requests}.get(key) if key else None
+
+
+def completed_after(journal: JournalRead, rewind: int) -> list[Completed]:
+    """Return the results that came after the record from which on nothing counts any more, of requests before it: their
+    work was over when the run ended, and is not made again."""
+    found = {
+        record.key: record
+        for _, record in journal.records(rewind + 1, holding=[b'{"k":"completed"'])
+        if isinstance(record, Completed) and record.error == NOTHING
+    }
+    if not found:
+        return []
+    keys = [form for key in found for form in _written(key)]
+    return [
+        found[one.key] for _, one in journal.records(1, rewind, keys) if isinstance(one, Asked) and one.key in found
+    ]
 
 
 def _signs(last: Ended | None) -> list[bytes]:

@@ -12,7 +12,7 @@ from typing import Final, Generic, TypeVar
 
 from msgspec import Raw, structs
 
-from prose_kernel.errors import ProviderError, StateError, Undecided
+from prose_kernel.errors import ProviderError, StateError, StoreFailed, Undecided
 from prose_kernel.runtime import asides
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.asides import Aside
@@ -88,6 +88,8 @@ class LiveRequests:
             self._write_answer(Answered(key, cancelled=True), aside)
             raise
         except Exception as error:
+            if isinstance(error, StoreFailed):  # that of a gate's records: a resumed run continues before it
+                error.answer = key
             self._write_answer(self._record_of(key, error), aside, at_once=request.at_once and not wait.happened)
             raise
         return self._given(request, value, whole, aside, request.at_once and not wait.happened)

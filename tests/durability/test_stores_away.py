@@ -7,6 +7,7 @@ import json
 import os
 import signal
 import sqlite3
+import textwrap
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -24,7 +25,13 @@ from prose_kernel.cli.narrator import Narrator
 from prose_kernel.errors import StoreFailed
 from prose_kernel.runs.resumption import resumption
 from prose_kernel.runtime.events import StoreWaits
+from prose_kernel.runtime.journal_codec import encode, is_store_failure
+from prose_kernel.runtime.journal_records import Answered, Completed
+from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.storage.database import postgres, writes
+from prose_kernel.storage.database.gate_records import DatabaseRecords
+from prose_kernel.storage.gates.records import RecordsAway
+from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.runs import Directories, all_runs
 
 SLOW = """let a = exec "echo a >> ran; echo one"
@@ -223,6 +230,61 @@ def test_a40_a_run_killed_after_its_store_has_failed_goes_on_before_that(
     assert main(["run", "--resume"]) == 0
     assert capfd.readouterr().out == "all: one two three\n"
     assert Path("ran").read_text().split() == ["a", "b", "c"]
+
+
+def gate_is_lost(program: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> None:
+    """Run a program with a gate that cannot be recorded in the database."""
+
+    def lost(self: DatabaseRecords, *work: object, **options: object) -> None:
+        raise RecordsAway("the gate could not be recorded")
+
+    Path("p.prose").write_text(program)
+    monkeypatch.setenv("PROSE_STATE_WAIT", "0 s")
+    with monkeypatch.context() as away:
+        away.setattr(DatabaseRecords, "_call", lost)
+        assert main(["run", "p.prose", "--state=sqlite", "--yes=go", "--format=json"]) == 1
+    assert json.loads(capfd.readouterr().out.splitlines()[-1])["error"]["code"] == "E219"
+
+
+def test_a40_a_gate_that_the_store_did_not_record_is_asked_by_the_resumed_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = 'exec "echo a >> ran"\ngate go:\n  prompt: "Go?"\nexec "echo b >> ran"\n'
+    gate_is_lost(program, monkeypatch, capfd)
+    assert main(["run", "--resume", "--yes=go"]) == 0
+    assert Path("ran").read_text().split() == ["a", "b"]
+
+
+def test_a40_a_command_that_ends_when_the_store_has_failed_does_not_run_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Its result came after the failure, and its branch was cancelled."""
+    monkeypatch.chdir(tmp_path)
+    program = """
+    parallel:
+      let a = exec "test -e over || sleep 100; echo a >> ran; echo again"
+      do:
+        gate go:
+          prompt: "Go?"
+        exec "echo b >> ran"
+    output all = "{a}"
+    """
+    gate_is_lost(textwrap.dedent(program), monkeypatch, capfd)
+    (run,) = all_runs([Directories(Path(".prose/runs"))])
+    assert run.journal is not None
+    records = [record for _, record in run.journal.records()]
+    cancelled = next(number for number, one in enumerate(records) if isinstance(one, Answered) and one.cancelled)
+    assert isinstance(failed := records[cancelled - 1], Answered) and is_store_failure(failed.error)
+    records.insert(cancelled, Completed("c1/1/b0/x0", encode(CommandResult("exited", 0, "one\n", stdout_bytes=4))))
+    run.path.unlink()
+    file = JournalFile(run.path)
+    file.copy(records)
+    file.close()
+    Path("over").touch()
+    assert main(["run", "--resume", "--yes=go"]) == 0
+    assert capfd.readouterr().out == "all: one\n"
+    assert Path("ran").read_text().split() == ["b"]
 
 
 async def test_a40_a_cell_that_the_store_has_ended_is_one_that_has_failed(tmp_path: Path, small_disk: Path) -> None:
