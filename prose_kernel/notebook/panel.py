@@ -55,7 +55,8 @@ class Panel:
         self._kept: Mapping[str, Sequence[str]] = {}
         self._under_way: object = None
         self._looking = False
-        self._finding = set[asyncio.Task[None]]()  # the cells that are stale because of files
+        self._finding: asyncio.Task[None] | None = None  # the cells that are stale because of files
+        self._to_tell: list[tuple[Sequence[Link], str | None]] = []  # whom, and after which cell, when that is found
 
     # ------------------------------------------------------------ channels
 
@@ -68,8 +69,8 @@ class Panel:
 
     def closed(self, link: Link) -> None:
         self._links.pop(link, None)
-        for finding in self._finding if not self._links else ():
-            finding.cancel()
+        if self._finding is not None and not self._links:
+            self._finding.cancel()
         if self._ordered is link:
             self._ordered = None
 
@@ -133,25 +134,30 @@ class Panel:
     # ------------------------------------------------------------ what is said
 
     def _stale(self, links: Sequence[Link]) -> None:
-        """Say which cells are stale: now, or when the files that answers depend on have been looked at."""
+        """Say which cells are stale: now, or when the files that answers depend on have been looked at.
+
+        There is one look at a time. What is asked for meanwhile waits for the next one, and is answered together.
+        """
         from prose_kernel.runs.freshness import depends_on_files
 
         last = self._cells.provenance.last
         after = last.key if last is not None else None
         if not depends_on_files(self._cells.provenance):
-            return self._tell_stale(links, after)
-        finding = asyncio.ensure_future(self._find_stale(links, after))
-        self._finding.add(finding)
-        finding.add_done_callback(self._finding.discard)
+            return self._tell_stale([(links, after)])
+        self._to_tell.append((links, after))
+        if self._finding is None or self._finding.done():
+            self._finding = asyncio.ensure_future(self._find_stale())
         return None
 
-    async def _find_stale(self, links: Sequence[Link], after: str | None) -> None:
+    async def _find_stale(self) -> None:
         from prose_kernel.runs.freshness import look_at_files
 
-        await look_at_files(self._cells.provenance)
-        self._tell_stale([link for link in links if link in self._links], after)
+        while self._to_tell:
+            waiting, self._to_tell = self._to_tell, []
+            await look_at_files(self._cells.provenance)
+            self._tell_stale(waiting)
 
-    def _tell_stale(self, links: Sequence[Link], after: str | None) -> None:
+    def _tell_stale(self, waiting: Sequence[tuple[Sequence[Link], str | None]]) -> None:
         from prose_kernel.notebook.magics.freshness import freshness_of
         from prose_kernel.runs.freshness import stale_facts
 
@@ -159,8 +165,10 @@ class Panel:
         found = freshness.stale()
         sure = [freshness.first(one.cell) for one in found if not one.maybe]
         following = [*dict.fromkeys(cell.key for cells in sure for cell in cells)]
-        for link in links:
-            link.send({"kind": "stale", "stale": stale_facts(found), "next": following, "after": after})
+        facts = stale_facts(found)
+        for links, after in waiting:
+            for link in (link for link in links if link in self._links):
+                link.send({"kind": "stale", "stale": facts, "next": following, "after": after})
 
     def _who(self) -> dict[str, object]:
         """What answers sessions, and what the run has consumed so far; without a session no provider is named."""

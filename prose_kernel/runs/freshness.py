@@ -85,7 +85,8 @@ class Freshness:
             at = place.get(cell.key, at)
             known.append((at, cell.first, cell))
         self.cells = [cell for *_, cell in sorted(known, key=lambda one: one[:2])]
-        self._place = {cell.key: at for at, cell in enumerate(self.cells)}
+        self.place = {cell.key: at for at, cell in enumerate(self.cells)}
+        """The place of each cell, by its key."""
         self.above: dict[str, dict[str, Cell]] = {}
         """For each cell the cell above, or else elsewhere, that makes each of its inputs."""
         self._makers()
@@ -97,7 +98,7 @@ class Freshness:
             for name, (_, maker) in cell.inputs.items():
                 if name in makers:
                     found[name] = makers[name]
-                elif maker is not None and maker is not cell and maker.key in self._place:
+                elif maker is not None and maker is not cell and maker.key in self.place:
                     found[name] = maker
             self.above[cell.key] = found
             makers.update((name, cell) for name in cell.made)
@@ -132,7 +133,7 @@ class Freshness:
             now = self._provenance.current(name)
             if now is None or self._last[name] is not cell or now.cell is cell or now.run < cell.ran:
                 continue
-            if self._provenance.content(name, now) != content and now.cell.key in self._place:
+            if self._provenance.content(name, now) != content and now.cell.key in self.place:
                 reasons.append(Reason("replaced", name, now.cell))
         return reasons
 
@@ -171,11 +172,17 @@ async def look_at_files(provenance: Provenance, cells: Collection[Cell] | None =
     answered, workspace = _answered_files(provenance), provenance.workspace
     if not answered or workspace is None or (files := workspace.opened.machine.ports.files) is None:
         return
-    ran = [(cell, cell.ran) for cell in (provenance.cells.values() if cells is None else cells)]
-    moved = await asyncio.to_thread(answered.moved, [[*cell.texts] for cell, _ in ran], files)
+    freshness = Freshness(provenance)
+    places = {
+        text: place for text, cell in provenance.cell_of.items() if (place := freshness.place.get(cell.key)) is not None
+    }
+    ran = [(cell, cell.ran) for cell in (freshness.cells if cells is None else cells)]
+    provenance.looks += 1
+    look = provenance.looks
+    moved = await asyncio.to_thread(answered.moved, [[*cell.texts] for cell, _ in ran], places, files)
     for (cell, then), file in zip(ran, moved, strict=True):
-        if cell.ran == then:  # else it has run again meanwhile
-            cell.moved = file
+        if cell.ran == then and cell.looked < look:  # else it has run again meanwhile, or a later look was faster
+            cell.moved, cell.looked = file, look
 
 
 def depends_on_files(provenance: Provenance) -> bool:

@@ -71,8 +71,8 @@ class Cell:
     had not made itself before: the content that it found, and the cell which had made that. `files` are digests of the
     programs that it imported, by address. `texts` are the paths of the texts of its last run (`c1`); `moved` is a file
     that one of their answers depends on and that has changed since, "" if that cannot be told
-    (`freshness.look_at_files`). `first` is its place
-    among the cells in the order of their first runs.
+    (`freshness.look_at_files`), as the look with the number `looked` has found. `first` is its place among the cells
+    in the order of their first runs.
     `unfinished`: another cell ran it again, and that failed or was interrupted; its own output does not tell.
     """
 
@@ -89,6 +89,7 @@ class Cell:
     files: dict[str, str] = field(default_factory=dict)
     texts: list[str] = field(default_factory=list)
     moved: str | None = None
+    looked: int = 0
     gone: bool = False
 
     @property
@@ -165,6 +166,9 @@ class Provenance:
         self.order: Sequence[str] = former.order if former is not None else ()
         """Keys of cells in the order of the notebook, if the front end sends it."""
         self.names: dict[str, deque[Version]] = {}
+        self.cell_of: dict[str, Cell] = {}
+        """The cell of each text that has run, by the path of the text (`c1`)."""
+        self.looks = 0
         self.runs = 0
         self.workspace: Workspace | None = None
         self._known: dict[str, Opening] = dict(former._known) if former is not None else {}
@@ -256,6 +260,7 @@ class Provenance:
             self._open(opened, source.prompt)
         assert self._cell is not None
         self._cell.texts.append(path)
+        self.cell_of[path] = self._cell
         if source.name != "cell" and (file := Path(self.workspace.cwd, source.name)).is_file():
             self._files[str(file)] = digest(source.text)
         self._texts.append((source, language))

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import os
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from itertools import count
 from typing import Final, TypeVar, cast
 
@@ -54,6 +56,11 @@ NOT_COMPARED: Final = "its files are not compared: more than 10,000 files or 1 G
 Digests = Mapping[str, str]
 """SHA-256 digests of files by their paths."""
 
+Left = Callable[[str, str, str], bool]
+"""Whether a later answer has left a file as it is now: its path, and its digests then and now ("": no such file)."""
+
+WRITES: Final = 20
+"""Texts that wrote a file of which a run remembers what they left: the last ones."""
 
 Globs = tuple[tuple[str, ...], tuple[str, ...]]
 """What a command declares with `reads:` and `writes:`."""
@@ -117,18 +124,15 @@ class FilesThen:
             raise LookupError
         return tuple(one for one in found if one is not None)
 
-    def changed(self, now: tuple[Digests, ...], order: int, written: Mapping[str, tuple[int, str]]) -> str | None:
-        """Return a file that is not as it was when the answer with this `order` was given; None if there is none.
-
-        A file may also be as a later answer has left it: `written` has the last digest of each file that answers are
-        known to have written, after the order of the answer.
-        """
+    def changed(self, now: tuple[Digests, ...], left: Left) -> str | None:
+        """Return a file that is neither as it was when the answer was given, nor as a later answer has `left` it; None
+        if there is none."""
         for then, is_now in zip(self.then, now, strict=True):
             if then == is_now:
                 continue
-            for path in sorted(path for path in {*then, *is_now} if then.get(path) != is_now.get(path)):
-                last, digest = written.get(path, (-1, ""))
-                if last < order or digest != is_now.get(path, ""):
+            for path in sorted({*then, *is_now}):
+                before, after = then.get(path, ""), is_now.get(path, "")
+                if before != after and not left(path, before, after):
                     return path
         return None
 
@@ -223,7 +227,7 @@ class AnsweredFiles:
         """For each text the files of its answers, each with the order of the last answer that found them like that."""
         self._latest: dict[object, FilesThen] = {}
         """By globs or paths: a loop whose files stay the same keeps their digests once."""
-        self._written: dict[str, tuple[int, str]] = {}
+        self._written: dict[str, list[_Write]] = defaultdict(list)
         self._orders = count()
 
     def __bool__(self) -> bool:
@@ -234,8 +238,11 @@ class AnsweredFiles:
         if not _tells_of_files(asked, answered):
             return
         one = EarlierAnswer(asked, answered, next(self._orders), failed=False)
-        self._written.update((path, (one.order, digest)) for path, digest in one.written())
-        then = None
+        text, then = _text_of(asked), None
+        base = self._keys.project if asked.kind == "session" else self._keys.directory
+        for path, digest in one.written():
+            writes = self._written[_whole(base, path)]
+            writes[:] = [*(write for write in writes[-WRITES:] if write.text != text), _Write(one.order, digest, text)]
         try:
             if (then := one.files_then(None, self._keys)) is None:
                 return
@@ -244,32 +251,58 @@ class AnsweredFiles:
             self._latest[then.key] = then
         except LookupError:
             pass  # they are not known
-        self._then[_text_of(asked)][id(then)] = one.order, then
+        self._then[text][id(then)] = one.order, then
 
-    def moved(self, parts: Sequence[Collection[str]], files: Files) -> list[str | None]:
-        """For each part of the run, which are texts (`c1`): a file that is not as it was when a request was answered
-        there, nor as a later answer has left it; "" if files cannot be compared, None if none has changed. Call it in
-        a thread."""
+    def moved(self, cells: Sequence[Collection[str]], places: Mapping[str, int], files: Files) -> list[str | None]:
+        """For each cell, given as its texts (`c1`): a file that is not as it was when a request was answered there, nor
+        as a later answer of this cell or of one below has left it; "" if files cannot be compared, None if none has
+        changed. `places` are those of the texts' cells in the notebook. Call it in a thread."""
         looked: dict[object, tuple[Digests, ...] | None] = {}
 
         def now(then: FilesThen) -> tuple[Digests, ...] | None:
             if then.key not in looked:
                 try:
                     looked[then.key] = then.now(files)
-                except LookupError:
+                except (LookupError, OSError, ValueError):  # a damaged disk, a path that cannot be encoded
                     looked[then.key] = None
             return looked[then.key]
 
         def first(texts: Collection[str]) -> str | None:
-            for order, then in [one for text in texts for one in [*self._then.get(text, {}).values()]]:
-                is_now = now(then) if then is not None else None
-                if then is None or is_now is None:
-                    return ""
-                if (path := then.changed(is_now, order, self._written)) is not None:
-                    return path
+            for text in texts:
+                for order, then in [*self._then.get(text, {}).values()]:
+                    is_now = now(then) if then is not None else None
+                    if then is None or is_now is None:
+                        return ""
+                    left = partial(self._is_left, then.directory, order, places.get(text, 0), places)
+                    if (path := then.changed(is_now, left)) is not None:
+                        return path
             return None
 
-        return [first(texts) for texts in parts]
+        return [first(texts) for texts in cells]
+
+    def _is_left(
+        self, directory: str, order: int, place: int, places: Mapping[str, int], path: str, then: str, now: str
+    ) -> bool:
+        """Whether answers with this `order` or a later one have left the file as it is `now`, and those of cells above
+        as it was `then`: run in the notebook's order, these come first."""
+        since = [write for write in self._written.get(_whole(directory, path), ()) if write.order >= order]
+        above = [write for write in since if places.get(write.text, place) < place]
+        return (
+            bool(since) and since[-1].digest == now and since[-1] not in above and all(w.digest == then for w in above)
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class _Write:
+    """What a text has left of a file: its digest, "" if it is gone. `order` is that of the answer."""
+
+    order: int
+    digest: str
+    text: str
+
+
+def _whole(directory: str, path: str) -> str:
+    return os.path.join(directory, path)  # noqa: PTH118 (for each file of each answer)
 
 
 def _text_of(asked: Asked) -> str:

@@ -19,7 +19,7 @@ import asyncio
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import count
 from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
@@ -217,7 +217,7 @@ class EarlierAnswers:
             changed = None
             if files is not None:
                 now = await s.outside(asyncio.to_thread(files.now, s.host.ports.files))
-                changed = files.changed(now, one.order, {} if self._effects else self._written)
+                changed = files.changed(now, partial(self._is_left, one.order))
             value = one.value_for(asked.key, kind, self.run, self._rules.text_of)
         except (LookupError, MsgspecError, FileNotFoundError) as problem:
             self._refuse(asked, _PROBLEMS.get(type(problem), "unreadable"))
@@ -307,6 +307,12 @@ class EarlierAnswers:
             case "input" if self._rules.ask_again:
                 return "again"
         return ""
+
+    def _is_left(self, order: int, path: str, then: str, now: str) -> bool:
+        """Whether an answer after the one with this `order` had left the file as it is now, and nothing that may write
+        files has been asked again."""
+        last, digest = self._written.get(path, (-1, ""))
+        return not self._effects and last >= order and digest == now
 
     @cached_property
     def _written(self) -> dict[str, tuple[int, str]]:

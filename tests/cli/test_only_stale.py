@@ -59,6 +59,15 @@ def test_cells_that_are_inserted_moved_or_rebound(place: Place) -> None:
     assert list(ran) == ["cell 1", "cell 3", "cell 4"]
 
 
+def test_a_cell_that_reads_a_file_which_an_edited_cell_writes_runs(place: Place) -> None:
+    write = 'exec "echo {} > rows"\n  reads: []\n  writes: ["rows"]'
+    read = 'output a = exec "cat rows"\n  reads: ["rows"]'
+    assert begin(place, write.format(1), read).out.splitlines()[-1] == "a: 1"
+    seen, ran = stale(place, write.format(2), read)
+    assert (list(ran), seen.out.splitlines()[-1]) == (["cell 1", "cell 2"], "a: 2")
+    assert ran["cell 2"] == "rows has changed"
+
+
 def test_unchanged_requests_of_stale_cells_keep_their_answers(place: Place) -> None:
     options = script(place, Say="hi", Use="used", More="more")
     cells = ["let x = 1", 'let a = session "Say it"\nlet b = session "Use {x}"', 'output c = "{a}{b}"']

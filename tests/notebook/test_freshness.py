@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import html
+import threading
 import tracemalloc
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 from models.people import ScriptedPerson
@@ -14,9 +17,11 @@ from notebook.recording import Recording
 
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.magics.freshness import freshness_of
+from prose_kernel.notebook.panel import Panel
 from prose_kernel.runs import languages, provenance
+from prose_kernel.runs.freshness import look_at_files
 from prose_kernel.runs.provenance import KEPT, Opening
-from prose_kernel.runtime.answer_facts import NOT_COMPARED
+from prose_kernel.runtime.answer_facts import NOT_COMPARED, AnsweredFiles
 from prose_kernel.storage import file_digests
 from prose_kernel.views.display import Display
 
@@ -507,6 +512,105 @@ async def test_a_file_that_a_later_cell_has_written_makes_nothing_stale(book: No
     (tmp_path / "rows.csv").write_text("3")
     await book.magic("%stale")
     assert book.why() == {"a": ["rows.csv has changed"], "b": ["rows.csv has changed"]}
+
+
+async def test_a_file_that_a_cell_above_has_written_differently_makes_the_cells_below_stale(
+    book: Notebook, tmp_path: Path
+) -> None:
+    write = 'exec "echo {} > rows.csv"\n  reads: []\n  writes: ["rows.csv"]'
+    last = 'exec "echo {} >> rows.csv"\n  reads: ["rows.csv"]\n  writes: ["rows.csv"]'
+    await book.run("w", write.format(1))
+    await book.run("r", DECLARED.format(""))
+    await book.run("l", last.format(2))
+    assert "No cell is stale" in await book.magic("%stale")
+    await book.run("w", write.format(1))
+    await book.magic("%stale")
+    assert book.why() == {"l": ["rows.csv has changed"]}, "the cell above wrote the same"
+    await book.run("w", write.format(3))
+    await book.magic("%stale")
+    assert book.why() == {"r": ["rows.csv has changed"], "l": ["rows.csv has changed"]}
+    await book.run("l", last.format(2))
+    await book.magic("%stale")
+    assert book.why() == {"r": ["rows.csv has changed"]}, "that the cell below wrote since changes nothing"
+    await book.run("r", DECLARED.format(""))
+    assert "No cell is stale" in await book.magic("%stale")
+    await book.magic("%reset")
+    for name in "wrl":
+        await book.run(name, {"w": write.format(3), "r": DECLARED.format(""), "l": last.format(2)}[name])
+    await book.run("w", write.format(4))
+    await book.magic("%rerun stale")
+    assert (tmp_path / "rows.csv").read_text().split() == ["4", "2"]
+    assert "No cell is stale" in await book.magic("%stale")
+
+
+async def test_a_look_at_files_does_not_replace_what_a_later_one_has_found(
+    book: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rows.csv").write_text("1")
+    await book.run("a", DECLARED.format(""))
+    seen, held, moved = asyncio.Event(), threading.Event(), AnsweredFiles.moved
+    loop = asyncio.get_running_loop()
+
+    def slow(*args: Any) -> Any:
+        found = moved(*args)
+        loop.call_soon_threadsafe(seen.set)
+        held.wait(60)
+        return found
+
+    monkeypatch.setattr(AnsweredFiles, "moved", slow)
+    first = asyncio.create_task(look_at_files(book.cells.provenance))
+    await seen.wait()
+    monkeypatch.setattr(AnsweredFiles, "moved", moved)
+    (tmp_path / "rows.csv").write_text("2")
+    await book.magic("%stale")
+    held.set()
+    await first
+    assert book.why() == {"a": ["rows.csv has changed"]}
+
+
+async def test_the_panel_looks_at_files_once_at_a_time_and_answers_each_cell(
+    book: Notebook, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "rows.csv").write_text("1")
+    await book.run("a", DECLARED.format(""))
+    looks, link, moved = 0, Heard(), AnsweredFiles.moved
+    held = threading.Event()
+
+    def slow(*args: Any) -> Any:
+        nonlocal looks
+        looks += 1
+        held.wait(60)
+        return moved(*args)
+
+    monkeypatch.setattr(AnsweredFiles, "moved", slow)
+    panel = Panel(book.cells, lambda seconds, work: None)
+    panel.opened(link)
+    await asyncio.sleep(0)  # the first look has begun
+    for name in "bcd":
+        book.cells.provenance.begin(Opening.of("", name, None))
+        book.cells.provenance.end(failed=False)
+        panel.ended()
+    (tmp_path / "rows.csv").write_text("2")
+    held.set()
+    while len(link.stale) < 4:
+        await link.something.get()
+    assert [one["after"] for one in link.stale][1:] == ["b", "c", "d"]
+    assert [one["why"] for one in link.stale[-1]["stale"]] == [["rows.csv has changed"]]
+    assert looks == 2
+    panel.closed(link)
+
+
+class Heard:
+    """What a panel sends."""
+
+    def __init__(self) -> None:
+        self.stale: list[Any] = []
+        self.something: asyncio.Queue[None] = asyncio.Queue()
+
+    def send(self, data: Mapping[str, Any]) -> None:
+        if data["kind"] == "stale":
+            self.stale.append(data)
+            self.something.put_nowait(None)
 
 
 async def test_files_of_a_run_that_was_brought_back(book: Notebook, tmp_path: Path) -> None:
