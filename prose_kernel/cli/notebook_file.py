@@ -42,7 +42,7 @@ def read_cells(name: str) -> tuple[list[Cell], Language]:
         if (text := cell.source if whole is not None else of_magic(cell.source)) is not None
     ]
     if not cells:
-        raise _without_cells(name)
+        raise _without_cells(name, whole)
     return cells, whole or in_profile_of(languages.default(), book.metadata)
 
 
@@ -63,11 +63,14 @@ def read_book(name: str) -> tuple[Any, Language | None]:
     """
     book, whole = _read(name)
     if whole is None and not any(of_magic(cell.source) for cell in book.cells if cell.cell_type == "code"):
-        raise _without_cells(name)
+        raise _without_cells(name, whole)
     return book, whole
 
 
-def _without_cells(name: str) -> UsageError:
+def _without_cells(name: str, whole: Language | None) -> UsageError:
+    """`whole` is the language of its kernel, if that is one of ours."""
+    if whole is not None:
+        return UsageError(f"{name} has no code cells: there is nothing to run")
     magics = ", ".join(f"%%{language.magic}" for language in languages.LANGUAGES.values())
     return UsageError(f"{name} has no cells for Prose: it is neither a Prose notebook nor does it use {magics}")
 

@@ -76,6 +76,9 @@ def _wrong(cell: Any) -> str:
         return "the `source`"
     if not isinstance(cell.setdefault("metadata", {}), dict):
         return "the `metadata`"
+    tags = cell["metadata"].get("tags", [])
+    if not isinstance(tags, list) or not all(isinstance(tag, str) for tag in tags):
+        return "the list of `tags`"
     if cell["cell_type"] != "code":
         return ""
     outputs = cell.setdefault("outputs", [])

@@ -65,7 +65,8 @@ class NotebookSource:
     @property
     def kernel(self) -> str:
         """The name of its kernel; "" where it names none."""
-        return str((self.data.get("metadata", {}).get("kernelspec") or {}).get("name") or "")
+        found = self.data["metadata"].get("kernelspec")
+        return str(found.get("name") or "") if isinstance(found, dict) else ""
 
     def with_outputs(self, changed: Mapping[int, Sequence[Output]], *, renumber: bool) -> str:
         """The file's text with other outputs for these cells, by their numbers. `renumber`: execution counts go from
@@ -107,10 +108,9 @@ def read(path: Path, name: str | None = None) -> NotebookSource:
 def _cell(number: int, index: int, cell: Mapping[str, Any]) -> CodeCell:
     text = joined(cell["source"]).replace("\r\n", "\n")
     options: dict[str, bool] = {}
-    tags = cell.get("metadata", {}).get("tags")
-    for tag in tags if isinstance(tags, list) else ():
-        word = str(tag).removeprefix("nbval-").upper().replace("-", "_")
-        if tag == "raises-exception" or (str(tag).startswith("nbval-") and word in _OPTIONS):
+    for tag in cell["metadata"].get("tags", ()):
+        word = tag.removeprefix("nbval-").upper().replace("-", "_")
+        if tag == "raises-exception" or (tag.startswith("nbval-") and word in _OPTIONS):
             options.update([_OPTIONS[word]])
     for found in _MARKER.finditer(text):  # markers win over tags, as in nbval
         if found[1] in _OPTIONS:

@@ -181,6 +181,31 @@ def test_a_notebook_without_prose_is_a_usage_error() -> None:
         read_cells("b.ipynb")
 
 
+def test_a_prose_notebook_without_code_cells_is_called_so() -> None:
+    write(Path("b.ipynb"), PROSE)
+    with pytest.raises(UsageError, match=r"^b\.ipynb has no code cells: there is nothing to run$"):
+        read_cells("b.ipynb")
+
+
+@pytest.mark.parametrize("command", ["run", "test", "export"])
+@pytest.mark.parametrize("tags", ["null", "3", '"raises-exception"', "[3]"])
+def test_tags_that_are_no_list_are_named(command: str, tags: str, capfd: pytest.CaptureFixture[str]) -> None:
+    cell = f'{{"cell_type": "code", "source": "output x = 1", "metadata": {{"tags": {tags}}}}}'
+    Path("b.ipynb").write_text(
+        f'{{"nbformat": 4, "metadata": {{"kernelspec": {{"name": "prose"}}}}, "cells": [{cell}]}}'
+    )
+    assert main([command, "b.ipynb"]) in (1, 2)
+    seen = capfd.readouterr()
+    assert "b.ipynb is not a notebook: the list of `tags` of its cell 1" in seen.out + seen.err
+
+
+def test_a_kernelspec_that_is_no_object_is_no_kernel_of_ours(capfd: pytest.CaptureFixture[str]) -> None:
+    cell = '{"cell_type": "code", "source": "output x = 1"}'
+    Path("b.ipynb").write_text(f'{{"nbformat": 4, "metadata": {{"kernelspec": ["prose"]}}, "cells": [{cell}]}}')
+    assert main(["test", "b.ipynb"]) == 1
+    assert "Internal error" not in capfd.readouterr().err
+
+
 def test_python_values_are_out_of_reach() -> None:
     write(Path("b.ipynb"), PYTHON, "%%prose --in name\noutput y = name")
     with pytest.raises(UsageError, match="no Python here"):
