@@ -66,7 +66,6 @@ class CassetteStore:
         self._nearest: differences.Nearest | None = None
         self._has_old = False
         self._replaced = 0
-        self._done = 0
         self.load()
 
     # ------------------------------------------------------------ reading
@@ -220,10 +219,9 @@ class CassetteStore:
 
     def meta(self, begun: float | None = None, usage: Usage | None = None, **told: Any) -> Meta:
         """The facts about a record that is written now, of a request that was made when the clock said `begun`."""
-        self._done += 1
         ms = max(0, round((self.clock.monotonic() - begun) * 1000)) if begun is not None else 0
         day, spent = f"{self.clock.now():%Y-%m-%d}", records.usage_facts(usage)
-        return Meta(done=self._done, recorded=day, prose=__version__, usage=spent, ms=ms, **told)
+        return Meta(recorded=day, prose=__version__, usage=spent, ms=ms, **told)
 
     async def add(
         self, kind: str, asked: RecordedRequest, answer: object, meta: Meta, facts: Facts | None = None

@@ -100,7 +100,6 @@ class Meta(msgspec.Struct, frozen=True, omit_defaults=True):
     usage: Mapping[str, float] = {}
     sampling: Mapping[str, Any] = {}
     ms: int = 0
-    done: int = 0
     recorded: str = ""
     prose: str = ""
     ws: str = ""

@@ -157,26 +157,26 @@ class JournalRead:
 
     def waiting(self) -> dict[str, Completed]:
         """Return the results of requests whose branches waited for their turn when the run ended, by their keys."""
-        found: dict[str, Completed] = {}
-        for _, record in self.records(self.texts[-1].number, holding=(_COMPLETED, _ANSWER)) if self.texts else ():
-            if isinstance(record, Completed):
-                found[record.key] = record
-            elif isinstance(record, Answered):
-                found.pop(record.key, None)
-        return found
+        return {asked.key: done for asked, done in self._unanswered() if done is not None}
 
     def under_way(self, before: int | None = None) -> list[Asked]:
         """Return the requests without an answer; with `before`, at the record with that number."""
-        waiting: dict[str, Asked] = {}
+        return [asked for asked, done in self._unanswered(before) if done is None]
+
+    def _unanswered(self, before: int | None = None) -> Iterable[tuple[Asked, Completed | None]]:
+        """The requests whose answers the program had not received, with their results if they have ended."""
+        found: dict[str, tuple[Asked, Completed | None]] = {}
         for _, record in self.records(self.texts[-1].number if self.texts and before is None else 0, before):
             match record:
-                case Asked() if record.kind != "wait":
-                    waiting[record.key] = record
-                case Answered() | Completed():
-                    waiting.pop(record.key, None)
+                case Asked(key=key) if record.kind != "wait":
+                    found[key] = record, None
+                case Completed(key=key) if key in found:
+                    found[key] = found[key][0], record
+                case Answered(key=key):
+                    found.pop(key, None)
                 case Ended():
-                    waiting.clear()
-        return list(waiting.values())
+                    found.clear()
+        return found.values()
 
     def steps_under_way(self) -> dict[str, list[Step | StepEnded]]:
         """Return the records of the steps that requests without an answer have made, by the key of the request."""

@@ -82,7 +82,7 @@ async def test_a_record_reads_as_documented(there: Recording) -> None:
     assert record["req"]["context"]["plan"].keys() == {"sha256", "chars", "head"}
     assert record["out"] == {"summary": "done", "text": "done"}
     assert record["meta"] == {
-        "origin": "model", "provider": "vendor", "resolved": "big-1", "done": 1, "recorded": "2026-01-01",
+        "origin": "model", "provider": "vendor", "resolved": "big-1", "recorded": "2026-01-01",
         "prose": record["meta"]["prose"],
     }  # fmt: skip
 
