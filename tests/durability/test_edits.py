@@ -25,6 +25,7 @@ from msgspec import structs
 
 from prose_kernel.access.globs import Glob
 from prose_kernel.runs.journal import RunJournal
+from prose_kernel.runtime.answer_facts import AnsweredFiles
 from prose_kernel.runtime.content import material, readable
 from prose_kernel.runtime.earlier_answers import EarlierAnswers, Rules
 from prose_kernel.runtime.journal_codec import encode
@@ -324,5 +325,7 @@ def test_answers_that_waited_for_their_turn_keep_their_order() -> None:
     records: list[Record] = [Asked(key, "session", key, id=key) for key in answers]
     records += [kind(key, value) for kind in (Completed, Answered) for key, value in answers.items()]
     outside = Outside({"f": "new"})
-    moved = EarlierAnswers("before", enumerate(records)).moved_file(["c1/1/b1"], outside, Keys("/start"))  # type: ignore[arg-type]
-    assert moved == "f"
+    files = AnsweredFiles(Keys("/start"))
+    for one in sorted(EarlierAnswers("before", enumerate(records)).unused, key=lambda one: one.order):
+        files.add(one.asked, one.answered)
+    assert files.moved([["c1"]], outside) == ["f"]  # type: ignore[arg-type]
