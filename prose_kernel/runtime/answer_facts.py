@@ -66,6 +66,10 @@ Globs = tuple[tuple[str, ...], tuple[str, ...]]
 """What a command declares with `reads:` and `writes:`."""
 
 
+class NotRecorded(LookupError):
+    """The digests of the files of a command are not in the journal."""
+
+
 class CommandFiles(Struct, frozen=True):
     """The files of a command: those of `reads:` before it ran, those of `writes:` after it. None: not known, because
     there were too many, or one of them changed while it was read. `globs` are those of both."""
@@ -169,7 +173,11 @@ class EarlierAnswer:
 
     def files_then(self, request: Request | None, keys: Keys) -> FilesThen | None:
         """The files that the answer to this request depends on (None: those that its own request had declared); None if
-        there are none. Raises `LookupError` if they are not known, and `KeyError` if they were not recorded."""
+        there are none.
+
+        Raises `LookupError` if they are not known: `NotRecorded` if its request had declared none, or the run was
+        killed before they were read.
+        """
         if (session := self._session()) is not None:
             reads = {read.path: read.sha256 for read in session.reads}
             return FilesThen((reads,), keys.project) if reads else None
@@ -178,7 +186,7 @@ class EarlierAnswer:
             if not request.declares_files:
                 return None
             if files is None:
-                raise KeyError
+                raise NotRecorded
             files = structs.replace(files, globs=(request.reads or (), request.writes or ()))
         if files is None:
             return None
@@ -263,7 +271,7 @@ class AnsweredFiles:
             if then.key not in looked:
                 try:
                     looked[then.key] = then.now(files)
-                except (LookupError, OSError, ValueError):  # a damaged disk, a path that cannot be encoded
+                except LookupError:
                     looked[then.key] = None
             return looked[then.key]
 

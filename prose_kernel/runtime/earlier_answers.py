@@ -26,7 +26,14 @@ from typing import TYPE_CHECKING, Final, Literal, TypeVar
 from msgspec import MsgspecError, Raw
 
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.answer_facts import KEPT_NOTES, NOT_COMPARED, EarlierAnswer, has_failed, has_written
+from prose_kernel.runtime.answer_facts import (
+    KEPT_NOTES,
+    NOT_COMPARED,
+    EarlierAnswer,
+    NotRecorded,
+    has_failed,
+    has_written,
+)
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Record, Text, answer_in
 from prose_kernel.runtime.keys import Equal, Keys
 from prose_kernel.runtime.ports import CommandRequest, SessionRequest
@@ -60,7 +67,7 @@ _WORDS: Final = {
     "older": "an earlier version of prose_kernel recorded its answer without a key",
 }
 
-_PROBLEMS: Final[Mapping[type, str]] = {KeyError: "unrecorded", LookupError: "unknown"}
+_PROBLEMS: Final[Mapping[type, str]] = {NotRecorded: "unrecorded", LookupError: "unknown"}
 
 
 @dataclass(frozen=True, slots=True)

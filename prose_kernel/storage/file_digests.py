@@ -30,7 +30,7 @@ _State = tuple[int, int, int, int]
 
 
 class TooMuch(Exception):
-    """More files or bytes than are digested, or a file that does not stay the same."""
+    """More files or bytes than are digested, or a file that does not stay the same or cannot be read to its end."""
 
 
 class FileDigests:
@@ -68,6 +68,8 @@ class FileDigests:
     def _digest(self, path: str) -> tuple[str | None, int]:
         """The digest of a regular file, None for everything else, and its size. Raises `TooMuch` if it changes while it
         is read, or is too large."""
+        if (known := self._known.get(path)) is not None and (size := _size_if(path, known[0])) is not None:
+            return known[1], size
         for _ in range(2):
             try:
                 descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -78,19 +80,29 @@ class FileDigests:
                 os.close(descriptor)
                 return None, 0
             with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123
-                state, known = _state(status), self._known.get(path)
-                if known is not None and known[0] == state:
-                    return known[1], status.st_size
+                state = _state(status)
                 if status.st_size > BYTES:
                     raise TooMuch
                 whole = hashlib.sha256()
-                while piece := file.read(_PIECE):
-                    whole.update(piece)
+                try:
+                    while piece := file.read(_PIECE):
+                        whole.update(piece)
+                except OSError as error:  # a damaged disk
+                    raise TooMuch from error
                 if _state(os.fstat(descriptor)) == state:
                     if time.time() - status.st_mtime > _SETTLED:
                         self._known[path] = state, whole.hexdigest()
                     return whole.hexdigest(), status.st_size
         raise TooMuch
+
+
+def _size_if(path: str, state: _State) -> int | None:
+    """The size of a file that is in this state; None if it is in another. It is not opened, which takes longer."""
+    try:
+        status = os.stat(path)  # noqa: PTH116
+    except OSError:
+        return None
+    return status.st_size if stat.S_ISREG(status.st_mode) and _state(status) == state else None
 
 
 def _state(status: os.stat_result) -> _State:

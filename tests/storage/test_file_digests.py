@@ -80,3 +80,20 @@ def test_a_file_that_changes_while_it_is_read_has_no_digest(tmp_path: Path, monk
     monkeypatch.setattr(file_digests, "_state", growing)
     assert FileDigests().matching(str(tmp_path), ["a"]) is None
     assert FileDigests().digests(str(tmp_path), ["a"]) == {}
+
+
+def test_a_file_that_cannot_be_read_to_its_end_has_no_digest() -> None:
+    assert FileDigests().matching("/proc/self", ["mem"]) is None
+    assert FileDigests().digests("/proc/self", ["mem"]) == {}
+
+
+def test_an_unchanged_file_is_not_opened_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, digests = tmp_path / "a", FileDigests()
+    path.write_text("one")
+    os.utime(path, (1, 1))
+    assert digests.matching(str(tmp_path), ["a"]) == {"a": sha256("one")}
+    monkeypatch.setattr(os, "open", lambda *_: pytest.fail("opened"))
+    assert digests.matching(str(tmp_path), ["a"]) == {"a": sha256("one")}
+    path.unlink()
+    monkeypatch.undo()
+    assert digests.matching(str(tmp_path), ["a"]) == {}
