@@ -211,9 +211,9 @@ def cuts(result: CommandResult) -> list[str]:
             total, kept = getattr(result, f"{name}_bytes"), len(getattr(result, name))
             found.append(f"{name} was {counted(total, 'byte')}; the value keeps its first {kept:,} characters")
     if result.replaced_bytes:
-        found.append(
-            f"{counted(result.replaced_bytes, 'byte')} were not UTF-8 and are shown as \N{REPLACEMENT CHARACTER}"
-        )
+        was, are = ("was", "is") if result.replaced_bytes == 1 else ("were", "are")
+        sign = "\N{REPLACEMENT CHARACTER}"
+        found.append(f"{counted(result.replaced_bytes, 'byte')} {was} not UTF-8 and {are} shown as {sign}")
     if result.pipes_held:
         found.append("a process that it left behind held its output open")
     elif result.background_left:

@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.access import plain_files
@@ -23,8 +24,6 @@ from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.safety import terminal, visible
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from markdown_it import MarkdownIt
 
 GENERATOR: Final = "prose_kernel"
@@ -109,18 +108,27 @@ def check_page(path: Path, *, force: bool) -> None:
     """Raise `UsageError` if a page can't be written to this path."""
     try:
         if path.is_dir():
-            raise UsageError(f"{path} is a directory", hint=f"name a file, such as {path / 'report.html'}")
+            raise UsageError(
+                f"{_named(path)} is a directory", hint=f"name a file, such as {_named(path / 'report.html')}"
+            )
         if not force and path.exists() and not is_ours(path):
-            raise UsageError(f"{path} is there, and no report", hint="name another file, or add --force")
+            raise UsageError(f"{_named(path)} is there, and no report", hint="name another file, or add --force")
         if not path.parent.is_dir():
-            raise UsageError(f"there is no directory {path.parent}", hint="make it first, or name another file")
+            raise UsageError(f"there is no directory {_named(path.parent)}", hint="make it first, or name another file")
     except (OSError, ValueError) as problem:
         raise _unwritten(path, problem) from None
 
 
+def _named(path: Path) -> str:
+    """A path as messages show it: from the working directory, where it is below that."""
+    from prose_kernel.storage.layout import shown
+
+    return shown(path, Path.cwd()) if path.is_absolute() else str(path)
+
+
 def _unwritten(path: Path, problem: Exception) -> UsageError:
     reason = (getattr(problem, "strerror", None) or "it is no name of a file").lower()
-    return UsageError(f"{path} cannot be written: {reason}")
+    return UsageError(f"{_named(path)} cannot be written: {reason}")
 
 
 def write_page(path: Path, content: str, *, force: bool) -> None:

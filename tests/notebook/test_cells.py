@@ -103,6 +103,7 @@ async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
     ("code", "name", "message", "hint"),
     [
         ("%bindigns", "UsageError", "there is no magic %bindigns", "did you mean %bindings?"),
+        ("%what", "UsageError", "there is no magic %what", "%help lists all magics"),  # not %gate
         ("%zzz", "UsageError", "there is no magic %zzz", "%help lists all magics"),
         ("%binding", "UsageError", "%binding: too few words", "usage: %binding NAME"),
         ("%bindings resul", "UsageError", "there is no binding resul", "did you mean result?"),

@@ -51,7 +51,8 @@ def test_the_value_of_a_bare_exec_is_not_shown_twice() -> None:
         ({"exit_code": 143, "kind": "signal", "signal": "TERM", "outcome": "signaled"}, "ended by signal TERM"),
         ({"exit_code": 124, "kind": "timeout", "timed_out": True, "outcome": "timed_out"}, "ended at its time limit"),
         ({"stdout_truncated": True, "stdout_bytes": 2_000_000}, "stdout was 2,000,000 bytes"),
-        ({"replaced_bytes": 3}, "3 bytes were not UTF-8"),
+        ({"replaced_bytes": 3}, "3 bytes were not UTF-8 and are shown as"),
+        ({"replaced_bytes": 1}, "1 byte was not UTF-8 and is shown as"),
         ({"background_left": 2}, "processes left running: 2"),
     ],
 )

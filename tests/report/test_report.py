@@ -618,6 +618,7 @@ def test_a_report_is_replaced_and_nothing_else(here: Path, capsys: pytest.Captur
         ("none/r.html", "there is no directory none"),
         ("pipe", "pipe is there, and no report"),
         ("a\0b", "cannot be written"),
+        (str(Path("mine.html").absolute()), "Error: mine.html is there, and no report"),
     ):
         capsys.readouterr()
         assert main(["report", "--output", wrong]) == 2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import difflib
 import functools
 import importlib.util
 import os
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
+from prose_kernel.language.nearest import Nearest
 from prose_kernel.runs import languages
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.display import Display, Output
@@ -242,8 +242,8 @@ def _instead(name: str, line: str) -> str:
         return _INSTEAD[name]
     if (spoken := languages.of_magic(name)) is not None:
         return f"%%{name} on the first line makes the whole cell {spoken.title}"
-    near = difflib.get_close_matches(name, all_magics(), n=1, cutoff=0.5)
-    return f"did you mean %{near[0]}?" if near else "%help lists all magics"
+    near = Nearest()(name, all_magics())
+    return f"did you mean %{near}?" if near else "%help lists all magics"
 
 
 async def run_line(cells: Cells, line: str, output: Output, view: CellView, below: str = "") -> None:
