@@ -114,6 +114,7 @@ def write(name: str, text: str, *, force: bool) -> None:
     with usage_errors(f"cannot write {name}"):
         if path.exists() and not force:
             if plain_files.read(path) == text.encode(errors="replace"):
+                click.echo(f"{name} is up to date")
                 return
             raise UsageError(f"{name} exists", hint="--force replaces it")
         atomic.write_whole(path, text, in_place=True)

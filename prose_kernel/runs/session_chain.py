@@ -394,7 +394,8 @@ def _linked(links: Sequence[tuple[bool, _Link]], last: Any) -> Any:
 def _script(choice: Choice, options: SessionOptions) -> Script | None:
     if not options.script:
         if choice.kind == "scripted":
-            raise UsageError("provider scripted has no script", hint="set PROSE_SCRIPT to a YAML file of replies")
+            hint = "give a YAML file of replies: --script FILE, PROSE_SCRIPT=FILE, or `%provider scripted FILE`"
+            raise UsageError("provider scripted has no script", hint=hint)
         return None
     from prose_kernel.models.providers.scripted import load_script
 

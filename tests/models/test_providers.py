@@ -156,7 +156,7 @@ def test_scripts_that_make_no_sense(tmp_path: Path, text: str, message: str) -> 
 
 
 def test_a_script_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match=r"^script gone\.yaml cannot be read: No such file or directory$"):
+    with pytest.raises(UsageError, match=r"^script gone\.yaml cannot be read: no such file or directory$"):
         load_script(tmp_path / "gone.yaml")
 
 
@@ -415,8 +415,9 @@ def test_who_cannot_judge() -> None:
 
 
 def test_scripted_without_a_script() -> None:
-    with pytest.raises(UsageError, match="provider scripted has no script"):
+    with pytest.raises(UsageError, match="provider scripted has no script") as refused:
         connect(ScriptedPerson(), SessionOptions(provider="scripted"))
+    assert refused.value.hint is not None and "--script FILE" in refused.value.hint
 
 
 # ---------------------------------------------------------------- dry run

@@ -217,6 +217,8 @@ def test_a_notebook_file_becomes_a_program_that_runs_the_same(capfd: pytest.Capt
     assert prose("export", book, "-o", "b.prose") == 0
     assert prose("run", "b.prose") == prose("run", book) == 0
     assert capfd.readouterr().out == "b.prose is written\ny: two\ny: two\n"
+    assert prose("export", book, "-o", "b.prose") == 0
+    assert capfd.readouterr().out == "b.prose is up to date\n"
     assert prose("export", book, "-o", "b.vvm") == 2
     Path("b.prose").write_text("mine")
     assert prose("export", book, "-o", "b.prose") == 2

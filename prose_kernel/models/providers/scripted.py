@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from prose_kernel.access import plain_files
-from prose_kernel.errors import NoProvider, ProviderError, UsageError
+from prose_kernel.errors import NoProvider, ProviderError, UsageError, reason_of
 from prose_kernel.models.request import answered, summarise
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.clock import SystemClock
@@ -188,7 +188,7 @@ def load_script(path: str | Path) -> Script:
         # every scalar stays the text it is: `no`, `1.10`
         loaded = yaml.load(plain_files.read_named(path, plain_files.SMALL, follow=False), Loader=yaml.BaseLoader)  # noqa: S506 - it makes only text, lists and mappings
     except OSError as problem:
-        raise UsageError(f"script {name} cannot be read: {problem.strerror}") from None
+        raise UsageError(f"script {name} cannot be read: {reason_of(problem)}") from None
     except RecursionError:
         raise UsageError(f"script {name} is nested too deeply") from None
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
