@@ -10,15 +10,15 @@ import asyncio
 import contextlib
 import socket
 import subprocess
-import sys
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
 
+from prose_kernel.processes import scripts
 from prose_kernel.processes.spawn import close
 
 SCRIPT = Path(__file__).with_name("monitor_process.py")
-COMMAND = (sys.executable or "python3", "-I", "-S", str(SCRIPT))
+COMMAND = scripts.command(SCRIPT, ("-I", "-S"))
 
 _AGAIN = 0.005
 """Seconds until a job is sent again after the monitor's queue was full."""

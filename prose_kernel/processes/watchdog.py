@@ -11,7 +11,6 @@ import asyncio
 import contextlib
 import os
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -19,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
-from prose_kernel.processes import system, watchdog_process
+from prose_kernel.processes import scripts, system, watchdog_process
 from prose_kernel.processes.process_table import Member, member_of, of_run
 from prose_kernel.processes.spawn import ExitWatch, close
 
@@ -190,8 +189,7 @@ class Watchdog:
 
     def _spawn(self, reader: int) -> None:
         environment = {name: value for name, value in os.environ.items() if name != "PROSE_JOB"}
-        argv = [sys.executable or "python3", *system.PYTHON_FLAGS, str(_SCRIPT)]
-        argv += [str(os.getpid()), str(self._state_dir), self._marker]
+        argv = [*scripts.command(_SCRIPT, system.PYTHON_FLAGS), str(os.getpid()), str(self._state_dir), self._marker]
         argv += [str(self._journal.path)] if self._journal is not None else []
         try:
             self._popen = subprocess.Popen(
