@@ -55,8 +55,10 @@ class Panel:
         self._kept: Mapping[str, Sequence[str]] = {}
         self._under_way: object = None
         self._looking = False
-        self._finding: asyncio.Task[None] | None = None  # the cells that are stale because of files
-        self._to_tell: list[tuple[Sequence[Link], str | None]] = []  # whom, and after which cell, when that is found
+        self._finding: asyncio.Task[None] | None = None  # the running look at files
+        self._to_tell: list[
+            tuple[Sequence[Link], str | None]
+        ] = []  # messages that wait for a look: links, cell that ended
 
     # ------------------------------------------------------------ channels
 
@@ -136,7 +138,7 @@ class Panel:
     def _stale(self, links: Sequence[Link]) -> None:
         """Say which cells are stale: now, or when the files that answers depend on have been looked at.
 
-        There is one look at a time. What is asked for meanwhile waits for the next one, and is answered together.
+        There is one look at a time. Messages that come up meanwhile wait for the end of the next one.
         """
         from prose_kernel.runs.freshness import depends_on_files
 

@@ -352,8 +352,8 @@ class FileRead(Struct, frozen=True):
 
 
 class FileWrite(Struct, frozen=True):
-    """A file that a session wrote: the path as it named it, and the text before (None: no such file) and after
-    (None: removed, or no text)."""
+    """A file that a session wrote: the path, relative to its workspace if it is in it, and the text before (None: no
+    such file) and after (None: removed, or no text)."""
 
     path: str
     before: str | None

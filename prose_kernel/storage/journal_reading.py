@@ -275,10 +275,8 @@ def _glanced(path: Path, found: Glance, lines: list[bytes], checksum: int | None
                     return False
         checksum = written
     if whole:
-        found.texts, found.answers = (
-            texts,
-            _count_answers(path, ((n, line[_PREFIX:]) for n, line in enumerate(lines, 1))),
-        )
+        found.texts = texts
+        found.answers = _count_answers(path, ((n, line[_PREFIX:]) for n, line in enumerate(lines, 1)))
     return True
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import hashlib
 import html
 import threading
 import tracemalloc
@@ -21,8 +22,13 @@ from prose_kernel.notebook.panel import Panel
 from prose_kernel.runs import languages, provenance
 from prose_kernel.runs.freshness import look_at_files
 from prose_kernel.runs.provenance import KEPT, Opening
-from prose_kernel.runtime.answer_facts import NOT_COMPARED, AnsweredFiles
+from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime.answer_facts import NOT_COMPARED, AnsweredFiles, CommandFiles
+from prose_kernel.runtime.journal_records import Answered, Asked
+from prose_kernel.runtime.keys import Keys
+from prose_kernel.runtime.ports import CommandResult, FileRead, FileWrite, SessionResult
 from prose_kernel.storage import file_digests
+from prose_kernel.storage.file_digests import FileDigests
 from prose_kernel.views.display import Display
 
 SCRIPT = """\
@@ -541,6 +547,25 @@ async def test_a_file_that_a_cell_above_has_written_differently_makes_the_cells_
     await book.magic("%rerun stale")
     assert (tmp_path / "rows.csv").read_text().split() == ["4", "2"]
     assert "No cell is stale" in await book.magic("%stale")
+
+
+def test_files_that_sessions_have_read_and_written(tmp_path: Path) -> None:
+    """Also relative to the directory of sessions, where that of commands is another one."""
+    (tmp_path / "d").mkdir()
+    for name in ("f", "d/f"):
+        (tmp_path / name).write_text("new")
+    answered = AnsweredFiles(Keys(str(tmp_path / "d"), str(tmp_path)))
+    read = FileRead("f", hashlib.sha256(b"old").hexdigest())
+    changed = SessionResult("done", "done", "v", "m", reads=(read,), writes=(FileWrite("f", "old", "new"),))
+    answered.add(Asked("c1/1/s0", "session", ""), Answered("c1/1/s0", codec.encode(changed)))
+    notes = {"files": CommandFiles({"f": read.sha256}, {}, (("f",), ()))}
+    command = CommandResult("exited", 0)
+    answered.add(Asked("c2/1/x0", "command", ""), Answered("c2/1/x0", codec.encode(command), aside=codec.encode(notes)))
+    looked = answered.moved([["c1"], ["c2"]], {}, FileDigests())
+    assert looked == [None, "f"], "the session has written another file than the command has read"
+    (tmp_path / "f").write_text("other")
+    (tmp_path / "d/f").write_text("old")
+    assert answered.moved([["c1"], ["c2"]], {}, FileDigests()) == ["f", None]
 
 
 async def test_a_look_at_files_does_not_replace_what_a_later_one_has_found(
