@@ -51,7 +51,9 @@ _READ_ONLY: Final = frozenset({"read", "list", "search", "fetch"})
 _FREE: Final = ("rules", "authored")
 """Judgements that cost nothing: they are not marked as kept."""
 
-NOT_COMPARED: Final = "its files are not compared: more than 10,000 files or 1 GiB, or one changed meanwhile"
+NOT_COMPARED: Final = (
+    "its files are not compared: more than 10,000 files or 1 GiB, or one changed meanwhile or cannot be read"
+)
 
 Digests = Mapping[str, str]
 """SHA-256 digests of files by their paths."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
@@ -132,7 +132,8 @@ class Aside:
         """The result is recorded: look now, whenever the branch can run. Then `recorded_again` records the notes."""
         self._recorded_again = recorded_again
         if self._look is not None:
-            threading.Thread(target=self.look, daemon=True).start()
+            with suppress(RuntimeError):  # no thread can be started: the branch looks when it can run
+                threading.Thread(target=self.look, daemon=True).start()
 
     def settle(self, kept: bool) -> None:
         """Run the callbacks: the journal has the answer, or a record that there is none."""

@@ -73,7 +73,7 @@ class FileDigests:
         for _ in range(2):
             try:
                 descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            except OSError:
+            except (OSError, ValueError):  # no file has a NUL character in its path
                 return None, 0
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
@@ -124,7 +124,7 @@ def _matching(directory: str, globs: Sequence[str]) -> Iterator[str]:
             below = agenda.pop()
             try:
                 entries = sorted(os.scandir(os.path.join(directory, below)), key=lambda entry: entry.name)  # noqa: PTH118
-            except OSError:
+            except (OSError, ValueError):
                 continue
             looked_at += len(entries)
             if looked_at > LOOKED_AT:

@@ -13,6 +13,7 @@ import json
 import os
 import re
 import signal
+import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -249,6 +250,27 @@ async def test_a_command_alone_is_recorded_before_its_files_are_looked_at(
     why = [one.reason for one in kept.asked_again()]
     unknown = "its files were not recorded: it declared none, or the run was killed before they were read"
     assert why == ([] if keeps_files else [unknown])
+
+
+async def test_a_command_ends_although_no_thread_can_look_at_its_files_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("f.txt").write_text("1")
+    text = WAITS.format(files=FILES["writes"]).replace(
+        "test -f over || sleep 600", "until test -f over; do sleep 0.01; done"
+    )
+    start = threading.Thread.start
+
+    def starts(self: threading.Thread) -> None:
+        if self.name.endswith("(look)"):
+            Path("over").touch()
+            raise RuntimeError("can't start new thread")
+        start(self)
+
+    monkeypatch.setattr(threading.Thread, "start", starts)
+    await asyncio.wait_for(work(text)(), 60)
+    (noted,) = [one.aside for one in records(tmp_path) if isinstance(one, Answered) and one.key == "c1/1/b0/x0"]
+    assert set(codec.notes(noted)["files"]["writes"]) == {"made.txt"}
 
 
 def test_repairing_a_journal_loses_no_answer_that_waited_for_its_turn_before_the_damage() -> None:

@@ -97,3 +97,8 @@ def test_an_unchanged_file_is_not_opened_again(tmp_path: Path, monkeypatch: pyte
     path.unlink()
     monkeypatch.undo()
     assert digests.matching(str(tmp_path), ["a"]) == {}
+
+
+def test_a_path_with_a_nul_character_matches_nothing(tmp_path: Path) -> None:
+    assert FileDigests().matching(str(tmp_path), ["a\0b", "a\0b/*"]) == {}
+    assert FileDigests().digests(str(tmp_path), ["a\0b"]) == {}
