@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from postgres import PostgresServer
 
 # pytest rewrites the `assert` statements of all packages that bring a plugin: ours, and Hypothesis. We test the code as it is,
-# and it is loaded as everywhere, which takes a third of the time.
+# from the byte code that commands and kernels load, too.
 for finder in sys.meta_path:
     if isinstance(finder, AssertionRewritingHook):
         finder._must_rewrite.clear()
