@@ -95,7 +95,9 @@ class LazyGroup(click.Group):
 def _unknown(name: str) -> str:
     if name in RETIRED:
         return RETIRED[name]
-    if name.endswith((".prose", ".vvm", ".prose.md", ".ipynb")):
+    from prose_kernel.runs.languages import runnable_suffixes
+
+    if name.endswith(runnable_suffixes()):
         return f"there is no command {name}; did you mean `prose run {shlex.quote(name)}`?"
     near = Nearest()(name, COMMANDS)
     return f"there is no command {name}; " + (f"did you mean `prose {near}`?" if near else "`prose help` lists them")

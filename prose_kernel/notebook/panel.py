@@ -56,9 +56,8 @@ class Panel:
         self._under_way: object = None
         self._looking = False
         self._finding: asyncio.Task[None] | None = None  # the running look at files
-        self._to_tell: list[
-            tuple[Sequence[Link], str | None]
-        ] = []  # messages that wait for a look: links, cell that ended
+        # messages that wait for a look: to these links, after the end of this cell
+        self._to_tell: list[tuple[Sequence[Link], str | None]] = []
 
     # ------------------------------------------------------------ channels
 

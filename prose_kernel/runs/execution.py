@@ -75,11 +75,11 @@ class Takes:
             if name not in self._gates and name not in (self._all_gates or ()):
                 known = sorted(self._gates if self._all_gates is None else self._all_gates | self._gates.keys())
                 has = f"its gates are {', '.join(known)}" if known else "it has no gates"
-                hint = did_you_mean(Nearest()(name, known) or _behind_its_module(name, known))
+                hint = did_you_mean(Nearest()(name, known) or _in_a_module(name, known))
                 raise UsageError(f"{option}{name}: the program has no such gate; {has}", hint=hint)
 
 
-def _behind_its_module(name: str, known: Iterable[str]) -> str | None:
+def _in_a_module(name: str, known: Iterable[str]) -> str | None:
     """The only gate of an import that ends in this name."""
     found = [one for one in known if one.endswith(f":{name}")]
     return found[0] if len(found) == 1 else None

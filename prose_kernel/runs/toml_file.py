@@ -268,7 +268,7 @@ def place_of(text: str, key: Key) -> tuple[int, int] | None:
         else:
             continue
         shared = min(len(found), len(key))
-        # of `[modles.x]` the part `modles` stands there, too
+        # a longer path counts, too: `[modles.x]` is where `modles` was written
         if shared > best[0] and found[:shared] == key[:shared]:
             column = header.start(2) if header else assigned.start(1)  # type: ignore[union-attr]
             best = (shared, (number, column + 1))

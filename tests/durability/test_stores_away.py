@@ -94,6 +94,15 @@ def meanwhile() -> Iterator[Meanwhile]:
         thread.join()
 
 
+def locked_until(event: threading.Event) -> None:
+    """Lock the SQLite file of the only run, and let its command end."""
+    (file,) = Path(".prose/runs").glob("*/state.db")
+    with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        Path("go").touch()
+        event.wait(30)
+
+
 def stopped(server: PostgresServer) -> Callable[[], None]:
     server.stop(signal.SIGQUIT)
     return server.start
@@ -211,14 +220,7 @@ def test_a40_a_run_killed_after_its_store_has_failed_goes_on_before_that(
     Path("p.prose").write_text(SLOW)
     failed = threading.Event()
 
-    def lock() -> None:
-        (file,) = Path(".prose/runs").glob("*/state.db")
-        with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            Path("go").touch()
-            failed.wait(30)
-
-    meanwhile(lock)
+    meanwhile(lambda: locked_until(failed))
     assert main(["run", "p.prose", "--state=sqlite"]) == 1
     failed.set()
     (run,) = all_runs([Directories(Path(".prose/runs"))])
@@ -374,14 +376,7 @@ def test_a50_a_locked_sqlite_file_is_waited_for(
     monkeypatch.chdir(tmp_path)
     Path("p.prose").write_text(f'let first = exec "echo one"\n{STATEMENTS["command"][0]}')
 
-    def lock() -> None:
-        (file,) = Path(".prose/runs").glob("*/state.db")
-        with contextlib.closing(sqlite3.connect(file, isolation_level=None)) as other:
-            other.execute("BEGIN IMMEDIATE")
-            Path("go").touch()
-            waits.wait(30)
-
-    meanwhile(lock)
+    meanwhile(lambda: locked_until(waits))
     assert main(["run", "p.prose", "--state=sqlite"]) == 0
     assert waits.is_set()
     assert "all: done" in capfd.readouterr().out
