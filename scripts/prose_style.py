@@ -1,10 +1,12 @@
-"""Count what makes the documentation hard to read: long sentences, and patterns that a reader stumbles over.
+"""Count long sentences and hard-to-read patterns in the documentation, and in the docstrings, comments and texts of the
+package.
 
     python scripts/prose_style.py            # a table of the patterns, and the longest sentences
-    python scripts/prose_style.py stands     # where one of them occurs
+    python scripts/prose_style.py stands     # the places of one pattern
     python scripts/prose_style.py long docs/how-to/people.md
+    python scripts/prose_style.py prose_kernel/cli/run.py
 
-Code, and the generated parts of pages, are not looked at. `tests/cli/test_prose_style.py` keeps the counts down.
+The code in pages and their generated parts are not searched. `tests/cli/test_prose_style.py` limits the counts.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,6 +43,9 @@ PATTERNS = {
     "is no": r"(?<![Tt]here )\b(?:is|are|was|were) no (?!longer|more|less|such)\w+",
     "anew": r"\b(?:anew|mended|mend|mends|under way|is away|are away)\b",
 }  # fmt: skip
+
+_TEXT = re.compile(r"""\"{3}(.*?)\"{3}|"((?:\\.|[^"\\\n])*)"|'((?:\\.|[^'\\\n])*)'|#+ ?([^\n]*)""", re.DOTALL)
+"""A string or a comment of formatted Python code; the last group that matches has its text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +76,24 @@ def markdown(path: Path) -> str:
     return text
 
 
+def modules() -> list[Path]:
+    """Return the modules of the package."""
+    return sorted((ROOT / "prose_kernel").rglob("*.py"))
+
+
+def texts(path: Path) -> Iterator[tuple[int, str]]:
+    """The texts of a page or module with the lines in which they begin: of a module its docstrings, its comments and
+    its strings of several words."""
+    if path.suffix != ".py":
+        yield 1, markdown(path)
+        return
+    source = path.read_text(encoding="utf-8")
+    for found in _TEXT.finditer(source):
+        text = found[found.lastindex or 0]
+        if " " in text:
+            yield source.count("\n", 0, found.start()) + 1, text
+
+
 def sentences(text: str) -> Iterator[tuple[int, str]]:
     """The sentences with the lines in which they begin. A cell of a table and an item of a list is one, or several."""
     line, block, start = 0, "", 0
@@ -94,27 +118,31 @@ def _sentences(block: str) -> list[str]:
 
 
 def findings(path: Path) -> Iterator[Found]:
-    """What a page has of the patterns, and its sentences that are too long."""
+    """Return the patterns that a page or module contains, and its sentences that are too long."""
     page = str(path.relative_to(ROOT))
-    for line, sentence in sentences(markdown(path)):
-        if len(sentence.split()) > LONGEST:
-            yield Found(page, line, "long", sentence)
-        for name, pattern in PATTERNS.items():
-            for _ in re.findall(pattern, sentence):
-                yield Found(page, line, name, sentence)
+    for first, text in texts(path):
+        for line, sentence in sentences(text):
+            if len(sentence.split()) > LONGEST:
+                yield Found(page, first + line - 1, "long", sentence)
+            for name, pattern in PATTERNS.items():
+                for _ in re.findall(pattern, sentence):
+                    yield Found(page, first + line - 1, name, sentence)
 
 
 def main(words: list[str]) -> int:
-    """Print the counts, or where a pattern occurs."""
-    only = [ROOT / word for word in words if word.endswith((".md", ".ipynb"))]
-    found = [one for path in only or pages() for one in findings(path)]
-    wanted = [word for word in words if not word.endswith((".md", ".ipynb"))]
+    """Print the counts, or the places of a pattern."""
+    files = (".md", ".ipynb", ".py")
+    only = [ROOT / word for word in words if word.endswith(files)]
+    found = [one for path in only or [*pages(), *modules()] for one in findings(path)]
+    wanted = [word for word in words if not word.endswith(files)]
     for one in found:
         if one.pattern in wanted or (only and not wanted):
             print(f"{one.page}:{one.line}: {one.pattern}: {one.sentence}")
     if not words:
+        counts = Counter((one.pattern, one.page.endswith(".py")) for one in found)
+        print("pages package")
         for name in ("long", *PATTERNS):
-            print(f"{sum(one.pattern == name for one in found):5} {name}")
+            print(f"{counts[name, False]:5} {counts[name, True]:7} {name}")
     return 0
 
 

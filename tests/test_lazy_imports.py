@@ -195,7 +195,7 @@ def test_a_cell_loads_the_rooms_that_it_uses(imported: Imported, tmp_path: Path)
 LANGUAGES = tuple(f"prose_kernel.{room}.{name}" for room in ("language", "machine") for name in ("openprose", "vvm"))
 
 
-def test_a_cell_loads_its_own_language_alone(imported: Imported, tmp_path: Path) -> None:
+def test_a_cell_loads_only_its_own_language(imported: Imported, tmp_path: Path) -> None:
     def used(*cells: str) -> str:
         return imported(tmp_path, *cells, "%bindings", "%help", among=LANGUAGES)
 
@@ -217,7 +217,7 @@ print(sorted({".".join(name.split(".")[:3]) for name in sys.modules} & set(sys.a
 
 
 @pytest.mark.parametrize("language", ["openprose", "vvm"])
-def test_a_kernel_warms_up_its_own_language_alone(tmp_path: Path, language: str) -> None:
+def test_a_kernel_warms_up_only_its_own_language(tmp_path: Path, language: str) -> None:
     magic = {"openprose": "prose"}.get(language, language)
     command = [sys.executable, "-c", WARM, magic, *LANGUAGES]
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)

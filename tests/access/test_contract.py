@@ -310,7 +310,7 @@ def test_a35_what_was_created_before_a_kill_is_found(tree: Path, settled: bool) 
     assert list((tree / ".prose" / "created").iterdir()) == []
 
 
-def test_a35_nothing_is_hidden_behind_many_directories(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a35_nothing_is_hidden_below_many_directories(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prose_kernel.access.code_files._MOST_DIRECTORIES", 5)
     watching = watch(str(tree), {str(tree): True})
     for number in range(60):

@@ -95,7 +95,7 @@ async def test_compressed_pages_and_pages_without_a_type(server: Server) -> None
         ("text/plain; charset=klingon", b"ok", "ok"),
     ],
 )
-async def test_what_is_no_text_is_said_in_words(server: Server, kind: str, body: bytes, says: str) -> None:
+async def test_a_file_that_is_not_text_is_one_clear_error(server: Server, kind: str, body: bytes, says: str) -> None:
     server.pages["/"] = response(body, kind)
     assert (await get(server)).partition("\n\n")[2] == says
 
@@ -204,7 +204,7 @@ async def test_a_redirect_to_something_else_is_not_followed(server: Server, to: 
 @pytest.mark.parametrize(
     "url", ["", "a b", "file:///etc/passwd", "//127.0.0.1/", "http://", "http://u:p@127.0.0.1/", "gopher://x/"]
 )
-async def test_what_is_no_url_is_not_fetched(url: str) -> None:
+async def test_a_text_that_is_not_a_url_is_not_fetched(url: str) -> None:
     with pytest.raises((ToolFailed, ToolRefused)):
         await tool({"network": "allow"}).call({"url": url})
 
@@ -308,14 +308,14 @@ async def test_prompt_asks_for_each_host_with_the_whole_address() -> None:
 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "[::1]", "169.254.169.254"])
-async def test_nobody_is_even_asked_for_a_private_address(server: Server, host: str) -> None:
+async def test_a_private_address_is_refused_without_asking(server: Server, host: str) -> None:
     person = ScriptedPerson("y")
     with pytest.raises(ToolRefused, match="no `network` pattern names it"):
         await get(server, "/", tool({"network": "prompt"}, person), host)
     assert person.transcript == []
 
 
-async def test_a_yes_does_not_open_a_private_network_behind_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_yes_does_not_open_a_private_network_through_a_name(monkeypatch: pytest.MonkeyPatch) -> None:
     inside = [(socket.AF_INET, socket.SOCK_STREAM, 6, "", ("10.1.2.3", 80))]
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_, **__: inside)
     with pytest.raises(ToolRefused, match="no `network` pattern names it"):

@@ -315,7 +315,7 @@ def test_a38_git_ignores_the_state_directory_and_no_file_of_a_run_holds_a_secret
 @pytest.mark.usefixtures("another_process")
 @pytest.mark.parametrize("state", ["filesystem", "sqlite"])
 @pytest.mark.parametrize("written", [False, True])
-def test_a38_what_a_run_notes_beside_programs_and_answers_holds_no_secret(
+def test_a38_what_a_run_notes_next_to_programs_and_answers_holds_no_secret(
     written: bool, state: str, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A program that prints no secret leaves none in any file; one whose text holds some leaves them there alone."""

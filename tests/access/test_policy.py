@@ -371,7 +371,9 @@ async def test_always_holds_for_this_run_and_for_what_it_named() -> None:
     ],
     ids=["unnamed", "another attempt", "a label", "another label", "an agent", "its namesake in another program"],
 )
-async def test_always_is_for_whom_it_was_said(first: dict[str, Any], second: dict[str, Any], asked_again: bool) -> None:
+async def test_always_holds_only_for_the_caller_it_was_given_for(
+    first: dict[str, Any], second: dict[str, Any], asked_again: bool
+) -> None:
     desk = PermissionDesk(ScriptedPerson("always", "n"), FakeClock())
     requests = [SessionRequest("session", "Tidy up", **fields) for fields in (first, second)]
     asks = [Ask.of(request, "bash", "rm x", f"any command of {who(request)}") for request in requests]
@@ -379,7 +381,7 @@ async def test_always_is_for_whom_it_was_said(first: dict[str, Any], second: dic
 
 
 @pytest.mark.parametrize("person", [ScriptedPerson(available=False), ScriptedPerson()], ids=["absent", "end of input"])
-async def test_where_nobody_can_answer_it_is_denied(person: ScriptedPerson) -> None:
+async def test_non_interactive_it_is_denied(person: ScriptedPerson) -> None:
     ruling = await PermissionDesk(person, FakeClock()).ask(question())
     assert (ruling.answer, ruling.why) == ("deny", "it needs approval, and no person can be asked")
 

@@ -10,7 +10,9 @@ import pytest
 from prose_kernel.access import atomic
 
 
-def test_two_processes_may_make_a_directory_of_state_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_processes_may_make_a_directory_of_state_in_parallel(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     replace = os.replace
 
     def another_one_is_faster(unfinished: str, name: str, **directories: int) -> None:

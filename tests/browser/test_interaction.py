@@ -12,7 +12,7 @@ from browser.lab import Lab, Notebook, expect
 STAR = re.compile(r"^\[\*\]:$")
 
 
-def test_output_appears_at_once_and_the_stop_button_ends_a_command(lab: Lab) -> None:
+def test_output_appears_immediately_and_the_stop_button_ends_a_command(lab: Lab) -> None:
     os.mkfifo(lab.server.root / "go")
     notebook = lab.notebook(
         'let kept = "still here"\nexec "echo first; cat go"', 'exec "echo begun; sleep 60"', "output there = kept"
@@ -54,7 +54,7 @@ def test_branches_are_watched_and_end_as_one_card(lab: Lab, pictures: Pictures) 
     ]
 
 
-def test_what_is_under_way_is_seen_and_leaves_no_trace(lab: Lab, pictures: Pictures) -> None:
+def test_running_activities_are_shown_and_leave_no_trace(lab: Lab, pictures: Pictures) -> None:
     code = """exec "echo before"
 parallel for city in ["oslo", "paris", "rome"] (on-fail: "continue"):
   exec "test $CITY != oslo && echo compiling $CITY && while [ ! -e one ]; do sleep 0.05; done"

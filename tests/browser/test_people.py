@@ -84,7 +84,7 @@ def test_questions_are_forms_that_leave_what_the_input_box_leaves(lab: Lab, pict
     assert said == [[answered], [">  :text\nrain on old tin roofs\n: a drummer\n"], []]
 
 
-def test_a_page_that_is_loaded_anew_is_asked_again(lab: Lab) -> None:
+def test_a_page_that_is_loaded_again_is_asked_again(lab: Lab) -> None:
     gate = '%%prose\ngate publish:\n  prompt: "Publish?"\noutput answer = "published"'
     notebook = lab.notebook("%load_ext prose_kernel", gate, 'print(prose["answer"])', kernel="python3")
     notebook.run(0)

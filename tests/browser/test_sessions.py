@@ -120,7 +120,7 @@ def test_prompt_shows_what_a_session_would_be_sent(lab: Lab, stub: StubServer, p
         lab.page.set_viewport_size(WINDOW)
 
 
-def test_a_notebook_that_nobody_trusts_shows_the_same(lab: Lab, stub: StubServer) -> None:
+def test_a_notebook_that_no_one_trusts_shows_the_same(lab: Lab, stub: StubServer) -> None:
     written = stub.script("untrusted", LISTING, STORY)
     notebook = opened(lab, stub, f'%provider stub:{written}\nlet story = session "Tell of three frogs"')
     notebook.run(0)

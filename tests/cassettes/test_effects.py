@@ -55,7 +55,7 @@ async def test_a_removed_file_is_removed_again(there: Recording) -> None:
     assert not (there.cwd / "a.md").exists()
 
 
-async def test_what_somebody_else_has_written_is_not_overwritten(there: Recording) -> None:
+async def test_a_foreign_file_is_not_overwritten(there: Recording) -> None:
     await recorded(there, FileWrite("out/b.md", None, "new"), FileWrite("a.md", "old", "changed"))
     (there.cwd / "out/b.md").unlink()
     (there.cwd / "a.md").write_text("precious")
@@ -190,7 +190,7 @@ async def test_where_the_rule_says_prompt_the_person_is_asked(
     assert (there.cwd / "a.md").exists() is allowed
 
 
-async def test_files_outside_are_told_and_not_replayed(
+async def test_files_outside_are_reported_and_not_replayed(
     there: Recording, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     outside = tmp_path_factory.mktemp("elsewhere") / "x.md"

@@ -104,7 +104,7 @@ async def test_a_torn_last_line_is_left_out_and_kept(there: Recording) -> None:
     assert there.person.transcript[-1] == "Warning: cassettes/session.jsonl, line 3 is left out: it is not JSON"
 
 
-async def test_a_broken_line_in_the_middle_costs_that_line_alone(there: Recording) -> None:
+async def test_a_broken_line_in_the_middle_costs_only_that_line(there: Recording) -> None:
     live = await there.run(TWO, provider=Provider(FakeClock()))
     head, first, second = there.path().read_bytes().splitlines(keepends=True)
     broken = [b"\xff\xfe garbage\n", b'{"t":1}\n', b"[]\n", b"null\n", b'{"t":"session"}\n', b"[" * 100_000 + b"\n"]
@@ -114,7 +114,7 @@ async def test_a_broken_line_in_the_middle_costs_that_line_alone(there: Recordin
     assert all("is left out" in line for line in there.person.transcript)
 
 
-async def test_what_is_newer_is_kept_and_told_once(there: Recording) -> None:
+async def test_newer_files_are_kept_and_reported_once(there: Recording) -> None:
     live = await there.run(ONE, provider=Provider(FakeClock()))
     lines = there.path().read_bytes().splitlines(keepends=True)
     newer = [b'{"t":"dream","v":1,"at":"c1"}\n', b'{"t":"session","v":3,"key":"0","at":"c1/1/s0","soul":1}\n']
@@ -154,7 +154,7 @@ async def test_a32_a_record_that_nests_too_deeply_is_named_and_costs_itself(ther
     ]
 
 
-async def test_a_directory_a_pipe_and_an_unreadable_file_are_told(there: Recording) -> None:
+async def test_a_directory_a_pipe_and_an_unreadable_file_are_reported(there: Recording) -> None:
     await there.run(ONE, provider=Provider(FakeClock()))
     (there.cwd / "cassettes" / "dir.jsonl").mkdir()
     assert isinstance(await there.run(ONE, "replay"), dict)
@@ -207,7 +207,7 @@ def test_a_disk_that_fills_up_leaves_the_file_as_it_was(tmp_path: Path, monkeypa
     assert writer.append(b'{"b":2}\n') == 3
 
 
-def test_lines_are_counted_whoever_else_writes(tmp_path: Path) -> None:
+def test_lines_are_counted_with_several_writers(tmp_path: Path) -> None:
     one, other = Writer(tmp_path / "x.jsonl"), Writer(tmp_path / "x.jsonl")
     assert [one.append(b"a\n"), other.append(b"b\nc\n"), one.append(b"d\n"), other.append(b"e\n")] == [2, 3, 5, 6]
     with one.path.open("ab") as torn:

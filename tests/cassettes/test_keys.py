@@ -134,7 +134,7 @@ def test_another_secret_has_the_same_key() -> None:
     assert there("the-secret-of-one") == there("quite another secret")
 
 
-def test_files_are_read_and_what_cannot_be_read_is_no_end(tmp_path: Path) -> None:
+def test_unreadable_files_do_not_stop_the_reading(tmp_path: Path) -> None:
     (tmp_path / "memory.md").write_text("remember")
     (tmp_path / "skill.md").write_text("be kind")
 

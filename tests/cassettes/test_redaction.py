@@ -169,7 +169,7 @@ def test_a12_what_looks_like_a_secret_is_redacted(value: str) -> None:
     assert Redaction({"API_TOKEN": value}).text(f"use {value} now") == "use «env:API_TOKEN» now"
 
 
-def test_half_a_character_in_an_answer_is_recorded_as_a_replacement_and_is_no_secret(tmp_path: Path) -> None:
+def test_half_a_character_in_an_answer_is_recorded_as_a_replacement_and_is_not_a_secret(tmp_path: Path) -> None:
     """A lone surrogate cannot be written as UTF-8."""
     where = Surroundings(str(tmp_path))
     cassettes = Cassettes(CassetteOptions(), where, SystemClock())

@@ -57,7 +57,7 @@ async def test_200_parallel_sessions_give_the_same_under_20_schedules(there: Rec
         assert await there.run(HUNDREDS, "replay", provider=NobodyCalls(), late=at_random(schedule)) == live
 
 
-async def test_a_replay_asks_nobody_and_says_that_it_is_one(there: Recording) -> None:
+async def test_a_replay_asks_no_one_and_says_that_it_is_one(there: Recording) -> None:
     text = 'let a = session "Write"\n'
     live = await there.run(text, provider=Provider(FakeClock()))
     assert await there.run(text) == live

@@ -50,7 +50,7 @@ def test_what_does_not_count(change: dict[str, Any]) -> None:
     assert key(structs.replace(CALL, **change)) == key(CALL)
 
 
-def test_an_empty_input_is_no_missing_one() -> None:
+def test_an_empty_input_is_not_missing() -> None:
     assert key(structs.replace(CALL, given=Given(""))) != key(structs.replace(CALL, given=None))
 
 

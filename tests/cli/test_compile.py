@@ -46,7 +46,7 @@ def test_one_object_for_each_file_in_order(capsys: pytest.CaptureFixture[str]) -
     assert found["message"]
 
 
-def test_warnings_are_no_errors(capsys: pytest.CaptureFixture[str]) -> None:
+def test_warnings_are_not_errors(capsys: pytest.CaptureFixture[str]) -> None:
     Path("w.prose").write_text('session ""\n')
     assert main(["compile", "--format", "json", "w.prose"]) == 0
     (seen,) = objects(capsys.readouterr().out)
@@ -76,7 +76,7 @@ def test_what_cannot_be_read_is_usage_and_still_an_object(name: str, capsys: pyt
 
 
 @pytest.mark.parametrize("data", [b"\xff\xfe\x00", b'let x = "\x80"\n', bytes(range(256)) * 40])
-def test_bytes_that_are_no_text_are_a_diagnostic(data: bytes, capsys: pytest.CaptureFixture[str]) -> None:
+def test_bytes_that_are_not_text_are_a_diagnostic(data: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     Path("b.prose").write_bytes(data)
     assert main(["compile", "--format", "json", "b.prose"]) == 1
     (seen,) = objects(capsys.readouterr().out)

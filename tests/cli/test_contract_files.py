@@ -191,7 +191,7 @@ def test_a_fence_of_another_word_is_one_finding(world: ContractWorld) -> None:
 
 
 @pytest.mark.parametrize("called", ["drafte", "wrter"])
-def test_near_names_are_those_of_the_files_beside_too(world: ContractWorld, called: str) -> None:
+def test_near_names_include_those_of_neighbouring_files(world: ContractWorld, called: str) -> None:
     world.write(
         drafter=function("writer", returns("`x`")), f=function("f", returns("`x`"), script(f"return call {called}"))
     )
@@ -200,7 +200,7 @@ def test_near_names_are_those_of_the_files_beside_too(world: ContractWorld, call
     assert (found["code"], "`drafter`" in found["hint"] or "`writer`" in found["hint"]) == ("E313", True)
 
 
-def test_an_alias_that_is_no_name_is_one_finding(world: ContractWorld) -> None:
+def test_an_alias_that_is_not_a_name_is_one_finding(world: ContractWorld) -> None:
     world.write(g=function("g", returns("`x`")), f=function("f", returns("`x`"), script('use "./g" as 3x', "return 1")))
     assert world.codes("f.prose.md") == ["E111"]
 

@@ -146,7 +146,7 @@ def test_a_result_that_lacks_an_output(world: ContractWorld) -> None:
     assert world.status == 1
 
 
-def test_calls_have_directories_of_their_own(world: ContractWorld) -> None:
+def test_calls_have_their_own_directories(world: ContractWorld) -> None:
     world.write(
         drafter=DRAFTER,
         lib__index=function("lib", parameters("`topic`"), returns("`y`"), script("return call inner", "  topic: topic"), "## inner\n", parameters("`topic`"), returns("`z`")),
@@ -411,7 +411,7 @@ def test_an_evaluation_takes_a_function(world: ContractWorld, monkeypatch: pytes
     assert "50 %" in world.out
 
 
-def test_programs_in_prosescript_call_the_files_beside_them(world: ContractWorld) -> None:
+def test_programs_in_prosescript_call_the_files_next_to_them(world: ContractWorld) -> None:
     world.write(drafter=DRAFTER, bad=function("bad", returns("`x`"), script("return nothing")))
     world.put("p.prose", 'let d = call drafter\n  topic: "tea"\noutput x = d\n')
     assert world.run("p.prose", "--profile", "prosescript", answers={"*": "a draft"})["outputs"] == {"x": "a draft"}

@@ -48,7 +48,7 @@ def test_a_pipe_gets_an_image_and_data_as_they_are(here: Path) -> None:
     assert found.stdout.decode() == CSV
 
 
-def test_a_kept_image_and_a_shown_file_are_lines_beside_the_result(here: Path) -> None:
+def test_a_kept_image_and_a_shown_file_are_lines_next_to_the_result(here: Path) -> None:
     found = piped(here, 'let chart = exec "cat a.png"\n  display: "t.csv"\noutput said = "{chart}"')
     said = found.stderr.decode()
     kept = re.search(rf"chart: {LINE}, kept in (\S+)", said)

@@ -63,7 +63,7 @@ def test_a_gate_is_listed_approved_and_logged(
     assert "already resolved" in capsys.readouterr().err
 
 
-def test_a_run_in_sqlite_waits_where_nobody_is(
+def test_a_non_interactive_run_in_sqlite_waits(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -131,7 +131,7 @@ async def test_the_gate_is_asked_again_and_nothing_else(killed: Killed) -> None:
     assert killed.events() == ["go created", "go resumed", "go approved"]
 
 
-async def test_rejected_it_opens_anew_as_the_next_record(killed: Killed) -> None:
+async def test_rejected_it_opens_again_as_the_next_record(killed: Killed) -> None:
     with pytest.raises(GateRejected):
         await killed.resume("reject")
     outputs = await killed.resume("approve")
@@ -378,7 +378,7 @@ def test_a10_until_then_it_is_gone(killed: Killed) -> None:
 
 
 @pytest.mark.parametrize("killed", ["filesystem"], indirect=True)
-def test_a33_a_run_that_is_resumed_by_a_run_is_approved_by_nobody(
+def test_a33_a_run_that_is_resumed_by_a_run_is_not_approved(
     killed: Killed, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A command may kill its run and resume it, also at a terminal that it makes."""

@@ -42,7 +42,7 @@ def test_below_a_prefix(tmp_path: Path) -> None:
     assert (tmp_path / "p/share/jupyter/kernels/prose/kernel.json").is_file()
 
 
-def test_two_places_at_once_are_refused(tmp_path: Path) -> None:
+def test_two_places_together_are_refused(tmp_path: Path) -> None:
     assert main(["install", "--user", "--prefix", str(tmp_path)]) == 2
 
 

@@ -366,7 +366,7 @@ def test_a_journal_without_keys_is_refused(place: Place) -> None:
         (("n.ipynb", "--keep", "{run}"), "for program files"),
     ],
 )
-def test_what_cannot_be_kept_is_said(place: Place, arguments: tuple[str, ...], says: str) -> None:
+def test_values_that_cannot_be_kept_are_reported(place: Place, arguments: tuple[str, ...], says: str) -> None:
     place.write("p.prose", 'exec "echo a >> ran"\n')
     place.write("p.vvm", "x = 1\n")
     notebook(place.path / "n.ipynb", "output a = 1")

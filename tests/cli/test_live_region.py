@@ -25,7 +25,7 @@ class Terminal:
         self.region = LiveRegion(self.written.append, lambda: self.size, colour=False)
 
 
-def test_names_and_times_stand_in_columns() -> None:
+def test_names_and_times_are_in_columns() -> None:
     assert region_lines(LINES, 79, colour=False) == [
         "▸ ━━━╌╌╌╌╌╌╌╌╌ parallel for city… · 14 s · 3 of 12 · 1 failed · about 40 s left",
         "  ✗ oslo          exit code 1",
@@ -57,7 +57,7 @@ def test_the_rows_that_lines_take_after_a_resize_are_erased() -> None:
     assert len(terminal.written) == 2
 
 
-def test_a_line_that_has_not_ended_stands_above_them() -> None:
+def test_a_line_that_has_not_ended_is_above_them() -> None:
     terminal = Terminal()
     terminal.region.draw([Line("x")], "half a li")
     assert terminal.written == ["half a li\n▸ x\n"]

@@ -144,7 +144,7 @@ def test_help_is_one_page_and_names_the_commands(capsys: pytest.CaptureFixture[s
     assert [name for name in ("run", "compile", "fmt", "gates", "doctor") if f"prose {name}" not in page] == []
 
 
-def test_help_has_vvm_on_a_page_of_its_own(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_has_vvm_on_its_own_page(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", "vvm"]) == 0
     page = capsys.readouterr().out
     assert len(page.splitlines()) < 50
@@ -182,7 +182,7 @@ def test_an_interrupt_before_the_start_is_quiet(
     assert capsys.readouterr().out == ""
 
 
-def test_a_reader_that_leaves_is_no_defect(tmp_path: Path) -> None:
+def test_a_reader_that_leaves_is_not_a_defect(tmp_path: Path) -> None:
     (tmp_path / "p.prose").write_text('output x = "y"\n')
     read, write = os.pipe()
     os.close(read)

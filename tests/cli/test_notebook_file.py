@@ -28,7 +28,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
 
-def test_cells_share_one_run_and_stand_beside_the_notebook(capfd: pytest.CaptureFixture[str]) -> None:
+def test_cells_share_one_run_and_its_state_is_next_to_the_notebook(capfd: pytest.CaptureFixture[str]) -> None:
     write(Path("books/b.ipynb"), PROSE, 'let x = "one"', "", "# nothing", 'exec "ls"', 'output y = "{x} two"')
     assert main(["run", "books/b.ipynb", "--format", "json"]) == 0
     seen = capfd.readouterr()
@@ -169,7 +169,7 @@ def test_lines_are_those_of_the_cell() -> None:
 
 
 @pytest.mark.parametrize("content", ["", "{}", "[1]", '{"cells": 3}', "not json", '{"nbformat": 4, "cells": [{}]}'])
-def test_what_is_no_notebook_is_a_usage_error(content: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_a_notebook_is_a_usage_error(content: str, capfd: pytest.CaptureFixture[str]) -> None:
     Path("b.ipynb").write_text(content)
     assert main(["run", "b.ipynb"]) == 2
     assert capfd.readouterr().err.startswith("Error: b.ipynb ")
@@ -189,7 +189,7 @@ def test_a_prose_notebook_without_code_cells_is_called_so() -> None:
 
 @pytest.mark.parametrize("command", ["run", "test", "export"])
 @pytest.mark.parametrize("tags", ["null", "3", '"raises-exception"', "[3]"])
-def test_tags_that_are_no_list_are_named(command: str, tags: str, capfd: pytest.CaptureFixture[str]) -> None:
+def test_tags_that_are_not_a_list_are_named(command: str, tags: str, capfd: pytest.CaptureFixture[str]) -> None:
     cell = f'{{"cell_type": "code", "source": "output x = 1", "metadata": {{"tags": {tags}}}}}'
     Path("b.ipynb").write_text(
         f'{{"nbformat": 4, "metadata": {{"kernelspec": {{"name": "prose"}}}}, "cells": [{cell}]}}'
@@ -199,7 +199,7 @@ def test_tags_that_are_no_list_are_named(command: str, tags: str, capfd: pytest.
     assert "b.ipynb is not a notebook: the list of `tags` of its cell 1" in seen.out + seen.err
 
 
-def test_a_kernelspec_that_is_no_object_is_no_kernel_of_ours(capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_kernelspec_that_is_not_an_object_is_not_a_prose_kernel(capfd: pytest.CaptureFixture[str]) -> None:
     cell = '{"cell_type": "code", "source": "output x = 1"}'
     Path("b.ipynb").write_text(f'{{"nbformat": 4, "metadata": {{"kernelspec": ["prose"]}}, "cells": [{cell}]}}')
     assert main(["test", "b.ipynb"]) == 1
@@ -221,7 +221,7 @@ def test_a6_an_input_of_a_later_cell_decides_no_gate(capfd: pytest.CaptureFixtur
     assert capfd.readouterr().out == "published\n"
 
 
-def test_answers_are_told_once_whichever_language_asks_whom(capfd: pytest.CaptureFixture[str]) -> None:
+def test_answers_are_reported_once_for_calls_between_languages(capfd: pytest.CaptureFixture[str]) -> None:
     Path("s.yaml").write_text('sessions:\n  "Go": "an answer"\n')
     write(
         Path("b.ipynb"),

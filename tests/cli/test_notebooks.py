@@ -141,7 +141,7 @@ def test_every_exercise_of_the_course_is_proven(file: Path, tmp_path: Path, caps
     assert len(capsys.readouterr().out.splitlines()) == len(yaml.safe_load(file.read_text("utf-8"))["exercises"]) > 0
 
 
-def test_every_exercise_stands_in_its_notebook_under_a_name_of_its_own() -> None:
+def test_every_exercise_is_in_its_notebook_under_its_own_name() -> None:
     names = []
     for file in EXERCISES:
         book = (file.parent.parent / f"{file.stem}.ipynb").read_text(encoding="utf-8")

@@ -75,7 +75,7 @@ def test_the_wheel_holds_kernelspec_grammar_examples_and_licence(wheel: Path) ->
 
 
 @pytest.mark.slow
-def test_the_wheel_works_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
+def test_the_wheel_works_in_its_own_environment(wheel: Path, tmp_path: Path) -> None:
     """Installed into a fresh environment that borrows the dependencies of this one, so that nothing is fetched."""
     home = tmp_path / "env"
     venv.create(home, with_pip=False)

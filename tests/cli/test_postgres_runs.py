@@ -84,7 +84,7 @@ main(sys.argv[1:])
 """
 
 
-def test_a_run_killed_before_it_asked_anything_goes_on(here: Path, postgres_url: str) -> None:
+def test_a_run_killed_before_it_asked_anything_continues(here: Path, postgres_url: str) -> None:
     """Its row is in the database by then; another run would leave it there, running for ever."""
     configure(postgres_url)
     command = [sys.executable, "-c", KILLED, "run", "p.prose", "--input", "topic=birds", "--state=postgres"]
@@ -95,7 +95,7 @@ def test_a_run_killed_before_it_asked_anything_goes_on(here: Path, postgres_url:
     assert rows(postgres_url, "SELECT id, status FROM openprose.run") == [(killed, "completed")]
 
 
-def test_several_runs_at_once(here: Path, postgres_url: str) -> None:
+def test_several_runs_in_parallel(here: Path, postgres_url: str) -> None:
     configure(postgres_url)
 
     def start(number: int) -> str:
@@ -157,7 +157,7 @@ def waiting(here: Path, postgres_url: str) -> Iterator[subprocess.Popen[str]]:
         running.kill()
 
 
-def test_5_10_nobody_here_waits_for_somebody_elsewhere(
+def test_5_10_a_non_interactive_run_waits_for_a_person_elsewhere(
     waiting: subprocess.Popen[str], postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """Decided from another directory, as from another machine: with the URL, and without the files of the run."""
@@ -304,7 +304,7 @@ def test_a_gate_is_found_among_many_runs(here: Path, postgres_url: str, capsys: 
     assert capsys.readouterr().out == "gate go of run r300: approved by user\n"
 
 
-def test_without_the_extra_it_is_said_how_to_get_it(here: Path, tmp_path: Path) -> None:
+def test_without_the_extra_the_error_says_how_to_get_it(here: Path, tmp_path: Path) -> None:
     """In a process in which psycopg cannot be imported."""
     configure("postgresql://127.0.0.1:1/runs")
     hidden = tmp_path / "hidden"

@@ -78,7 +78,7 @@ def test_a_database_names_the_url_and_the_digest(shelf: Shelf, prose) -> None:
     assert found == [("hello", url, f"sha256:{digest(QUIET)}")]
 
 
-def test_nobody_there_means_that_nothing_runs(shelf: Shelf, prose) -> None:
+def test_non_interactive_means_that_nothing_runs(shelf: Shelf, prose) -> None:
     url = shelf.put("dana/hello", HELLO)
     status, out, err = prose("run", "dana/hello", "--input", "name=Ada")
     assert (status, out) == (2, "")
@@ -126,7 +126,7 @@ def test_a_program_is_asked_about_at_a_terminal(shelf: Shelf) -> None:
     assert child.exitstatus == 0 and shelf.pin(url) is not None
 
 
-def test_an_interrupt_while_fetching_ends_at_once(shelf: Shelf) -> None:
+def test_an_interrupt_while_fetching_ends_immediately(shelf: Shelf) -> None:
     shelf.server.pages["/dana/slow"] = hang
     running = subprocess.Popen(
         [*shelf.command(), "run", "dana/slow"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
@@ -309,7 +309,7 @@ def test_a_program_is_shown_as_it_is_to_a_pipe_and_without_tricks_to_a_person(sh
         child.close(force=True)
 
 
-def test_what_was_installed_before_a_failure_is_said(shelf: Shelf, prose) -> None:
+def test_programs_installed_before_a_failure_are_reported(shelf: Shelf, prose) -> None:
     url = shelf.put("dana/hello", QUIET)
     status, out, err = prose("install", "dana/hello", "dana/gone", "--trust", "all")
     assert (status, out) == (2, f"pinned dana/hello  sha256 {digest(QUIET)}\n") and "dana/gone" in err

@@ -307,7 +307,7 @@ def test_a_page_may_be_named() -> None:
     assert explained("openprose", "3.7") == explained("3.7") == explained("docs/reference/openprose.md", "3.7")
 
 
-def test_a_page_alone_is_its_outline() -> None:
+def test_a_single_page_is_its_outline() -> None:
     outline = explained("vvm").splitlines()
     assert outline[:4] == ["# VVM language reference", "", "- 1 Lexical structure", "  - 1.1 Files"]
     assert explained("index").startswith("# Reference")

@@ -92,7 +92,7 @@ def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Capture
 # ---------------------------------------------------------------- killed
 
 
-def test_a_killed_run_goes_on_and_repeats_nothing(place: Place) -> None:
+def test_a_killed_run_continues_and_repeats_nothing(place: Place) -> None:
     place.write(
         "p.prose",
         f"""
@@ -123,7 +123,7 @@ def test_a_killed_run_goes_on_and_repeats_nothing(place: Place) -> None:
     assert place.state(run) == place.state(place.runs()[1])
 
 
-def test_what_was_under_way_may_fail_instead(place: Place) -> None:
+def test_interrupted_requests_may_fail_instead(place: Place) -> None:
     place.write(
         "p.prose",
         f"""
@@ -181,7 +181,7 @@ def test_a48_no_setting_lets_an_ended_run_run_again(place: Place, monkeypatch: p
     assert place.ran == ["a"]
 
 
-def test_the_result_as_json_is_alone_on_stdout(place: Place) -> None:
+def test_only_the_json_result_is_on_stdout(place: Place) -> None:
     place.write("p.prose", f"let a = {DIES.format('once')}\noutput a2 = a\n")
     place.killed("run", "p.prose")
     seen = place.prose("run", "--resume", "--format", "json")
@@ -190,7 +190,7 @@ def test_the_result_as_json_is_alone_on_stdout(place: Place) -> None:
     assert result["run_id"] == place.runs()[0].name
 
 
-def test_two_resume_at_once_and_one_says_so(place: Place) -> None:
+def test_two_resume_in_parallel_and_one_reports_it(place: Place) -> None:
     place.write("p.prose", 'exec "test -f died || { touch died; kill -9 $PPID; sleep 600; }; touch on; sleep 600"')
     place.killed("run", "p.prose")
     with subprocess.Popen([*PROSE, "run", "--resume"], cwd=place.path, stderr=subprocess.PIPE, text=True) as first:
@@ -313,7 +313,7 @@ def test_a25_the_journal_refers_to_typed_answers_by_digest(place: Place) -> None
 # ---------------------------------------------------------------- failed, interrupted
 
 
-def test_a_failed_run_goes_on_before_what_made_it_fail(place: Place) -> None:
+def test_a_failed_run_resumes_before_the_request_that_failed(place: Place) -> None:
     place.write("p.prose", 'exec "echo a >> ran"\nlet b = exec "echo b >> ran; cat there"\noutput c = b\n')
     failed = place.prose("run", "p.prose")
     assert failed.status == 1
@@ -346,7 +346,7 @@ def test_a48_a_run_that_failed_by_itself_fails_again_and_runs_nothing(place: Pla
     assert place.ran == ["a"]
 
 
-def test_an_interrupted_run_goes_on(place: Place) -> None:
+def test_an_interrupted_run_continues(place: Place) -> None:
     place.write(
         "p.prose",
         """
@@ -372,7 +372,7 @@ def test_an_interrupted_run_goes_on(place: Place) -> None:
     assert place.ran == ["a", "cleaned", "a", "cleaned"]
 
 
-def test_nobody_there_to_answer_and_then_somebody_decides(place: Place) -> None:
+def test_non_interactive_first_and_then_a_person_decides(place: Place) -> None:
     place.write("p.prose", 'exec "echo a >> ran"\ngate ok:\n  prompt: "Go on?"\noutput b = 1\n')
     assert place.prose("run", "p.prose").status == 3
     seen = place.prose("run", "--resume", "--yes", "ok")
@@ -667,7 +667,7 @@ def test_after_a_replay_the_first_live_command_can_read_all_values(place: Place,
     assert (seen.status, RUN.sub("RUN", seen.out)) == (0, RUN.sub("RUN", first.out))
 
 
-def test_a_branch_of_a_branch_goes_on_though_ids_are_in_its_texts(place: Place) -> None:
+def test_a_branch_of_a_branch_continues_though_ids_are_in_its_texts(place: Place) -> None:
     place.write("script.yaml", "sessions:\n  Plan: plan\n  Review: review\n  Again: again\n")
     place.write(
         "p.prose",
@@ -739,7 +739,7 @@ def test_which_run_is_meant(place: Place) -> None:
 
 
 @pytest.mark.parametrize(("how", "durable"), [((), True), (("--interrupted", "fail"), False)])
-def test_a51_a_command_that_has_ended_beside_a_computing_branch_is_not_run_again(
+def test_a51_a_command_that_has_ended_next_to_a_computing_branch_is_not_run_again(
     place: Place, how: tuple[str, ...], durable: bool
 ) -> None:
     """The run is killed as soon as the journal has the answer, which the program does not have yet."""
@@ -951,7 +951,7 @@ output d = "{a}{b}{c}"
 """
 
 
-def test_a56_a_repaired_journal_goes_on_before_its_damage(place: Place) -> None:
+def test_a56_a_repaired_journal_continues_before_its_damage(place: Place) -> None:
     place.write("p.prose", FIVE)
     place.prose("run", "p.prose")
     (run,) = place.runs()
@@ -1150,7 +1150,7 @@ def _notebook(path: Path, *cells: str) -> None:
     nbformat.write(book, path)
 
 
-def test_a_notebook_goes_on_in_its_unfinished_cell(place: Place) -> None:
+def test_a_notebook_continues_in_its_unfinished_cell(place: Place) -> None:
     cells = [
         'let a = exec "echo a >> ran; echo one"',
         f'%input x=1\nlet b = "{{a}}"\nlet c = {DIES.format("c")}',
@@ -1169,7 +1169,7 @@ def test_a_notebook_goes_on_in_its_unfinished_cell(place: Place) -> None:
     assert place.ran == ["a", "c"]
 
 
-def test_a_failed_cell_of_a_notebook_goes_on(place: Place) -> None:
+def test_a_failed_cell_of_a_notebook_continues(place: Place) -> None:
     _notebook(place.path / "n.ipynb", 'exec "echo a >> ran"', 'exec "test -f there"', "output b = 1")
     assert place.prose("run", "n.ipynb").status == 1
     (place.path / "there").touch()

@@ -191,7 +191,7 @@ def test_a_deep_recursion_shows_both_ends_of_its_stack(run: Run) -> None:
     assert len(seen.err.splitlines()) < 30
 
 
-def test_results_begin_on_a_line_of_their_own(run: Run) -> None:
+def test_results_begin_on_their_own_line(run: Run) -> None:
     assert run('exec "printf open"\noutput x = "y"\n').out == "open\nx: y\n"
     assert run('exec "printf open"\n').out == "open"
 
@@ -216,7 +216,7 @@ def test_an_error_as_json(run: Run) -> None:
         ('gate go:\n  prompt: "Go?"\n', "E213"),
     ],
 )
-def test_nobody_to_answer_is_status_three(text: str, code: str, run: Run) -> None:
+def test_no_one_to_answer_is_status_three(text: str, code: str, run: Run) -> None:
     seen = run(text, "--format", "json")
     error = seen.result["error"]
     assert seen.status == 3
@@ -230,7 +230,7 @@ def test_the_hint_for_a_missing_model_says_what_to_type(run: Run) -> None:
         assert words in hint
 
 
-def test_a_gate_closed_for_want_of_anybody_and_caught_is_no_failure(run: Run) -> None:
+def test_a_gate_closed_because_no_one_can_decide_and_caught_is_not_a_failure(run: Run) -> None:
     assert run('try:\n  gate go:\n    prompt: "Go?"\ncatch:\n  exec "echo no"\n').status == 0
 
 
@@ -253,7 +253,7 @@ def test_gates_are_decided_beforehand(run: Run) -> None:
     assert run(text, "--yes", "go", "--no", "go").status == 2
 
 
-def test_in_context_leaves_nothing_behind(run: Run) -> None:
+def test_in_context_leaves_no_files(run: Run) -> None:
     seen = run('output x = exec "echo y"\n', "--in-context", "--format", "json")
     assert seen.result["run_id"] is None
     assert seen.result["outputs"] == {"x": "y\n"}
@@ -262,7 +262,7 @@ def test_in_context_leaves_nothing_behind(run: Run) -> None:
     assert run('exec "true"\n', "--in-context", "--state", "filesystem").status == 2
 
 
-def test_where_nothing_can_be_written_the_run_goes_on_in_memory(run: Run) -> None:
+def test_without_a_writable_directory_the_run_continues_in_memory(run: Run) -> None:
     Path("blocked").write_text("in the way")
     seen = run(
         """
@@ -331,7 +331,9 @@ def test_imports_are_relative_to_the_file(run: Run) -> None:
 
 
 @pytest.mark.parametrize("target", ["https://example.org/x.prose", "@dana/outline", "dana/outline", "nonsense", "lib"])
-def test_what_is_no_program_here_is_a_usage_error(target: str, run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_a_program_is_a_usage_error(
+    target: str, run: Run, capfd: pytest.CaptureFixture[str]
+) -> None:
     Path("lib").mkdir()
     assert main(["run", target]) == 2
     assert capfd.readouterr().err.startswith(("Error: ", "ImportError: "))
@@ -377,7 +379,7 @@ def alive_in_group(group: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_a_signal_ends_commands_runs_finally_and_leaves_nobody(number: int, status: int, tmp_path: Path) -> None:
+def test_a_signal_ends_commands_runs_finally_and_leaves_no_process(number: int, status: int, tmp_path: Path) -> None:
     (tmp_path / "p.prose").write_text(
         'try:\n  exec "echo $$; sleep 600 & wait"\nfinally:\n  exec "echo cleaned"\nexec "echo never"\n'
     )

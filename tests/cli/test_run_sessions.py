@@ -106,7 +106,7 @@ def test_a47_a_resumed_run_keeps_its_cassette_mode(prose: Prose, here: Path, rec
     assert prose("run", "--resume", "--cassette-mode=replay").returncode == 0
 
 
-def test_records_that_nobody_needed_are_named(prose: Prose, here: Path, recorded: Path) -> None:
+def test_unused_records_are_named(prose: Prose, here: Path, recorded: Path) -> None:
     (here / "p.prose").write_text('let a = session "Say something"\n')
     ended = prose("run", "p.prose")
     assert ended.returncode == 0
@@ -166,7 +166,7 @@ def test_a_mistake_in_the_file_names_its_line(prose: Prose, here: Path) -> None:
     assert "did you mean `provider`?" in ended.stderr
 
 
-def test_a_notebook_has_the_file_and_the_recordings_beside_it(prose: Prose, here: Path, stub: StubServer) -> None:
+def test_a_notebook_has_the_file_and_the_recordings_next_to_it(prose: Prose, here: Path, stub: StubServer) -> None:
     beside = here / "work"
     beside.mkdir()
     (here / "prose.toml").rename(beside / "prose.toml")
@@ -349,7 +349,7 @@ def test_a42_the_answer_of_a_vvm_call_is_written_by_us(prose: Prose, stub: StubS
     assert "x = @a (b000001)" in state.read_text()
 
 
-def test_a_vvm_call_that_fails_is_told_though_it_is_a_value(prose: Prose, here: Path) -> None:
+def test_a_vvm_call_that_fails_is_reported_though_it_is_a_value(prose: Prose, here: Path) -> None:
     (here / "p.vvm").write_text('agent a()\n@a `q`((), retry=1)\nx = "went on"\nexport x\n')
     (here / "s.yaml").write_text('sessions: {"q": [{error: "busy"}, {error: "no"}]}\n')
     done = prose("run", "p.vvm", "--provider", "scripted", "--script", "s.yaml")
@@ -429,7 +429,7 @@ def test_doctor_asks_the_others_where_a_table_is_wrong(
     assert stub.stats.by_model == {"ok-1": 1}
 
 
-def test_doctor_asks_nobody_offline_and_nobody_unless_told_to(
+def test_doctor_asks_no_provider_offline_or_without_the_option(
     here: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("PROSE_PROVIDER", "stub")

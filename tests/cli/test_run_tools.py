@@ -159,7 +159,7 @@ def test_a_budget_counts_the_requests_around_a_call(place: Place, prose: Prose) 
 
 
 @pytest.mark.parametrize("end", [signal.SIGINT, signal.SIGKILL])
-def test_whatever_ends_a_run_ends_its_servers_and_it_can_be_resumed(
+def test_every_end_of_a_run_ends_its_servers_and_it_can_be_resumed(
     place: Place, prose: Prose, end: signal.Signals
 ) -> None:
     running, processes = place.hanging()
@@ -214,7 +214,7 @@ def test_a_program_from_elsewhere_gets_no_tools_silently(
     assert stub.stats.requests == 0 and not Path("loaded").exists()
 
 
-def test_functions_stand_beside_the_program(place: Place, prose: Prose) -> None:
+def test_functions_are_next_to_the_program(place: Place, prose: Prose) -> None:
     Path("sub").mkdir()
     Path("sub/prose_tools.py").write_text('def motto() -> str:\n    """What we say."""\n    return "onwards"\n')
     asks = ASKS.replace('"weather.forecast"', '"motto"').replace('"weather.*"', '"motto"').replace("Plan", "Say")

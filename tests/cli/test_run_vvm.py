@@ -125,7 +125,7 @@ def test_a_raise_fails_the_run(capsys: pytest.CaptureFixture[str]) -> None:
     assert (error["type"], error["code"], error["message"], error["line"]) == ("thrown", "R220", "on purpose", 4)
 
 
-def test_nobody_can_answer(capsys: pytest.CaptureFixture[str]) -> None:
+def test_no_one_can_answer(capsys: pytest.CaptureFixture[str]) -> None:
     Path("v.vvm").write_text("agent a()\ntry:\n  x = @a `Hello`()\nexcept as e:\n  pass\n")
     assert main(["run", "v.vvm", "--provider", "replay"]) == 3
     assert "nothing is recorded" in capsys.readouterr().err
@@ -203,7 +203,7 @@ def test_vvm_takes_no_inputs(capsys: pytest.CaptureFixture[str]) -> None:
 # ---------------------------------------------------------------- compile, fmt, check
 
 
-def test_a_valid_program_is_told_with_its_exports(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_valid_program_is_described_with_its_exports(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compile", "v.vvm"]) == 0
     assert capsys.readouterr().out == (
         "\N{WHITE HEAVY CHECK MARK} v.vvm is valid\n1 agent, 1 function\nexports: a, twice, u, list\n"
@@ -229,7 +229,7 @@ def test_files_of_both_languages_in_one_call(capsys: pytest.CaptureFixture[str])
     assert main(["fmt", "--check", "v.vvm", "p.prose"]) in (0, 1)
 
 
-def test_what_is_not_utf8_or_a_program_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+def test_content_that_is_not_utf8_or_a_program_is_reported(capsys: pytest.CaptureFixture[str]) -> None:
     Path("b.vvm").write_bytes(b"x = \xff\n")
     assert main(["compile", "b.vvm"]) == 1
     assert "line 1, column 5: not UTF-8" in capsys.readouterr().err

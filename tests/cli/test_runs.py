@@ -247,7 +247,7 @@ def test_a49_a_list_reads_the_ends_of_journals_only(
     [b'00000000 {"k":"finished"}\n', b'{"k":"finished"}\n', b"no record\n"],
 )
 @pytest.mark.parametrize("records", [0, 2000])
-def test_a49_a_line_that_somebody_appended_ends_no_run(prose: Prose, forged: bytes, records: int) -> None:
+def test_a49_a_line_that_someone_appended_ends_no_run(prose: Prose, forged: bytes, records: int) -> None:
     prose("run", "p.prose", status=1)
     _many(1, records=records)
     with (Path(".prose/runs/20260101-000000-000000") / NAME).open("ab") as file:

@@ -96,7 +96,7 @@ def test_a33_what_was_typed_before_a_gate_asks_decides_nothing(start: Start, bef
     assert end(child) == 1
 
 
-def test_end_of_input_is_nobody(start: Start) -> None:
+def test_end_of_input_means_non_interactive(start: Start) -> None:
     child = start('input name: "Name?"\noutput x = name\n')
     child.expect_exact("Name? ")
     child.send("\x04")
@@ -148,7 +148,7 @@ def test_an_interrupt_ends_a_question(start: Start) -> None:
     assert end(child) == 130
 
 
-def test_in_ci_nobody_is_asked_even_at_a_terminal(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_ci_no_question_is_asked_even_at_a_terminal(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CI", "true")
     child = start('input name: "Name?"\noutput x = name\n')
     child.expect_exact("[E212]")
@@ -282,7 +282,7 @@ def test_a17_a_pipe_gets_the_bytes_as_they_are(tmp_path: Path) -> None:
     assert ran.stdout == "\x1b]0;title\x07\x1b[2J\x1b[?1049h\x1bP1;2q\x1b[31mred\x1b[0mend\n"
 
 
-def test_a17_a_colour_that_a_command_leaves_behind_hides_no_question(start: Start) -> None:
+def test_a17_a_colour_left_by_a_command_hides_no_question(start: Start) -> None:
     child = start('exec """printf \'\\033[8mhidden\'"""\ngate go:\n  prompt: "Publish?"\n')
     child.expect_exact("hidden")
     child.expect_exact("\x1b[0m")

@@ -105,7 +105,7 @@ async def test_vvm_frames_scopes_and_evaluation() -> None:
     assert isinstance(looks.found[3], RunError)
 
 
-async def test_errors_are_told_with_the_handlers_around_them() -> None:
+async def test_errors_are_listed_with_the_handlers_around_them() -> None:
     looks = Looks()
     w = World(hook=looks)
     await w.run(lines("try:", '  throw "a"', "catch as e:", "  let x = 1"))

@@ -96,7 +96,7 @@ def test_a19_a_changed_byte_costs_its_record(data: st.DataObject, tmp_path_facto
 @pytest.mark.parametrize(
     "added", [b"garbage\n", b"garbage", b"\0" * 70000 + b"\n", b'00000000 {"k":"answered"}\n', b"\n"]
 )
-async def test_a36_a_line_that_somebody_appends_costs_itself(added: bytes, tmp_path: Path) -> None:
+async def test_a36_a_line_that_someone_appends_costs_itself(added: bytes, tmp_path: Path) -> None:
     path = written(tmp_path, RECORDS[:4])
     head = read(path)
     with path.open("ab") as journal:
@@ -174,7 +174,7 @@ def test_a_journal_of_another_user(tmp_path: Path) -> None:
         resumption(path)
 
 
-def test_nobody_else_can_read_it(tmp_path: Path) -> None:
+def test_no_one_else_can_read_it(tmp_path: Path) -> None:
     assert written(tmp_path).stat().st_mode & 0o777 == 0o600
 
 
@@ -227,7 +227,7 @@ def small_files() -> Iterator[None]:
     resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
-def test_a_full_disk_is_told_once_and_leaves_whole_records(tmp_path: Path, small_files: None) -> None:
+def test_a_full_disk_is_reported_once_and_leaves_whole_records(tmp_path: Path, small_files: None) -> None:
     path, lost = tmp_path / "run" / "journal.jsonl", list[str]()
     file = JournalFile(path, on_lost=lost.append)
     for record in [*RECORDS[:3], *[Answered("c1/1/x0", RESULT)] * 50]:
@@ -251,7 +251,7 @@ def test_a_directory_that_is_removed_is_noticed(tmp_path: Path) -> None:
     assert not path.parent.exists()
 
 
-async def test_a_run_goes_on_without_its_directory(tmp_path: Path) -> None:
+async def test_a_run_continues_without_its_directory(tmp_path: Path) -> None:
     run = workspace(tmp_path)
     await run.execute(f'let a = exec "echo one"\nexec "rm -rf {tmp_path}/.prose"\nlet b = exec "echo {{a}} two"\n')
     assert run.bindings()["b"].info.value.text == "one two\n"
@@ -330,7 +330,7 @@ def test_errors_of_providers_come_back_as_their_kinds() -> None:
     assert isinstance(error, ProviderError) and str(error) == "no\udc80" and not error.retryable
 
 
-def test_a_keyboard_interrupt_is_no_answer() -> None:
+def test_a_keyboard_interrupt_is_not_an_answer() -> None:
     assert not codec.may_be_kept(KeyboardInterrupt()) and not codec.may_be_kept(asyncio.CancelledError())
 
 

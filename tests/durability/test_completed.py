@@ -123,7 +123,7 @@ async def test_next_to_other_requests_a_result_is_recorded_before_its_turn(tmp_p
         assert ran.count(word) == 1 if key in known or word not in before else ran.count(word) == 2
 
 
-async def test_a_command_alone_is_recorded_once(tmp_path: Path) -> None:
+async def test_a_single_command_is_recorded_once(tmp_path: Path) -> None:
     await work(ALONE)()
     assert not [record for record in records(tmp_path) if isinstance(record, Completed)]
 
@@ -222,7 +222,7 @@ async def test_a_command_that_ends_in_one_long_step_has_its_files_noted(tmp_path
 
 
 @pytest.mark.parametrize("keeps_files", [False, True])
-async def test_a_command_alone_is_recorded_before_its_files_are_looked_at(
+async def test_a_single_command_is_recorded_before_its_files_are_looked_at(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps_files: bool
 ) -> None:
     """Killed while that is done it does not run again, and an edited program says why it is asked again."""
@@ -280,7 +280,7 @@ def test_repairing_a_journal_loses_no_answer_that_waited_for_its_turn_before_the
     assert lost == [["c1/1/x0", "c1/2/x0"]] * 3 + [["c1/2/x0"]] * 2 + [[]]
 
 
-def test_a_result_that_a_cancelled_branch_did_not_receive_is_no_answer() -> None:
+def test_a_result_that_a_cancelled_branch_did_not_receive_is_not_an_answer() -> None:
     lines: list[Record] = [Asked("c1/1/x0", "command", ""), Completed("c1/1/x0"), Answered("c1/1/x0", cancelled=True)]
     assert not list(answers_of(enumerate(lines)))
     assert len(list(answers_of(enumerate(lines[:2])))) == 1

@@ -29,14 +29,14 @@ def server() -> Iterator[Server]:
 
 
 @pytest.mark.parametrize("case", [name for name in MATRIX if name != "backoff"])
-def test_a_killed_run_goes_on_as_if_nothing_had_happened(case: str, server: Server, tmp_path: Path) -> None:
+def test_a_killed_run_continues_as_if_nothing_had_happened(case: str, server: Server, tmp_path: Path) -> None:
     row = Matrix(server, tmp_path).row(case, points=1)
     assert not row.problems
     assert row.kills
 
 
 @pytest.mark.parametrize("case", ["parallel", "gate-retry", "imports", "vvm-pmap", "two-languages"])
-def test_a_killed_run_goes_on_in_a_database(case: str, server: Server, tmp_path: Path) -> None:
+def test_a_killed_run_continues_in_a_database(case: str, server: Server, tmp_path: Path) -> None:
     row = Matrix(server, tmp_path, "sqlite").row(case, points=1)
     assert not row.problems
 
@@ -60,7 +60,7 @@ def test_killed_again_and_again_while_it_resumes(case: str, server: Server, tmp_
     assert runs.killed_at(case, 3, "before", then, again=AGAIN) is None
 
 
-def test_two_resumers_at_once_one_wins_and_the_other_says_so(server: Server, tmp_path: Path) -> None:
+def test_of_two_parallel_resumers_one_wins_and_the_other_reports_it(server: Server, tmp_path: Path) -> None:
     runs = Matrix(server, tmp_path)
     job = runs.job("held")
     place = Path(job.place)

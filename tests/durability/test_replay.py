@@ -93,7 +93,7 @@ def check_replay(then: Outcome, again: Outcome) -> None:
 
 @settings(max_examples=EXAMPLES, deadline=None)
 @given(programs(), st.integers(0, 2**16), CONCURRENCY)
-def test_a_run_goes_on_from_every_prefix_of_its_journal(program: Generated, seed: int, concurrency: int | None) -> None:
+def test_a_run_resumes_from_every_prefix_of_its_journal(program: Generated, seed: int, concurrency: int | None) -> None:
     async def run() -> None:
         then = await unbroken(program, seed, concurrency, instant=False)
         for kept in prefixes(then.records, random.Random(seed), 8):

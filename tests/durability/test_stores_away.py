@@ -181,7 +181,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 @pytest.mark.parametrize(("state", "size", "fill"), [("filesystem", 30_000, 420_000), ("sqlite", 1_000, 600_000)])
-def test_a40_a_full_disk_ends_a_run_that_goes_on_when_there_is_room(
+def test_a40_a_full_disk_ends_a_run_that_continues_when_there_is_room(
     state: str,
     size: int,
     fill: int,
@@ -211,7 +211,7 @@ def test_a40_a_full_disk_ends_a_run_that_goes_on_when_there_is_room(
     assert ran[-1] == "d"
 
 
-def test_a40_a_run_killed_after_its_store_has_failed_goes_on_before_that(
+def test_a40_a_run_killed_after_its_store_has_failed_continues_before_that(
     tmp_path: Path, meanwhile: Meanwhile, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """Its end is missing in the journal."""

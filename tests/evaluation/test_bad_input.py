@@ -83,7 +83,7 @@ def test_a_line_of_100_mb_is_refused_and_not_read_whole(tmp_path: Path) -> None:
     assert broken.broken and (whole.line, whole.columns) == (2, {"question": "y"})
 
 
-def test_a_case_without_an_id_keeps_its_name_wherever_it_stands(tmp_path: Path) -> None:
+def test_a_case_without_an_id_keeps_its_name_at_any_line(tmp_path: Path) -> None:
     path = tmp_path / "d.jsonl"
     path.write_text('{"q": "a", "expected": 1}\n{"q": "b"}\n{"q": "a", "expected": 2}\n')
     first, other, again = dataset.read(path, "d.jsonl", "id")
@@ -230,7 +230,7 @@ def test_weights_and_thresholds(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- the end before the end
 
 
-def test_an_interrupted_evaluation_goes_on(tmp_path: Path, model: Model) -> None:
+def test_an_interrupted_evaluation_continues(tmp_path: Path, model: Model) -> None:
     spec = write(tmp_path, "parallel = 1\n" + LIVE + '[settings.cassette]\nmode = "off"\n' + RIGHT, CASES)
 
     async def interrupted() -> None:

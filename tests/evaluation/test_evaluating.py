@@ -47,9 +47,7 @@ def test_pass_rates_and_what_did_not_pass(tmp_path: Path, monkeypatch: pytest.Mo
     assert 'odd: right: answer is "6", expected is "7"' in text
 
 
-def test_what_was_recorded_is_replayed_the_same_whatever_the_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_recorded_answers_are_replayed_the_same_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count = iter(range(100))
     model = Model(lambda request: f"{next(count)}")
     model.plug_in(monkeypatch)
@@ -96,7 +94,7 @@ def test_the_command_prints_the_table(
     assert "<script" not in (tmp_path / "r.html").read_text()
 
 
-def test_a_file_that_cannot_be_written_is_said_before_anything_runs(
+def test_a_file_that_cannot_be_written_is_reported_before_anything_runs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = Model(arithmetic)

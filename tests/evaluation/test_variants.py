@@ -85,7 +85,7 @@ def test_a_regression_against_a_baseline_is_exit_status_1(tmp_path: Path, monkey
         evaluate(changed, baseline=tmp_path / "bad.json")
 
 
-def test_a_variant_that_changes_nothing_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variant_that_changes_nothing_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Model(by_prompt).plug_in(monkeypatch)
     same = '[[variant]]\nname = "a"\n[[variant]]\nname = "b"\nagent.clerk.prompt = "Answer in one word."\n'
     summary = evaluate(write(tmp_path, LIVE + same + RIGHT, TEN[:2]))
@@ -128,9 +128,7 @@ def test_other_settings_for_a_variant(tmp_path: Path, monkeypatch: pytest.Monkey
     assert not summary.notes
 
 
-def test_variants_with_other_permissions_have_keys_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_variants_with_other_permissions_have_their_own_keys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = Model(by_prompt)
     model.plug_in(monkeypatch)
     open_, closed = (
@@ -144,7 +142,7 @@ def test_variants_with_other_permissions_have_keys_of_their_own(
     assert model.asked == 6
 
 
-def test_repetitions_are_no_further_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_repetitions_are_not_further_cases(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     Model(by_prompt).plug_in(monkeypatch)
     once = evaluate(write(tmp_path, LIVE + RIGHT, TEN)).variants[0]
     often = evaluate(write(tmp_path, "repeat = 5\n" + LIVE + RIGHT, TEN)).variants[0]

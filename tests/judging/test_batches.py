@@ -115,7 +115,7 @@ async def test_requirements_of_one_value_are_one_request(world: World, stub: Stu
     assert (world.usage.judgements, world.usage.requests) == (3, 1)
 
 
-async def test_each_has_its_record_with_the_key_that_it_has_alone(world: World, stub: StubServer) -> None:
+async def test_each_has_its_record_with_the_key_of_a_single_run(world: World, stub: StubServer) -> None:
     await world.run(CONSTRAIN, VVM, stub.script("all", said("yes", "yes", "no")), cassette_mode="auto")
     together = {record["key"]: record["out"] for record in world.records}
     assert len(together) == 3 and all(record["out"]["reason"] for record in world.records)
@@ -230,7 +230,7 @@ async def test_nothing_is_asked_ahead_of_a_condition_that_is_more_than_a_marker(
     assert "Decide each" not in stub.seen[0].asked.user  # the text of the second is not known yet
 
 
-async def test_the_same_question_after_something_happened_is_asked_anew(world: World, stub: StubServer) -> None:
+async def test_the_same_question_after_something_happened_is_asked_again(world: World, stub: StubServer) -> None:
     """The answer to an `elif` that was not reached is not that of a later `if`."""
     model = stub.script("later", said("yes", "yes"))
     text = f"""

@@ -76,7 +76,7 @@ def test_no_rule_contradicts_a_label() -> None:
 # ---------------------------------------------------------------- counting
 
 
-async def test_a_judge_of_known_accuracy_is_told_so() -> None:
+async def test_a_judge_of_known_accuracy_is_shown_as_such() -> None:
     wrong: dict[str, bool | None] = {"prose-02": True, "prose-01": False, "uncertain-01": True, "code-01": None}
     judge = Scripted(wrong, fails=("logs-01",))
     found = await calibrate(ITEMS, judge, "scripted", at_once=5)
@@ -98,14 +98,14 @@ def test_intervals_are_wilsons(share: Share, low: float, high: float) -> None:
     assert share.interval == pytest.approx((low, high), abs=0.001)
 
 
-async def test_a_judge_that_is_away_is_not_asked_200_times() -> None:
+async def test_a_judge_that_is_unreachable_is_not_asked_200_times() -> None:
     judge = Scripted(fails=("*",))
     with pytest.raises(Undecided, match="it is away"):
         await calibrate(ITEMS, judge, "scripted", at_once=4)
     assert len(judge.asked) < 20
 
 
-async def test_an_interrupt_ends_what_is_under_way() -> None:
+async def test_an_interrupt_ends_running_activities() -> None:
     judge, answers = Scripted(), list[Answer]()
     begun = asyncio.Event()
 
@@ -133,7 +133,7 @@ def a_file(directory: Path, *lines: object) -> Path:
 GOOD: dict[str, Any] = {"values": {"x": "It rains."}, "condition": "it rains", "label": "yes"}
 
 
-def test_an_item_of_ones_own_needs_little(tmp_path: Path) -> None:
+def test_a_custom_item_needs_little(tmp_path: Path) -> None:
     criterion = {"value": "Hello", "criterion": "is polite", "label": "uncertain", "why": "a matter of taste"}
     found = load(a_file(tmp_path, GOOD, "", criterion))
     assert found[0] == Item("line-1", "all", "it rains", True, {"x": "It rains."})
@@ -169,7 +169,7 @@ def test_a_broken_line_is_named(tmp_path: Path, line: object, said: str) -> None
     assert str(error.value) == f"items.jsonl, line 2: {said}"
 
 
-def test_files_that_are_no_sets(tmp_path: Path) -> None:
+def test_files_that_are_not_sets(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="holds no items"):
         load(a_file(tmp_path, "", ""))
     with pytest.raises(UsageError, match="line 2: there is an item 'a' already"):

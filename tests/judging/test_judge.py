@@ -59,7 +59,7 @@ async def test_rules_off_leaves_a_plain_condition_to_others() -> None:
     assert await chain.decide(asked("score >= 85", bindings={"score": "90"})) == Verdict(False, "human")
 
 
-async def test_rules_only_asks_nobody() -> None:
+async def test_rules_only_asks_no_judge() -> None:
     person = ScriptedPerson("y")
     chain = JudgeChain("only", person, script(the_draft="yes"))
     assert (await chain.decide(asked("docs is empty", bindings={"docs": ""}))).answer is True
@@ -71,7 +71,7 @@ async def test_rules_only_asks_nobody() -> None:
     assert person.transcript == []
 
 
-async def test_nobody_can_decide_names_the_condition_why_and_the_fix() -> None:
+async def test_no_one_can_decide_names_the_condition_why_and_the_fix() -> None:
     chain = JudgeChain(human=ScriptedPerson(available=False))
     with pytest.raises(Undecided) as undecided:
         await chain.decide(asked("the draft\n  sings"))
@@ -92,14 +92,14 @@ class Leaves(ScriptedPerson):
         raise NobodyToAsk
 
 
-async def test_somebody_who_leaves_decides_nothing() -> None:
+async def test_a_person_who_leaves_decides_nothing() -> None:
     with pytest.raises(Undecided, match="cannot decide"):
         await JudgeChain(human=Leaves()).decide(asked())
     with pytest.raises(Undecided, match=r"the person's input ended before \*\*the draft sings\*\* was decided"):
         await JudgeChain(human=ScriptedPerson("what?")).decide(asked())
 
 
-async def test_a_scripted_answer_that_is_no_verdict_is_refused() -> None:
+async def test_a_scripted_answer_that_is_not_a_verdict_is_refused() -> None:
     with pytest.raises(Undecided, match=r'the script answers \*\*the draft sings\*\* with "formal"') as refused:
         await JudgeChain(scripted=script(the_draft="formal")).decide(asked())
     assert refused.value.hint == "a condition takes yes, no, uncertain or no progress"
@@ -252,7 +252,7 @@ async def test_a_person_lists_items() -> None:
     assert person.transcript[0] == "Which items does this text hold?\n\none two three\n\nOne a line; end with `.`"
 
 
-async def test_nobody_is_asked_to_split_lines() -> None:
+async def test_no_reader_has_to_split_lines() -> None:
     person = ScriptedPerson("one", ".")
     for chain in (JudgeChain(human=person), JudgeChain(dry_run=True)):
         with pytest.raises(Undecided, match="several lines"):
@@ -272,7 +272,7 @@ async def test_scripted_extracts_and_items() -> None:
 # ---------------------------------------------------------------- dry run
 
 
-async def test_a_dry_run_reports_undecided_and_goes_on() -> None:
+async def test_a_dry_run_reports_undecided_and_continues() -> None:
     person = ScriptedPerson("y")
     chain = JudgeChain(human=person, dry_run=True)
     marked: dict[str, Value] = {"score": "⟦dry-run c2/s1⟧", "limit": "90"}

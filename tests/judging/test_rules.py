@@ -111,7 +111,7 @@ def test_values_of_other_kinds() -> None:
     assert {text: rules.decide(text, bindings).answer for text in expected} == expected
 
 
-def test_a_negation_beside_unread_words_does_not_count_at_any_depth() -> None:
+def test_a_negation_next_to_unread_words_does_not_count_at_any_depth() -> None:
     for text in (
         "log does not contain 'x' or (not (warnings, in short) and t is 1)",
         "not (t is 1) or some warnings",
@@ -190,7 +190,7 @@ def test_a_binding_that_cannot_be_read_decides_nothing() -> None:
         ("the tests look good to everybody", False),
     ],
 )
-def test_decidable_tells_which_forms_need_nobody(text: str, expected: bool) -> None:
+def test_decidable_lists_the_forms_that_need_no_judge(text: str, expected: bool) -> None:
     assert rules.decidable(text) is expected
 
 
@@ -425,5 +425,5 @@ def test_what_has_another_reading_is_open(text: str, bindings: dict[str, Value])
         ("score >= 85 and the reviewer agrees or docs is empty", None),
     ],
 )
-def test_and_beside_or_counts_what_both_readings_say(text: str, answer: bool | None) -> None:
+def test_and_with_or_counts_the_verdict_of_both_readings(text: str, answer: bool | None) -> None:
     assert rules.decide(text, {"mode": "a", "score": 90, "docs": ""}).answer is answer

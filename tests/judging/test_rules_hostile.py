@@ -89,7 +89,7 @@ def plain_number(value: Value) -> float | None:
 
 @given(st.sampled_from(list(COMPARISONS)), ANYTHING, ANYTHING)
 @settings(max_examples=400)
-def test_what_is_no_number_is_never_compared(form: str, left: Value, right: Value) -> None:
+def test_a_value_that_is_not_a_number_is_never_compared(form: str, left: Value, right: Value) -> None:
     answer = rules.decide(form.format(a="score", b="bound"), {"score": left, "bound": right}).answer
     a, b = plain_number(left), plain_number(right)
     if answer is None:
@@ -116,7 +116,7 @@ EXITS = {
 
 
 @given(st.sampled_from(list(EXITS)), ANYTHING | st.integers(0, 255).map(command))
-def test_a_command_alone_has_an_exit_code(form: str, value: Value) -> None:
+def test_only_a_command_has_an_exit_code(form: str, value: Value) -> None:
     answer = rules.decide(form, {"tests": value}).answer
     assert answer is (EXITS[form](value.result.exit_code) if isinstance(value, ExecText) else None)
 
@@ -148,7 +148,7 @@ def test_lengths_are_counted_as_python_does(text: str, count: int, unit: str) ->
 
 
 @given(ANYTHING)
-def test_the_number_of_what_is_no_list_is_open(value: Value) -> None:
+def test_the_number_of_a_value_that_is_not_a_list_is_open(value: Value) -> None:
     answer = rules.decide("the number of issues is at least 1", {"issues": value}).answer
     if isinstance(value, list):
         assert answer is (len(value) >= 1)
@@ -244,7 +244,7 @@ def test_wordings_that_stay_open(text: str) -> None:
 @pytest.mark.parametrize("text", OPEN)
 @given(st.data())
 @settings(max_examples=15)
-def test_they_stay_open_whatever_the_values_are(text: str, data: st.DataObject) -> None:
+def test_they_stay_open_for_all_values(text: str, data: st.DataObject) -> None:
     """Those about names; a value may be the very word that stands there (`status is finished`)."""
     values = {
         name: data.draw(ANYTHING, name) for name in ("tests", "build", "issues", "bugs", "errors", "approved", "done")

@@ -386,7 +386,7 @@ def test_an_edited_file_needs_another_hash(tmp_path: Path) -> None:
     assert hashes("--check", str(copy)).returncode == 0
 
 
-def test_a_plugin_that_fails_is_left_out_alone(tmp_path: Path) -> None:
+def test_only_a_plugin_that_fails_is_left_out(tmp_path: Path) -> None:
     copy = Path(shutil.copytree(LABEXTENSION, tmp_path / "labextension"))
     (copy / "static/plugins/figures.js").write_text("export default async () => { throw new Error('no'); };\n")
     found, warnings = ask({"do": "plugins"}, {"do": "warnings"}, of=copy)

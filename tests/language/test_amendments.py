@@ -100,7 +100,7 @@ def test_a3_the_safe_form_of_w051_has_no_findings() -> None:
     assert found('let x = "a"\nexec "echo \\"$x\\""\n  env: { x }\nexec "wc"\n  stdin: x\n') == []
 
 
-def test_a3_escapes_of_the_shell_are_no_finding_in_a_long_command() -> None:
+def test_a3_escapes_of_the_shell_are_not_a_finding_in_a_long_command() -> None:
     assert found('exec """\necho \\$HOME \\(a\\) \\033[1m \\`x\\`\n"""\n') == []
     assert found('exec """\necho \\q\n"""\n') == [("W104", 2, 6)]
     assert found('session """\necho \\$HOME\n"""\n') == [("W104", 2, 6)]
@@ -113,7 +113,7 @@ def test_a4_paths_and_indexes_of_output_are_decided_while_it_runs() -> None:
     assert strict == [("E138", 2, 11), ("E138", 3, 11)]
 
 
-def test_a4_exit_code_and_stderr_are_no_members_unless_the_output_is_declared() -> None:
+def test_a4_exit_code_and_stderr_are_not_members_unless_the_output_is_declared() -> None:
     assert found('let r = exec "ls"\nlet a = r.exit_code\n') == [("E138", 2, 11)]
     assert found('let r = exec "ls"\n  format: "json"\nlet a = r.exit_code\n') == []
 
@@ -239,11 +239,11 @@ def test_a30_the_property_takes_true_or_false_and_is_not_strict() -> None:
         ('if not 1 == 2:\nexec "x"\n', [("E147", 1, 1), ("E004", 1, 4)]),
     ],
 )
-def test_a49_strict_reports_what_is_behind_a_mistake(text: str, codes: list[tuple[str, int, int]]) -> None:
+def test_a49_strict_reports_mistakes_after_a_mistake(text: str, codes: list[tuple[str, int, int]]) -> None:
     assert sorted(found(text, "strict")) == sorted(codes)
 
 
-def test_a49_agents_and_variables_of_earlier_cells_have_names_of_their_own() -> None:
+def test_a49_agents_and_variables_of_earlier_cells_have_their_own_names() -> None:
     agent, variable = 'agent a:\n  prompt: "x"\n', 'let a = "x"\n'
     known = Known(variables={"a": Variable("let")})
     assert [d.code for d in compile_source(Source(agent), known=known, cell=True).diagnostics] == ["E133"]

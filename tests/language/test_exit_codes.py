@@ -105,7 +105,7 @@ def test_a30_pipefail_is_about_pipes_of_the_same_shell() -> None:
     assert may_hide("sh -c 'pytest | tail'", pipefail=True)
 
 
-def test_a30_a_code_that_is_said_to_show_failures_does_so_in_a_real_shell(tmp_path: Path) -> None:
+def test_a30_a_code_documented_to_show_failures_does_so_in_a_real_shell(tmp_path: Path) -> None:
     """Random lists of probes, of which one fails: where bash ends with 0 all the same, the text may hide it."""
     chance = random.Random(30)
     shown = 0

@@ -233,7 +233,7 @@ def test_decode() -> None:
 
 
 @pytest.mark.parametrize("prefix", [b"", b"\xef\xbb\xbf"])
-def test_bytes_that_are_no_text(prefix: bytes) -> None:
+def test_bytes_that_are_not_text(prefix: bytes) -> None:
     with pytest.raises(CompileError) as caught:
         decode(prefix + b"let x = 1\r\nlet y = \xff\n", "a")
     (found,) = caught.value.diagnostics

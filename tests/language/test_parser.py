@@ -307,7 +307,7 @@ def test_the_grammar_has_no_conflicts(caplog: pytest.LogCaptureFixture) -> None:
     assert "conflict" not in caplog.text.lower()
 
 
-def test_stale_or_missing_tables_are_made_anew(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_stale_or_missing_tables_are_made_again(tmp_path: object, monkeypatch: pytest.MonkeyPatch) -> None:
     from pathlib import Path
 
     stale = Path(str(tmp_path)) / "grammar.json"

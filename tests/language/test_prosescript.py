@@ -125,7 +125,7 @@ def test_a_script_repeats_as_often_as_a_path_says(count: str) -> None:
     assert [d.code for d in parse(Source("repeat 1 + n:\n  return\n"), "prosescript").diagnostics] == ["E004"]
 
 
-def test_what_is_decided_stands_in_the_program() -> None:
+def test_decided_options_are_in_the_program() -> None:
     text = "let ready = 1\nif ready:\n  return 1\nloop until polished as i:\n  return 2\n"
     program = compile_source(Source(text), profile="prosescript").program
     (_, first, second) = program.items

@@ -73,7 +73,7 @@ def test_an_agent_and_a_text_on_one_line_in_other_forms(line: str, hint: str) ->
     assert one(f"agent w:\n  persist: true\n{line}\n", "E004").hint == hint
 
 
-def test_the_hint_about_a_long_text_behind_an_agent_has_one_line() -> None:
+def test_the_hint_about_a_long_text_after_an_agent_has_one_line() -> None:
     text = 'agent w:\n  model: sonnet\nsession: w """\na\n"""\n'
     (found,) = compile_source(Source(text), profile="strict").diagnostics
     assert found.hint == 'indent `prompt: """..."""` below it'

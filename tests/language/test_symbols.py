@@ -18,7 +18,7 @@ HIDING = {"W141", "W160", "W170", "W180", "V703", "V707", "V530", "W052"}
 
 
 @pytest.mark.parametrize("suffix", ["prose", "vvm"])
-def test_a_name_that_is_changed_wherever_it_stands_leaves_the_program_as_it_was(suffix: str) -> None:
+def test_a_name_that_is_changed_everywhere_leaves_the_program_as_it_was(suffix: str) -> None:
     """For every symbol of every program of the corpus: a place that was missed is a finding."""
     tried = 0
     for path in [*sorted(CORPUS.rglob(f"*.{suffix}")), *sorted(EXAMPLES.glob(f"*.{suffix}"))]:

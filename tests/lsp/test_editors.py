@@ -53,7 +53,7 @@ def test_jupyter_lsp_finds_the_server_for_the_types_that_the_kernels_say() -> No
     assert "prose-lsp" in [point.name for point in entry_points(group="jupyter_lsp_spec_v1")]
 
 
-def test_nothing_is_said_to_jupyter_while_pygls_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_pygls_jupyter_gets_no_server(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pygls", None)
     assert jupyter_specification(None) == {}
 

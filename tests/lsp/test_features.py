@@ -110,7 +110,7 @@ def test_nothing_is_offered_in_a_comment_or_for_what_is_given_already(editor: Ed
     assert "topic: " not in editor.offers("a.prose", 'use "./lib.prose" as lib\nlet r = lib(topic: "x", ^')
 
 
-def test_an_offer_replaces_what_is_typed_also_behind_wide_characters(editor: Editor) -> None:
+def test_an_offer_replaces_what_is_typed_also_after_wide_characters(editor: Editor) -> None:
     document, offset = editor.at("a.prose", 'let colour = 1\nlet x = "😀" + colo^')
     item = features.completion(document, editor.position(document, offset)).items[0]
     assert isinstance(item.text_edit, types.TextEdit)
@@ -145,7 +145,7 @@ def test_hover(editor: Editor, name: str, text: str, parts: list[str]) -> None:
 
 
 @pytest.mark.parametrize("text", ['let x = "ex^ec"\n', "# ex^ec\n", "let x = 1 ^ \n", "^\n"])
-def test_nothing_is_said_of_words_in_texts_and_comments(editor: Editor, text: str) -> None:
+def test_words_in_texts_and_comments_give_no_findings(editor: Editor, text: str) -> None:
     assert editor.hover("a.prose", text) is None
 
 
@@ -379,7 +379,7 @@ def test_what_a_call_names_shows_its_contract(editor: Editor) -> None:
     assert shown is not None and "- `topic`: what to write about" in shown
 
 
-def test_definitions_behind_calls_are_nodes_and_bullets(editor: Editor) -> None:
+def test_definitions_of_calls_are_nodes_and_bullets(editor: Editor) -> None:
     editor.write("notes.prose.md", NOTES)
 
     def at(script: str) -> tuple[str, int, str] | None:

@@ -120,7 +120,7 @@ def test_the_name_of_an_import_without_alias_is_offered(editor: Editor) -> None:
     assert (document.source.slice(span), name) == ('"./lib.prose"', "lib")
 
 
-def test_imports_in_a_circle_and_of_itself_are_no_trap(editor: Editor) -> None:
+def test_imports_in_a_circle_and_of_itself_work(editor: Editor) -> None:
     editor.write("one.vvm", 'from "./two.vvm" import b\na = b\nexport a\n')
     editor.write("two.vvm", 'from "./one.vvm" import a\nb = a\nexport b\n')
     text = 'from "./one.vvm" import a\nb = a\nexport ^b\n'

@@ -211,7 +211,7 @@ async def test_a5_results_inside_arrays_and_objects_are_references_with_their_me
     assert "exit_code: 0\nstderr: careful\n" in kept and kept.endswith("---\n\ntwo\n")
 
 
-async def test_a5_a_result_whose_name_holds_another_value_by_now_gets_a_place_of_its_own() -> None:
+async def test_a5_a_result_whose_name_holds_another_value_by_now_gets_its_own_place() -> None:
     w = World(commands_say={"one": Reply("1\n"), "two": Reply("2\n")})
     await w.run(
         lines("let all = []", 'for c in ["one", "two"]:', '  let r = exec "{c}"', "  all = all + [r]", "let n = all")

@@ -147,7 +147,7 @@ def test_many_cells_stay_cheap() -> None:
 
 
 @pytest.mark.parametrize("text", ["9" * 3999, "9" * 5000])
-async def test_huge_numbers_are_no_python_errors(text: str) -> None:
+async def test_huge_numbers_are_not_python_errors(text: str) -> None:
     w = World(commands_say={"n": text})
     source = lines('let t = exec "n"', "let x = t + 1", 'let y = "{x}"', "let z = t == 1")
     await w.run(source)
@@ -236,7 +236,7 @@ async def test_a32_an_input_that_nests_too_deeply_fails_where_it_is_declared(way
 
 
 @pytest.mark.parametrize("use", ["a[0]", "a.name", "map a:\n  item", 'a["name"]'])
-async def test_a32_a_text_that_nests_too_deeply_is_no_data_and_no_question_to_the_judge(use: str) -> None:
+async def test_a32_a_text_nested_too_deeply_is_neither_data_nor_a_question_to_the_judge(use: str) -> None:
     use = use.replace("map a:", "a | map:")
     w = World(listening=False, sessions_say={"x": f"```json\n{_DEEP}\n```"})
     error = await w.fail(lines('let a = session "x"', f"let b = {use}"))

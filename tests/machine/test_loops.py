@@ -38,14 +38,14 @@ async def test_the_condition_is_tested_before_every_pass() -> None:
     assert [(r.loop, r.loop_index, r.loop_maximum) for r in w.judge.requests] == [("until", i, 9) for i in range(3)]
 
 
-async def test_while_goes_on_while_true() -> None:
+async def test_while_continues_while_true() -> None:
     w = World(judge_says={"more to do": [True, True, False]})
     await w.run(lines("let n = 0", "loop while **more to do**:", "  n = n + 1"))
     assert w.value("n") == 2
 
 
 @pytest.mark.parametrize("mode", ["until", "while"])
-async def test_uncertain_goes_on(mode: str) -> None:
+async def test_uncertain_continues(mode: str) -> None:
     w = World(judge_says={"are we done": ["uncertain"] * 5})
     await w.run(lines("let n = 0", f"loop {mode} **are we done** (max: 4):", "  n = n + 1"))
     assert w.value("n") == 4

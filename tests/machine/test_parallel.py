@@ -164,7 +164,7 @@ async def test_branch_lets_are_local_until_the_join() -> None:
     assert w.values("seen", "x") == [["before", "one"], "two"]
 
 
-async def test_plain_assignments_act_at_once() -> None:
+async def test_plain_assignments_act_immediately() -> None:
     text = lines(
         "let n = 0",
         "let x = []",

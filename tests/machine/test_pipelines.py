@@ -37,7 +37,7 @@ async def test_filter_keeps_the_original_items() -> None:
     assert w.judge.asked == ["hard to say"]
 
 
-async def test_map_runs_one_after_the_other_and_pmap_at_once() -> None:
+async def test_map_runs_in_sequence_and_pmap_in_parallel() -> None:
     for kind, most in (("map", 1), ("pmap", 3)):
         w = World(order=lambda task: float(9 - int(task)))
         await w.run(lines(f"let x = [1, 2, 3] | {kind}:", '  session "{item}"'))

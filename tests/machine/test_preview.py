@@ -120,7 +120,7 @@ async def test_what_an_earlier_statement_binds_is_not_known_yet() -> None:
     assert closed is not None and opened is not None and closed.at == opened.at  # one of them will run
 
 
-async def test_sessions_of_an_imported_program_are_told_too() -> None:
+async def test_sessions_of_an_imported_program_are_reported_too() -> None:
     inner = lines("input about: ~What?~", "let a = session ~Study {about}~", "output b = session ~Write {a}~")
     w = World(files={"./study.prose": inner.replace("~", '"')})
     await w.run('use "./study.prose" as study\nlet topic = "frogs"\n', cell=True)
@@ -174,7 +174,7 @@ async def test_what_is_computed_from_what_is_known_is_known() -> None:
     ]
 
 
-async def test_a_preview_goes_on_behind_what_would_end_a_run() -> None:
+async def test_a_preview_continues_after_statements_that_would_end_a_run() -> None:
     """A `return`, a `throw`, an error and a decided race: in the run to come they may not happen."""
     w = World()
     found = await previews(

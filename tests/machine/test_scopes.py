@@ -67,7 +67,7 @@ async def test_scope_is_dynamic_through_two_blocks() -> None:
     assert await value_of(text) == 7
 
 
-async def test_an_unknown_name_is_e208_where_it_stands() -> None:
+async def test_an_unknown_name_is_e208_at_its_place() -> None:
     error = await World().fail(lines("block f():", "  let y = 1 + nowhere", "do f()"))
     assert (error.code, error.type) == ("E208", "TypeError")
     assert error.location is not None
@@ -75,7 +75,7 @@ async def test_an_unknown_name_is_e208_where_it_stands() -> None:
     assert error.call_stack == ("in block f #1, called at line 3 of main.prose",)
 
 
-async def test_a_gate_is_no_value() -> None:
+async def test_a_gate_is_not_a_value() -> None:
     error = await World().fail(lines("block f():", "  let y = ok", "gate ok:", '  prompt: "?"', "do f()"))
     assert (error.code, error.hint) == ("E208", "a gate binds nothing")
 

@@ -133,7 +133,7 @@ async def test_a_single_output_is_the_value_and_its_own_field() -> None:
     assert await run(w, *text, library=Library(one=Function(outputs=("n",)))) == ["it"] * 5
 
 
-async def test_a_script_runs_in_a_frame_of_its_own() -> None:
+async def test_a_script_runs_in_its_own_frame() -> None:
     inner = Function((CallInput("a"),), ("sum",), lines("let secret = a + 1", "return { sum: secret }"))
     w = World()
     text = ["let secret = 5", "let x = call inner", "  a: secret", "return [x, secret]"]

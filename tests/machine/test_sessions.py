@@ -83,7 +83,7 @@ async def test_agent_prompts_are_interpolated_when_spawned() -> None:
     assert request.task == "know tea and {nothing}"
 
 
-async def test_unknown_names_stay_and_are_told_once() -> None:
+async def test_unknown_names_stay_and_are_reported_once() -> None:
     w = World()
     await w.run(lines("block f():", "  repeat 2:", '    session "say {later} {never}"', "do f()", "let later = 1"))
     assert w.sessions.tasks == ["say {later} {never}"] * 2

@@ -70,7 +70,7 @@ def test_a_budget_as_people_write_it(text: str, limits: tuple[Any, ...]) -> None
         (f"{'9' * 400} usd", f"a limit must be less than 1,000,000,000,000,000: `{'9' * 40}`"),
     ],
 )
-def test_what_is_no_budget(text: str, problem: str) -> None:
+def test_texts_that_are_not_a_budget(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=r"limit|counted") as raised:
         parse(text)
     assert str(raised.value) == problem
@@ -160,7 +160,7 @@ async def test_tokens_and_money_count(budget: str, sessions: int) -> None:
 
 
 @pytest.mark.usefixtures("_costly")
-async def test_where_most_of_it_went_is_said() -> None:
+async def test_the_largest_share_is_named() -> None:
     found = await ran('session "One"\nrepeat 5:\n  session "Two"\n', "25 tokens")
     assert found.error is not None
     assert found.error.message == (
@@ -169,7 +169,7 @@ async def test_where_most_of_it_went_is_said() -> None:
     )
 
 
-async def test_a_program_that_goes_on_asking_is_ended() -> None:
+async def test_a_program_that_continues_asking_is_ended() -> None:
     text = 'let n = 0\nloop:\n  try:\n    session "One"\n  catch:\n    n = n + 1\n'
     found = await ran(text, "2 sessions")
     assert isinstance(found.error, BudgetSpent)
@@ -280,7 +280,7 @@ async def test_an_agent_of_the_other_language_is_asked_within_the_budget_of_the_
     await here.close()
 
 
-async def test_an_agent_that_is_defined_anew_has_its_new_limits() -> None:
+async def test_an_agent_that_is_defined_again_has_its_new_limits() -> None:
     agent = 'agent a:\n  prompt: "x"\n  budget: "{} session{}"\n'
     ask = 'session: a\n  prompt: "Go"\n'
     start = Start(Path.cwd(), "n.ipynb", notebook=True)
@@ -296,7 +296,7 @@ async def test_an_agent_that_is_defined_anew_has_its_new_limits() -> None:
     await here.close()
 
 
-async def test_of_several_spent_budgets_the_widest_is_told() -> None:
+async def test_of_several_spent_budgets_the_widest_is_reported() -> None:
     text = 'block b() (budget: "1 session"):\n  session "One"\n    budget: "1 session"\n  session "Two"\ndo b()\n'
     found = await ran(text, "1 session")
     assert found.error is not None
@@ -304,7 +304,7 @@ async def test_of_several_spent_budgets_the_widest_is_told() -> None:
 
 
 @pytest.mark.usefixtures("_costly")
-async def test_the_budget_that_ends_a_session_is_told_and_no_other() -> None:
+async def test_the_budget_that_ends_a_session_is_reported_and_no_other() -> None:
     """The last session that the run may have is not ended by that."""
     text = 'block b() (budget: "30 min"):\n  session "slow"\ndo b()\n'
     found = await ran(text, "1 session")
@@ -312,7 +312,7 @@ async def test_the_budget_that_ends_a_session_is_told_and_no_other() -> None:
     assert found.error.message.startswith("the budget of block 'b' is spent (30 min)")
 
 
-async def test_fifty_branches_at_once_get_what_there_is_and_no_more() -> None:
+async def test_fifty_parallel_branches_share_the_limit() -> None:
     text = "let items = []\nrepeat 50:\n  items = items + [1]\nlet n = 0\ntry:\n"
     text += '  parallel for i in items:\n    session "One"\ncatch as e:\n  n = 1\noutput n = n\n'
     first, second = await ran(text, "7 sessions"), await ran(text, "7 sessions")
@@ -320,7 +320,7 @@ async def test_fifty_branches_at_once_get_what_there_is_and_no_more() -> None:
 
 
 @pytest.mark.usefixtures("_costly")
-async def test_a_retry_is_refused_under_a_spent_budget_and_nobody_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_retry_is_refused_under_a_spent_budget_and_no_one_waits_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = []
 
     async def fails(self: ScriptedSessions, request: SessionRequest, on_progress: object) -> SessionResult:
@@ -390,7 +390,7 @@ async def test_an_imported_program_counts_for_the_block_that_calls_it() -> None:
 
 
 @pytest.mark.usefixtures("_costly")
-async def test_a_price_that_is_not_known_is_told_once(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_price_that_is_not_known_is_reported_once(monkeypatch: pytest.MonkeyPatch) -> None:
     run = ScriptedSessions.run
 
     async def unpriced(self: ScriptedSessions, request: SessionRequest, on_progress: Any) -> SessionResult:
@@ -557,7 +557,7 @@ def test_settings_and_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         load(tmp_path, {})
 
 
-def test_a_run_with_a_budget_goes_on_with_a_higher_one(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_run_with_a_budget_continues_with_a_higher_one(capsys: pytest.CaptureFixture[str]) -> None:
     Path("p.prose").write_text('let a = session "One"\nlet b = session "Two"\noutput both = "{a} {b}"\n')
     who = ["--provider", "scripted", "--script", "script.yaml"]
     assert main(["run", "p.prose", *who, "--budget", "1 session"]) == 1
@@ -570,7 +570,7 @@ def test_limits_know_how_they_were_written() -> None:
     assert parse(" 2 usd,30 min ") == Limits("2 usd, 30 min", usd=2.0, seconds=1800.0)
 
 
-async def test_time_passes_only_while_something_is_under_way() -> None:
+async def test_time_passes_only_while_something_is_running() -> None:
     clock = FakeClock()
     budget = Budget("run", "the run", parse("10 s"), clock)
     await clock.wait(100)

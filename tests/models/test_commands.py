@@ -105,7 +105,7 @@ async def test_prompt_asks_before_each_command_and_shows_all_of_it(shop: Shop) -
     assert "| echo one\n  | echo two" in shown
 
 
-async def test_prompt_with_nobody_there_is_a_refusal(shop: Shop) -> None:
+async def test_prompt_without_a_person_is_a_refusal(shop: Shop) -> None:
     answer = await answer_of(shop.bench({"bash": "prompt", "network": "allow"}), "exec_command", {"cmd": "touch x"})
     assert answer == "refused: it needs approval, and no person can be asked"
     assert not (shop.cwd / "x").exists()

@@ -66,7 +66,7 @@ def records(directory: Path) -> list[dict[str, Any]]:
 # ---------------------------------------------------------------- sessions
 
 
-async def test_a_model_answers_is_counted_and_is_replayed_for_whoever_is_chosen(
+async def test_a_model_answers_is_counted_and_is_replayed_for_any_choice(
     tmp_path: Path, options: SessionOptions, stub: StubServer
 ) -> None:
     live = connect(ScriptedPerson(), replace(options, provider="stub"), somewhere(tmp_path))
@@ -104,7 +104,7 @@ async def test_scripted_and_dry_run_leave_recordings_alone(tmp_path: Path, optio
     assert records(tmp_path) == before
 
 
-async def test_replay_calls_nobody(tmp_path: Path, options: SessionOptions) -> None:
+async def test_replay_calls_no_provider(tmp_path: Path, options: SessionOptions) -> None:
     person = ScriptedPerson("y")
     services = connect(person, replace(options, provider="replay"), somewhere(tmp_path))
     with pytest.raises(CassetteMiss, match="nothing is recorded for session c1/1/s0"):
@@ -116,7 +116,7 @@ async def test_replay_calls_nobody(tmp_path: Path, options: SessionOptions) -> N
         connect(person, replace(options, provider="replay", cassette=CassetteOptions(mode="off")), somewhere(tmp_path))
 
 
-async def test_whether_somebody_is_here_is_asked_for_each_session(tmp_path: Path, options: SessionOptions) -> None:
+async def test_interactivity_is_checked_for_each_session(tmp_path: Path, options: SessionOptions) -> None:
     person = ScriptedPerson("by hand", ".", available=False)
     services = connect(person, options, somewhere(tmp_path))
     with pytest.raises(NoProvider, match=r"nobody is here to answer this session$") as nobody:
@@ -133,14 +133,14 @@ async def test_whether_somebody_is_here_is_asked_for_each_session(tmp_path: Path
     assert person.transcript[0].startswith("No model is configured, so you answer")
 
 
-async def test_a_mode_that_was_chosen_is_a_miss_not_nobody(tmp_path: Path, options: SessionOptions) -> None:
+async def test_a_chosen_mode_without_a_recording_is_a_miss(tmp_path: Path, options: SessionOptions) -> None:
     chosen = replace(options, cassette=CassetteOptions(mode="replay"))
     services = connect(ScriptedPerson("by hand", "."), chosen, somewhere(tmp_path))
     with pytest.raises(CassetteMiss):
         await run(services)
 
 
-async def test_nobody_pays_for_a_key_in_the_environment_before_they_are_told(
+async def test_a_key_in_the_environment_costs_nothing_before_a_notice(
     tmp_path: Path, options: SessionOptions, stub: StubServer
 ) -> None:
     told = replace(options, servers={"anthropic": ModelServer("anthropic", stub.url, model="ok-1")})
@@ -338,7 +338,7 @@ async def test_an_agent_is_started_at_its_first_session_and_ended_with_the_doors
     assert helper.stopped
 
 
-async def test_an_agent_that_nobody_could_end_is_not_started(tmp_path: Path, options: SessionOptions) -> None:
+async def test_an_agent_that_could_not_be_ended_is_not_started(tmp_path: Path, options: SessionOptions) -> None:
     services = connect(
         ScriptedPerson(), replace(options, provider="acp:a", agents={"a": AgentCommand(("a",))}), somewhere(tmp_path)
     )

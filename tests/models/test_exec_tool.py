@@ -125,7 +125,7 @@ async def test_a_program_that_fails_is_a_result(desk: Desk) -> None:
     assert answer["exit_code"] == 1 and bench.trace[0].outcome == "ok"
 
 
-async def test_refusals_and_failures_are_told_apart(desk: Desk) -> None:
+async def test_refusals_and_failures_are_distinguished(desk: Desk) -> None:
     bench = desk.bench(GRANTED)
     for arguments, outcome, word in (
         ({"argv": ["/bin/ls"]}, "refused", "fs_denied"),

@@ -88,7 +88,7 @@ async def test_a_session_that_wrote_nothing_is_remembered_all_the_same(tmp_path:
     }
 
 
-async def test_resume_reads_and_adds_and_session_starts_anew_but_keeps_segments(tmp_path: Path) -> None:
+async def test_resume_reads_and_adds_and_session_starts_again_but_keeps_segments(tmp_path: Path) -> None:
     inner = Inner()
     await run(tmp_path, inner, asked())
     first = files(tmp_path)["memory.md"]
@@ -127,7 +127,7 @@ async def test_nothing_in_the_memory_depends_on_the_day_or_on_how_many_runs_ther
     assert texts[0] == texts[1]
 
 
-async def test_numbers_grow_to_four_digits_and_go_on_from_the_highest(tmp_path: Path) -> None:
+async def test_numbers_grow_to_four_digits_and_continue_from_the_highest(tmp_path: Path) -> None:
     (tmp_path / HOME).mkdir(parents=True)
     for name in ("captain-007.md", "captain-999.md", "captain-abc.md", "other-2000.md", "captain-12.md"):
         (tmp_path / HOME / name).touch()
@@ -232,7 +232,7 @@ UNREADABLE: list[tuple[str, Callable[[Path], object], str]] = [
 
 @pytest.mark.parametrize("kind", ["session", "resume"])
 @pytest.mark.parametrize(("make", "says"), [case[1:] for case in UNREADABLE], ids=[case[0] for case in UNREADABLE])
-async def test_a_memory_that_is_no_text_is_one_clear_error_and_stays(
+async def test_a_memory_that_is_not_text_is_one_clear_error_and_stays(
     tmp_path: Path, kind: str, make: Callable[[Path], object], says: str
 ) -> None:
     (tmp_path / HOME).mkdir(parents=True)

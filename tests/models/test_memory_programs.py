@@ -45,7 +45,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ('"notes/"', "notes"),
     ],
 )
-async def test_what_one_session_did_is_told_to_the_next(
+async def test_actions_of_one_session_are_reported_to_the_next(
     tmp_path: Path, home: Path, persist: str, place: str | None, state: str
 ) -> None:
     cwd = tmp_path / "work"
@@ -94,7 +94,7 @@ async def test_an_attempt_that_failed_is_not_remembered(tmp_path: Path) -> None:
     assert not (tmp_path / ".prose/agents/captain/captain-003.md").exists()
 
 
-async def test_a_memory_that_is_no_text_stops_the_statement_and_the_next_cell_runs(tmp_path: Path) -> None:
+async def test_a_memory_that_is_not_text_stops_the_statement_and_the_next_cell_runs(tmp_path: Path) -> None:
     place = tmp_path / ".prose" / "agents" / "captain"
     place.mkdir(parents=True)
     (place / "memory.md").write_bytes(b"\0")

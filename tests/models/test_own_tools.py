@@ -246,7 +246,7 @@ async def test_a_server_over_http(tmp_path: Path, guard: Helpers) -> None:
         (None, "cannot be used: Not Found (HTTP 404)"),
     ],
 )
-async def test_an_address_that_is_no_server_of_tools(
+async def test_an_address_that_is_not_a_server_of_tools(
     tmp_path: Path, guard: Helpers, page: Any, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if page is hang:
@@ -297,7 +297,9 @@ async def hostile(tmp_path: Path, guard: Helpers) -> AsyncIterator[Callable[...,
         await bench.pool.close()
 
 
-async def test_tools_that_no_model_could_be_told_are_left_out_with_one_warning(hostile: Callable[..., Bench]) -> None:
+async def test_tools_that_cannot_be_described_to_a_model_are_left_out_with_one_warning(
+    hostile: Callable[..., Bench],
+) -> None:
     bench = hostile("schemas")
     for _ in range(2):
         assert [spec.name for spec in (await bench.of("evil")).specs][4:] == ["evil__good"]
@@ -373,7 +375,7 @@ async def test_servers_that_cannot_be_used(
     assert f"the tool 'evil' cannot be had: {said}" in str(caught.value) and "\n" not in str(caught.value)
 
 
-async def test_what_a_server_prints_besides_is_no_message(hostile: Callable[..., Bench]) -> None:
+async def test_extra_output_of_a_server_is_not_a_message(hostile: Callable[..., Bench]) -> None:
     bench = await hostile("noise").of("evil.good")
     assert await answer_of(bench, "evil__good", {}) == ""
 
@@ -475,7 +477,7 @@ async def test_functions_that_raise_and_that_say_too_much(functions: Bench) -> N
 
 @pytest.mark.parametrize("problem", ["StopIteration", "asyncio.CancelledError", "GeneratorExit", "KeyboardInterrupt"])
 @pytest.mark.parametrize("kind", ["def", "async def"])
-async def test_whatever_a_function_raises_is_said_at_once(
+async def test_any_exception_of_a_function_is_reported_immediately(
     tmp_path: Path, guard: Helpers, kind: str, problem: str
 ) -> None:
     held = f"import asyncio\nkept = []\n{kind} fails() -> str:\n    kept.append(1)\n    raise {problem}(len(kept))\n"
@@ -528,7 +530,7 @@ async def test_a_call_that_is_cancelled_ends_no_other_call(tmp_path: Path, guard
 
 
 @pytest.mark.parametrize("started", [True, False])
-async def test_functions_beside_a_program_from_elsewhere_are_never_loaded(
+async def test_functions_next_to_a_program_from_elsewhere_are_never_loaded(
     tmp_path: Path, guard: Helpers, started: bool
 ) -> None:
     (tmp_path / "prose_tools.py").write_text("from pathlib import Path\nPath('loaded').touch()\n" + FUNCTIONS)
@@ -539,7 +541,7 @@ async def test_functions_beside_a_program_from_elsewhere_are_never_loaded(
     await foreign.pool.close()
 
 
-async def test_a_program_from_elsewhere_gets_servers_by_the_persons_consent_alone(
+async def test_a_program_from_elsewhere_gets_servers_only_by_the_persons_consent(
     tmp_path: Path, guard: Helpers
 ) -> None:
     note = str(tmp_path / "started")
@@ -633,13 +635,13 @@ async def lazy(tmp_path: Path, guard: Helpers) -> AsyncIterator[Bench]:
     await bench.pool.close()
 
 
-async def test_a35_functions_import_the_modules_beside_them(lazy: Bench) -> None:
+async def test_a35_functions_import_the_modules_next_to_them(lazy: Bench) -> None:
     bench = await lazy.of("first", "second", "third")
     assert [await answer_of(bench, "first", {}), await answer_of(bench, "second", {})] == ["h", "lm"]
     assert await answer_of(bench, "third", {"name": "helper"}) == "h"
 
 
-async def test_a35_packages_beside_the_functions_have_their_data(tmp_path: Path, guard: Helpers) -> None:
+async def test_a35_packages_next_to_the_functions_have_their_data(tmp_path: Path, guard: Helpers) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data" / "__init__.py").write_text("")
     (tmp_path / "data" / "rates.txt").write_text("3 %")
@@ -835,7 +837,7 @@ async def typed(tmp_path: Path, guard: Helpers) -> AsyncIterator[Bench]:
     await bench.pool.close()
 
 
-async def test_a45_models_and_fields_are_told_and_checked(typed: Bench) -> None:
+async def test_a45_models_and_fields_are_reported_and_checked(typed: Bench) -> None:
     bench = await typed.of("forecast", "both")
     spec = {spec.name: spec for spec in bench.specs}["forecast"]
     assert spec.description == "The weather.\n\nLonger.\n\nReturns: What is known."

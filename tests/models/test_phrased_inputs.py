@@ -216,7 +216,7 @@ async def test_a49_a_replay_shows_the_same_words_and_needs_none(stub: StubServer
     assert stub.stats.requests == 1
 
 
-def test_a49_words_are_no_answer_that_a_program_lacks(stub: StubServer, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a49_words_are_not_an_answer_that_a_program_lacks(stub: StubServer, capsys: pytest.CaptureFixture[str]) -> None:
     program = 'let a = session "One"\n' + PROGRAM
     Path("p.prose").write_text(program)
     asyncio.run(said(stub, ScriptedPerson("x"), program, cassette_mode="auto"))

@@ -163,7 +163,7 @@ def test_a_script_that_is_not_there(tmp_path: Path) -> None:
 # ---------------------------------------------------------------- human
 
 
-async def test_a16_a_one_line_answer_ends_with_enter_and_the_question_stands_last() -> None:
+async def test_a16_a_one_line_answer_ends_with_enter_and_the_question_is_last() -> None:
     person = ScriptedPerson("", "  ", "Old pond", "not read")
     context = (ContextItem("plan", text="first this"),)
     result = await run(HumanSessions(person), request(context=context))
@@ -188,7 +188,7 @@ async def test_a16_more_opens_several_lines_ended_by_a_dot() -> None:
     ]
 
 
-async def test_a_larger_box_may_give_all_lines_at_once() -> None:
+async def test_a_larger_box_may_give_all_lines_together() -> None:
     result = await run(HumanSessions(ScriptedPerson("one\ntwo\n.\nafter")), request())
     assert result.text == "one\ntwo"
 
@@ -246,12 +246,12 @@ class Leaves(ScriptedPerson):
         raise NobodyToAsk
 
 
-async def test_somebody_who_leaves_is_nobody() -> None:
+async def test_a_person_who_leaves_counts_as_non_interactive() -> None:
     with pytest.raises(NoProvider, match="nobody is here"):
         await run(HumanSessions(Leaves()), request())
 
 
-async def test_end_of_input_and_nobody_are_no_provider() -> None:
+async def test_end_of_input_and_a_missing_person_are_not_a_provider() -> None:
     with pytest.raises(NoProvider, match="the person's input has ended before this session was answered"):
         await run(HumanSessions(ScriptedPerson(":more", "half")), request())
     with pytest.raises(NoProvider, match="nobody is here"):
@@ -342,7 +342,7 @@ async def test_a16_the_notice_names_the_true_cause_and_commands_that_work_there(
     assert "\nTo use a model: `%prose provider anthropic`" in off.transcript[0]
 
 
-async def test_with_nothing_configured_and_nobody_here_the_error_names_the_fix() -> None:
+async def test_non_interactive_with_nothing_configured_the_error_names_the_fix() -> None:
     person = ScriptedPerson("a", ".", available=False)
     sessions = Unconfigured(person)
     with pytest.raises(NoProvider) as refused:

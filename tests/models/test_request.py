@@ -131,7 +131,7 @@ def test_context_by_value_needs_no_reading_instruction() -> None:
     assert assemble(request).section("context") == 'Context:\n- text: { "k": 1 }'
 
 
-def test_a_persistent_agents_first_session_is_not_told_to_read() -> None:
+def test_a_persistent_agents_first_session_is_not_asked_to_read() -> None:
     memory = AgentMemory("captain", "true", "mem/captain", resume=False)
     section = assemble(SessionRequest("session", "Go", "c1/s0", memory=memory)).section("memory") or ""
     assert "Your memory is at: mem/captain/memory.md" in section
@@ -176,7 +176,7 @@ def test_the_one_who_answers_sees_who_is_asked(facts: dict[str, Any], who: str) 
 # ---------------------------------------------------------------- by value
 
 
-def test_a42_neither_position_nor_source_nor_places_are_told() -> None:
+def test_a42_neither_position_nor_source_nor_places_are_reported() -> None:
     text = in_message(FULL, reads=True).text
     for told in ("tidy.prose", "statement 4", "execution_id", RUN, "kind: let", "Binding written"):
         assert told not in text

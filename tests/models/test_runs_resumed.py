@@ -275,7 +275,7 @@ async def test_memory_of_the_run_is_written_again_when_it_is_lost(tmp_path: Path
     assert {path.name: path.read_text() for path in place.glob("*.md")} == before
 
 
-async def test_memory_outside_of_the_run_stays_and_the_person_is_told(tmp_path: Path) -> None:
+async def test_memory_outside_of_the_run_is_kept_with_a_notice(tmp_path: Path) -> None:
     directory = await ran(tmp_path, "project")
     person = ScriptedPerson(available=False)
     here = workspace(tmp_path, "notebook", notebook=True, how=back_to_the_first_cell(directory), person=person)
@@ -290,7 +290,7 @@ async def test_memory_outside_of_the_run_stays_and_the_person_is_told(tmp_path: 
     ]
 
 
-async def test_memory_of_a_killed_session_is_put_back_for_whoever_comes_first(tmp_path: Path) -> None:
+async def test_memory_of_a_killed_session_is_put_back_for_the_first_comer(tmp_path: Path) -> None:
     text = CAPTAIN.format("project") + "".join(CELLS)
     assert in_a_child(tmp_path, runs(tmp_path, text), before=answer("c1/2/s0")) is None
     place = tmp_path / ".prose" / "agents" / "captain"
@@ -318,7 +318,7 @@ x = @w `Note`(())
 """
 
 
-async def test_memory_of_vvm_stays_and_the_person_is_told(tmp_path: Path) -> None:
+async def test_memory_of_vvm_is_kept_with_a_notice(tmp_path: Path) -> None:
     patch = '\n```vvm-memory\n{"retain": ["W tea"]}\n```\n'
     Path("script.yaml").write_text(yaml.safe_dump({"sessions": {"*": f"Noted.{patch}"}}))
     vvm, person = languages.of_file("p.vvm"), ScriptedPerson(available=False)
@@ -352,7 +352,7 @@ async def test_the_memory_of_a_killed_process_is_free_though_its_commands_still_
 
 
 @pytest.mark.parametrize("record", ["not JSON", '{"journal": "/", "key": "", "files": {"../../../mine": null}}'])
-async def test_a_record_that_somebody_else_wrote_does_no_harm(tmp_path: Path, record: str) -> None:
+async def test_a_record_that_someone_else_wrote_does_no_harm(tmp_path: Path, record: str) -> None:
     place = tmp_path / ".prose" / "agents" / "captain"
     place.mkdir(parents=True)
     (tmp_path / "mine").write_text("mine")

@@ -202,7 +202,7 @@ async def test_a_large_file_is_read_in_parts_and_nothing_is_lost(cwd: Path) -> N
     assert got == text
 
 
-async def test_a_line_that_is_too_long_is_cut_and_said_to_be(cwd: Path) -> None:
+async def test_a_line_that_is_too_long_is_cut_and_marked(cwd: Path) -> None:
     (cwd / "long").write_text("é" * files.READ_LIMIT)
     answer = await Bench(cwd)("read", path="long")
     assert answer.startswith("éé") and answer.endswith(
@@ -218,7 +218,7 @@ async def test_a_line_that_is_too_long_is_cut_and_said_to_be(cwd: Path) -> None:
         ("empty", b"", ""),
     ],
 )
-async def test_what_is_no_text_is_answered_in_words(cwd: Path, name: str, data: bytes, says: str) -> None:
+async def test_a_file_that_is_not_text_is_answered_in_words(cwd: Path, name: str, data: bytes, says: str) -> None:
     (cwd / name).write_bytes(data)
     assert await Bench(cwd)("read", path=name) == (f"failed: {says}" if says else "")
 
@@ -283,7 +283,7 @@ async def test_edit(cwd: Path) -> None:
     )
 
 
-async def test_what_is_no_text_or_too_much_is_not_written(cwd: Path) -> None:
+async def test_content_that_is_not_text_or_too_long_is_not_written(cwd: Path) -> None:
     (cwd / "b.png").write_bytes(b"\x89PNG\0")
     bench = Bench(cwd, OPEN)
     assert await bench("write", path="b.png", content="x") == "failed: 'b.png' is a binary file (5 bytes)"
@@ -568,7 +568,7 @@ async def test_looking_around_is_reading_too(tree: Path) -> None:
     assert (await bench("list")).endswith("src/")
 
 
-async def test_where_nobody_is_here_prompt_is_no(cwd: Path) -> None:
+async def test_non_interactive_prompt_is_no(cwd: Path) -> None:
     refused = await Bench(cwd, {"write": "prompt"})("write", path="a", content="x")
     assert refused.startswith("refused: permission_denied: this session may not use `write`")
     left = Bench(cwd, {"write": "prompt"}, person=ScriptedPerson(available=True))
@@ -692,7 +692,7 @@ async def test_a_tool_that_breaks_ends_the_call_and_not_the_session(cwd: Path) -
     )
 
 
-async def test_calls_made_at_once_run_in_the_order_they_were_made(cwd: Path) -> None:
+async def test_parallel_calls_run_in_the_order_they_were_made(cwd: Path) -> None:
     bench = Bench(cwd, OPEN)
     await asyncio.gather(*(bench("write", path="a", content=str(number)) for number in range(20)))
     assert (cwd / "a").read_text() == "19"
@@ -719,7 +719,7 @@ def producing(cwd: Path) -> Bench:
         (HEADER, ""),
     ],
 )
-async def test_the_value_is_found_behind_a_poor_header(cwd: Path, written: str, value: str) -> None:
+async def test_the_value_is_found_after_a_poor_header(cwd: Path, written: str, value: str) -> None:
     assert harvested(cwd, written, SessionResult("ok")).text == value
 
 
@@ -731,7 +731,7 @@ async def test_what_an_agent_wrote_becomes_the_result(cwd: Path) -> None:
     assert (found.provider, found.origin) == ("stub", "agent")
 
 
-async def test_nothing_written_leaves_what_was_said(cwd: Path) -> None:
+async def test_without_written_files_the_reply_is_the_answer(cwd: Path) -> None:
     binding = cwd / RUN / "bindings" / "plan.md"
     binding.parent.mkdir(parents=True)
     binding.write_text(HEADER + "of a former attempt")
@@ -756,7 +756,7 @@ def harvested(cwd: Path, written: str, said: SessionResult) -> SessionResult:
     return outputs.harvest(said)
 
 
-async def test_what_was_written_behind_our_back_is_found_too(cwd: Path) -> None:
+async def test_files_written_by_other_programs_are_found_too(cwd: Path) -> None:
     bench = producing(cwd)
     outputs = Outputs(bench.request, Surroundings(str(cwd)))
     (cwd / RUN / "bindings").mkdir(parents=True)
@@ -801,7 +801,7 @@ async def test_a_binding_in_a_database_is_read_by_its_location_and_nothing_else_
         assert "refused" in await bench(tool, path=database, **more)
 
 
-def test_programs_of_others_are_told_what_stands_in_rows() -> None:
+def test_other_programs_get_the_content_of_rows() -> None:
     rows = (
         ContextItem("plan", location="state.db (bindings table, …)", content="the plan", row=True),
         ContextItem("notes", location="notes.md", content="the notes"),

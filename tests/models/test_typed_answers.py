@@ -140,7 +140,7 @@ def test_a_definition_may_be_used_twice() -> None:
         ("output: { }", "An answer needs a field"),
     ],
 )
-def test_what_is_no_type(
+def test_values_that_are_not_a_type(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], line: str, problem: str
 ) -> None:
     assert check(tmp_path, monkeypatch, f'session "Ask"\n  {line}\n') == 1
@@ -208,7 +208,7 @@ def test_formatting_keeps_the_types(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert main(["fmt", "--check", "program.prose"]) == 0
 
 
-def test_a_dry_run_goes_on_with_an_answer_of_the_shape(
+def test_a_dry_run_continues_with_an_answer_of_the_shape(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -217,7 +217,7 @@ def test_a_dry_run_goes_on_with_an_answer_of_the_shape(
     assert "at 0" in "".join(capsys.readouterr())
 
 
-async def test_a_person_is_told_at_once_what_does_not_fit() -> None:
+async def test_a_person_sees_immediately_what_does_not_fit() -> None:
     person = ScriptedPerson("good", ":more\nok: yes\n.")
     schema = object_of({"ok": {"type": "boolean"}})
     asked = SessionRequest("session", "So?", "c1/s0", output=schema)
@@ -315,7 +315,7 @@ async def test_a_resumed_run_has_the_schema_that_it_read(tmp_path: Path, monkeyp
     await here.close()
 
 
-def test_a_recording_answers_the_same_question_alone(tmp_path: Path) -> None:
+def test_a_recording_answers_only_the_same_question(tmp_path: Path) -> None:
     keys = Identity(Redaction(), Surroundings(str(tmp_path)), lambda _: (), {})
     plain = SessionRequest("session", "So?", "c1/s0")
     typed = structs.replace(plain, output=object_of({"ok": {"type": "boolean"}}))
@@ -356,7 +356,7 @@ def test_a_schema_may_say_true_and_false_and_begin_with_a_mark(tmp_path: Path) -
 
 
 @pytest.mark.parametrize("number", ["1e999", "-1e999", "9" * 4000])
-def test_a_number_that_nobody_could_read_does_not_fit(number: str) -> None:
+def test_a_number_that_no_one_could_read_does_not_fit(number: str) -> None:
     schema = {"type": "object", "properties": {"n": {"type": "number", "multipleOf": 0.5}, "rest": {}}}
     with pytest.raises(WrongAnswer, match="a number in it is too large"):
         taken(f'{{"n": {number}}}', schema)
@@ -400,7 +400,7 @@ def test_fields_that_are_called_like_keywords_of_schemas_stay() -> None:
     assert read(json.dumps(object_of(fields))) == object_of(fields)
 
 
-def test_a_schema_is_found_beside_the_text_that_names_it(
+def test_a_schema_is_found_next_to_the_text_that_names_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "lib" / "schemas").mkdir(parents=True)

@@ -70,7 +70,7 @@ def test_the_file_of_an_answer_holds_the_object(
         ('"recursive.json"', "the schema is recursive"),
     ],
 )
-def test_what_is_no_type_is_found_before_and_while_it_runs(
+def test_a_wrong_type_is_found_before_and_during_the_run(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], output: str, problem: str
 ) -> None:
     (tmp_path / "recursive.json").write_text('{"type": "object", "properties": {"a": {"$ref": "#"}}}')

@@ -21,7 +21,7 @@ async def test_an_input_shows_its_prompt_as_written_and_takes_any_line() -> None
     assert person.transcript == ["? What **exactly**? {x}", "? Optional:", "? name: "]
 
 
-async def test_nobody_to_ask() -> None:
+async def test_no_one_to_ask() -> None:
     with pytest.raises(NobodyToAsk, match=r"^nobody is here to ask$"):
         await PersonUser(ScriptedPerson(available=False)).ask(Question("topic", "?"))
     with pytest.raises(NobodyToAsk, match=r"^the person's input has ended$"):
@@ -33,7 +33,7 @@ class Fickle(ScriptedPerson):
         raise NobodyToAsk
 
 
-async def test_somebody_who_leaves_is_nobody() -> None:
+async def test_a_person_who_leaves_counts_as_non_interactive() -> None:
     with pytest.raises(NobodyToAsk, match=r"^nobody is here to ask$"):
         await PersonUser(Fickle()).ask(Question("topic", "?"))
 
@@ -88,7 +88,7 @@ async def test_a_task_that_outlives_its_turn_waits_like_everybody() -> None:
     assert await leftover == "second"
 
 
-async def test_two_askers_have_turns_of_their_own() -> None:
+async def test_two_askers_have_their_own_turns() -> None:
     one, two = serial(ScriptedPerson("a")), serial(ScriptedPerson("b", "c"))
     async with one.turn(), two.turn():
         assert (await one.ask("?"), await two.ask("?")) == ("a", "b")

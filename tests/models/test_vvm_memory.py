@@ -65,7 +65,7 @@ def here(tmp_path: Path) -> Path:
 # ---------------------------------------------------------------- what is told, what is kept
 
 
-async def test_a_first_call_is_told_an_empty_memory(tmp_path: Path) -> None:
+async def test_a_first_call_gets_an_empty_memory(tmp_path: Path) -> None:
     told, why = await call(memories(tmp_path))
     assert why is None
     assert told == (
@@ -78,7 +78,7 @@ async def test_a_first_call_is_told_an_empty_memory(tmp_path: Path) -> None:
     assert [*files(tmp_path)] == ["meta.json"]  # nothing was to be kept
 
 
-async def test_a_patch_is_told_to_the_next_call(tmp_path: Path) -> None:
+async def test_a_patch_is_passed_to_the_next_call(tmp_path: Path) -> None:
     of = memories(tmp_path)
     await call(of, patch(digest="Likes tea.\n", retain=["W tea is hot", "N @Lee: send figures"]))
     told, _ = await call(of)
@@ -144,7 +144,7 @@ async def test_a_memory_is_looked_at_without_touching_anything(tmp_path: Path) -
     assert of.prelude(BINDING, "continue") == (await call(of))[0]
 
 
-async def test_where_nobody_answers_nothing_is_kept(tmp_path: Path) -> None:
+async def test_without_an_answer_nothing_is_kept(tmp_path: Path) -> None:
     told, _ = await call(memories(tmp_path, idle=True), patch(digest="x"))
     assert "Updates are ignored" not in told
     assert not (tmp_path / ".vvm").exists()
@@ -240,7 +240,7 @@ SECRETS = {
 
 @pytest.mark.parametrize("kind", SECRETS)
 @pytest.mark.parametrize("where", ["digest", "retain"])
-async def test_m8_a_patch_with_a_secret_is_discarded_and_never_told(tmp_path: Path, kind: str, where: str) -> None:
+async def test_m8_a_patch_with_a_secret_is_discarded_and_never_passed_on(tmp_path: Path, kind: str, where: str) -> None:
     text = SECRETS[kind]
     _, why = await call(
         memories(tmp_path), patch(**({"digest": text} if where == "digest" else {"retain": ["a", text]}))
@@ -272,7 +272,7 @@ async def test_m8_more_secrets(tmp_path: Path, text: str) -> None:
         "max_tokens=512.",
     ],
 )
-async def test_m8_ordinary_words_are_no_secrets(tmp_path: Path, text: str) -> None:
+async def test_m8_ordinary_words_are_not_secrets(tmp_path: Path, text: str) -> None:
     assert (await call(memories(tmp_path), patch(retain=[text])))[1] is None
 
 
@@ -294,7 +294,7 @@ async def test_lines_that_make_no_sense_are_passed_over(here: Path) -> None:
     assert json.loads((here / HERE / "ledger.jsonl").read_text().splitlines()[-1])["retain"] == ["four"]
 
 
-async def test_the_newest_facts_are_told_oldest_first(here: Path) -> None:
+async def test_the_newest_facts_are_shown_oldest_first(here: Path) -> None:
     (here / HERE / "ledger.jsonl").write_text("".join(f'{{"retain": ["fact {n}"]}}\n' for n in range(20_000)))
     told, _ = await call(memories(here))
     facts = [line for line in told.splitlines() if line.startswith("- ")]
@@ -307,7 +307,7 @@ async def test_a_single_fact_that_is_too_long_is_cut(here: Path) -> None:
     assert f"### Retained facts\n- {'x' * 4096}\n###" in told
 
 
-async def test_m7_an_oversized_digest_is_told_up_to_the_limit(here: Path) -> None:
+async def test_m7_an_oversized_digest_is_passed_up_to_the_limit(here: Path) -> None:
     (here / HERE / "digest.md").write_text("ä" * 20_000)
     told, _ = await call(memories(here))
     assert f"### Digest\n{'ä' * 8192}\n[digest truncated: 40,000 bytes, the first 16,384 are shown]\n###" in told
@@ -355,7 +355,7 @@ async def test_a_link_that_is_put_in_the_way_during_the_call_is_not_followed(tmp
 
 
 @pytest.mark.parametrize("place", [".vvm", ".vvm/memory", HERE])
-async def test_a_directory_behind_a_link_is_refused(tmp_path: Path, place: str) -> None:
+async def test_a_directory_reached_by_a_link_is_refused(tmp_path: Path, place: str) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
     (tmp_path / place).symlink_to(tmp_path / "elsewhere")
@@ -399,7 +399,7 @@ async def test_files_without_permission_are_an_error(here: Path, name: str) -> N
         await call(memories(here))
 
 
-async def test_a_damaged_meta_file_is_written_anew(here: Path) -> None:
+async def test_a_damaged_meta_file_is_rewritten(here: Path) -> None:
     (here / HERE / "meta.json").write_text("[" * 50_000)
     await call(memories(here))
     assert json.loads(files(here)["meta.json"])["last_mode"] == "continue"

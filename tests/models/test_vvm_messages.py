@@ -22,7 +22,7 @@ def call(task: str = "Do it.", **more: Any) -> SessionRequest:
     return SessionRequest("call", task, "c1/1/s0", agent="scribe", **more)
 
 
-def test_a_task_alone_is_the_whole_message() -> None:
+def test_a_task_without_context_is_the_whole_message() -> None:
     assert assemble(call("  as written\n ", program="x.vvm", position=3, finished=("a",))).text == "  as written\n "
 
 
@@ -82,7 +82,7 @@ CONFIRMATION = f"Binding written: b000002\nPath: {RUN}/b000002.md\nSummary: Done
         (TARGET, False, CONFIRMATION, None, CONFIRMATION),
     ],
 )
-def test_what_a_reply_stands_for(
+def test_the_verdict_of_a_reply(
     target: Target | None, writes: bool, reply: str, text: str | None, said: str | None
 ) -> None:
     result = answered(reply, provider="p", origin="model", request=call(target=target), writes=writes)

@@ -71,7 +71,7 @@ async def test_a23_the_files_of_a_notebook_are_those_of_its_run(tmp_path: Path) 
     ).read_text() == AGENTS + "x = @b `About`(())\nx\n\n@b `About`(x)\n"
 
 
-async def test_a23_beside_openprose_there_is_one_run_id(tmp_path: Path) -> None:
+async def test_a23_together_with_openprose_there_is_one_run_id(tmp_path: Path) -> None:
     here = workspace(tmp_path, vvm_state="filesystem", language=languages.default())
     try:
         await here.execute("let a = 1")
@@ -115,7 +115,7 @@ async def test_a_failed_run_says_so(tmp_path: Path) -> None:
     assert "Status: failed" in log(tmp_path, run_id) and "Failed: no more" in log(tmp_path, run_id)
 
 
-async def test_s10_an_interrupt_is_no_error_value_and_frees_the_memory(tmp_path: Path) -> None:
+async def test_s10_an_interrupt_is_not_an_error_value_and_frees_the_memory(tmp_path: Path) -> None:
     started = asyncio.Event()
 
     def listen(event: Event) -> None:

@@ -36,7 +36,7 @@ FAMILY = "\N{MAN}\u200d\N{WOMAN}"
         ('let x = "' + "x" * 100_000 + '" + bad', 100_014, 79),
     ],
 )
-def test_the_caret_stands_below_the_place(client: Client, code: str, column: int, cells: int) -> None:
+def test_the_caret_is_below_the_place(client: Client, code: str, column: int, cells: int) -> None:
     traceback = "\n".join(client.run(code).error["traceback"])
     where, shown, pad = re.findall(r"column (\d+).*\n  (.*)\n  ([ \t]*)\^", traceback)[-1]
     assert (int(where), len(pad)) == (column, cells)
@@ -50,7 +50,7 @@ def test_tabs_stay_above_the_caret() -> None:
 
 
 @pytest.mark.parametrize("code", ['%%vvm\nx = "🙂é" + bad', '%%vvm\r\nx = "🙂é" + bad\r\n'])
-def test_the_caret_of_a_run_time_error_stands_below_the_place(client: Client, code: str) -> None:
+def test_the_caret_of_a_run_time_error_is_below_the_place(client: Client, code: str) -> None:
     line, pad = client.run(code).error["traceback"][1].split("\n")[:2]
     assert pad.index("^") == screen_width(line[: line.index("bad")])
 

@@ -111,7 +111,7 @@ def test_an_error_ends_with_what_to_type_to_read_about_it(client: Client, python
 
 
 @pytest.mark.parametrize(("program", "code"), [("x = 'text'", "V001"), ("len(nothing)", "R201")])
-def test_an_error_of_the_other_language_has_a_code_of_its_own(
+def test_an_error_of_the_other_language_has_its_own_code(
     program: str, code: str, client: Client, python: Client
 ) -> None:
     cell = f"%%vvm\n{program}"

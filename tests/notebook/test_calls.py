@@ -171,7 +171,7 @@ async def test_a_call_that_breaks_the_contract_is_an_error_at_its_word(
 
 
 @pytest.mark.parametrize("code", ["%call", "%call notes tea", "%call notes topic=a topic=b", "%call notes topic='a"])
-async def test_a_line_that_is_no_call_says_how_to_write_one(made: Made, code: str) -> None:
+async def test_a_line_that_is_not_a_call_says_how_to_write_one(made: Made, code: str) -> None:
     assert (await problem(made(), code)).ename == "UsageError"
 
 

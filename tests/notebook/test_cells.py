@@ -293,7 +293,9 @@ async def test_who_answers_can_change_within_a_run(cells: Cells, tmp_path: Path)
 
 
 @pytest.mark.parametrize("code", ["%provider gpt", "%provider acp:x", "%judge nobody", "%provider scripted none.yaml"])
-async def test_a_choice_that_makes_no_sense_is_told_at_once_and_changes_nothing(cells: Cells, code: str) -> None:
+async def test_a_choice_that_makes_no_sense_is_reported_immediately_and_changes_nothing(
+    cells: Cells, code: str
+) -> None:
     for _ in range(2):  # before there is a run, and again
         assert (await wrong(cells, code))[0] == "UsageError"
         assert (
@@ -302,7 +304,7 @@ async def test_a_choice_that_makes_no_sense_is_told_at_once_and_changes_nothing(
         assert (await fine(cells, "let n = 1")).texts == ["n: number = 1"]
 
 
-async def test_a_setting_that_makes_no_sense_can_be_mended_by_a_magic(
+async def test_a_setting_that_makes_no_sense_can_be_fixed_by_a_magic(
     cells: Cells, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PROSE_PROVIDER", "gpt")
@@ -352,7 +354,7 @@ async def test_a_setting_that_makes_no_sense_is_an_error_of_the_cell(
     await fine(cells, "let a = 1")
 
 
-async def test_a_defect_of_ours_is_no_traceback_for_people(
+async def test_a_defect_of_the_package_shows_no_traceback(
     cells: Cells, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     await fine(cells, "let a = 1")
@@ -402,7 +404,7 @@ async def test_an_error_that_holds_a_whole_file_shows_its_beginning(cells: Cells
 
 
 @pytest.mark.parametrize("damage", ["x = " + "[" * 5000, 'gates = "no"\nprovder = "human"', "\0"])
-async def test_a19_a_cell_names_damaged_settings_and_runs_once_they_are_mended(
+async def test_a19_a_cell_names_damaged_settings_and_runs_once_they_are_fixed(
     cells: Cells, tmp_path: Path, damage: str
 ) -> None:
     (tmp_path / "prose.toml").write_text(damage)

@@ -49,7 +49,7 @@ def test_clocks_that_disagree_do_not_stop_an_interrupt(client: Client, session: 
     assert client.finish(request).error["ename"] == "KeyboardInterrupt"
 
 
-def test_an_interrupt_that_nobody_waited_for_is_over(client: Client) -> None:
+def test_an_interrupt_without_a_waiter_is_over(client: Client) -> None:
     assert client.ask("interrupt_request", {}, channel="control")["content"]["status"] == "ok"
     assert client.run('exec "echo fine"').text() == "fine\n"
 
@@ -121,7 +121,7 @@ def test_only_who_was_asked_answers(client: Client) -> None:
         other.stop_channels()
 
 
-def test_a_watchdog_that_cannot_be_kept_is_told(client: Client) -> None:
+def test_a_watchdog_that_cannot_be_kept_is_reported(client: Client) -> None:
 
     shown = ""
     with_kernel = f"watchdog_process.py {client.pid} "

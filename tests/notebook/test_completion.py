@@ -164,7 +164,7 @@ def test_the_first_line_of_a_cell_is_completed(cells: Cells, line: str) -> None:
     assert sorted(offers(cells, line)) == found
 
 
-def test_a_home_of_nobody_has_no_paths(cells: Cells) -> None:
+def test_an_unknown_home_has_no_paths(cells: Cells) -> None:
     for code in ("%cd ~nobody-of-this-name/", "%run ~nobody-of-this-name/x", 'exec "ls ~nobody-of-this-name/'):
         assert offers(cells, code) == set()
 
@@ -241,7 +241,7 @@ async def test_a49_outputs_of_an_imported_program_are_offered(cells: Cells) -> N
         ("block f(a):\n  let b = 1\n\n  let x = ", {"a", "b"}),
     ],
 )
-def test_a49_names_of_a_block_are_offered_in_it_alone(cells: Cells, text: str, names: set[str]) -> None:
+def test_a49_names_of_a_block_are_offered_only_in_it(cells: Cells, text: str, names: set[str]) -> None:
     assert offers(cells, text) & set("abcdefg") == names
 
 

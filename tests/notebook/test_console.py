@@ -176,7 +176,7 @@ def test_a_gate_is_answered_at_the_prompt(prose: Console) -> None:
     assert prose.shown().endswith("gate send: approved by user\n")
 
 
-def test_an_input_is_typed_behind_its_question(prose: Console) -> None:
+def test_an_input_is_typed_after_its_question(prose: Console) -> None:
     prose.type('input topic: "What about?"')
     assert "topic: text = ships" in prose.answer("What about? ", "ships" + ENTER)
 

@@ -147,7 +147,7 @@ def test_cells_that_were_added_moved_and_left_empty() -> None:
         ("let percent = 7 % 2", "```prose\nlet percent = 7 % 2\n```"),
     ],
 )
-def test_magics_are_no_part_of_a_script(cell: str, fence: str) -> None:
+def test_magics_are_not_part_of_a_script(cell: str, fence: str) -> None:
     book = as_notebook("# T\n\n### Execution\n\n~~~prose\nreturn 1\n~~~\n", "a.prose.md")
     book["cells"][-1]["source"] = cell
     kept = fence if fence.startswith("```prose-notebook") else fence.replace("```", "~~~")

@@ -176,7 +176,7 @@ def test_empty_frames() -> None:
     assert len(frame("f", [], "pandas")) == 0 == frame("f", [], "polars").height  # type: ignore[attr-defined,arg-type]
 
 
-def test_whole_numbers_stay_whole_beside_missing_ones() -> None:
+def test_whole_numbers_stay_whole_with_missing_ones() -> None:
     rows: Any = [{"n": 1, "b": True, "t": "x"}, {"n": None, "b": None}]
     made: Any = frame("f", rows, "pandas")
     assert [str(kind) for kind in made.dtypes[:2]] == ["Int64", "boolean"]
@@ -270,6 +270,6 @@ def test_an_image_goes_into_vvm_as_a_ref_to_its_file(shell: Any) -> None:
         ([png()], "%%prose --in data: a GivenImage has no counterpart in Prose"),
     ],
 )
-def test_bytes_that_are_no_image_are_one_clear_error(shell: Any, value: object, message: str) -> None:
+def test_bytes_that_are_not_an_image_are_one_clear_error(shell: Any, value: object, message: str) -> None:
     shell.user_ns["data"] = value
     assert str(shell.run_cell("%%prose --in data\nlet a = 1").error_in_exec) == message

@@ -181,7 +181,7 @@ async def test_show_says_what_is_wrong(cells: Cells, line: str, message: str) ->
     assert (await wrong(cells, line))[:2] == ("UsageError", message)
 
 
-async def test_show_keeps_nobody_waiting(cells: Cells) -> None:
+async def test_show_returns_without_waiting(cells: Cells) -> None:
     await fine(cells, 'exec "mkfifo pipe"')
     async with asyncio.timeout(30):
         _, value, _ = await wrong(cells, "%show pipe")

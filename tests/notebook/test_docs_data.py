@@ -32,7 +32,7 @@ async def cells(tmp_path: Path) -> AsyncIterator[Cells]:
     await made.close()
 
 
-async def test_each_program_shows_what_stands_below_it(cells: Cells) -> None:
+async def test_each_program_shows_the_output_below_it(cells: Cells) -> None:
     shown = [(text, BLOCKS[at + 1]) for at, (kind, text) in enumerate(BLOCKS) if kind == "prose"]
     assert len(shown) >= 7 and all(kind == "text" for _, (kind, _) in shown)
     for program, (_, expected) in shown:

@@ -96,7 +96,7 @@ async def failed(cells: Cells, code: str) -> tuple[str, list[str]]:
     return problem.evalue, problem.lines("%explain")
 
 
-async def test_a_program_is_told_statement_by_statement_and_does_not_run(cells: Cells, tmp_path: Path) -> None:
+async def test_a_program_is_explained_statement_by_statement_and_does_not_run(cells: Cells, tmp_path: Path) -> None:
     assert await shown(cells, PROGRAM) == IN_WORDS
     assert not (tmp_path / "ran").exists() and cells.names() == {}
 

@@ -186,7 +186,7 @@ def test_the_panel_names_cells_whose_files_have_changed_in_the_order_in_which_th
     link.close()
 
 
-def test_the_panel_tells_what_is_under_way(client: Client) -> None:
+def test_the_panel_shows_running_activities(client: Client) -> None:
     link = Link(client, "two")
     link.say(do="show", on=True)
     link.hear("names")

@@ -66,7 +66,7 @@ def test_without_a_file_the_session_still_has_its_history(where: Path | None) ->
     history.close()
 
 
-def test_a_broken_file_bothers_nobody(path: Path) -> None:
+def test_a_broken_file_does_not_disturb_others(path: Path) -> None:
     path.parent.mkdir()
     path.write_text("this is no database, and long enough to be noticed as such\n" * 20)
     history = History(path)

@@ -96,7 +96,7 @@ def test_children_that_ignore_signals_are_killed(client: Client) -> None:
     assert gone("sleep 4715")
 
 
-def test_all_branches_end_at_once(client: Client) -> None:
+def test_all_branches_end_at_the_same_time(client: Client) -> None:
     request = client.send('parallel for i in [1, 2, 3]:\n  exec "sleep 4716.{i}"')
     # each branch has a shell, whose command line holds the text, too
     until(lambda: sum(command_line(pid).startswith("sleep") for pid in processes("sleep 4716.")) == 3)

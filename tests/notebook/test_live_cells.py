@@ -41,7 +41,7 @@ def ended(client: Client, request: str) -> Ran:
     return Ran(ran.reply, ran.outputs[at:])
 
 
-def test_a_watched_cell_leaves_the_notebook_of_one_that_nobody_watched(client: Client) -> None:
+def test_a_watched_cell_leaves_the_notebook_of_an_unwatched_one(client: Client) -> None:
     go = client.directory / "go"
     live = ended(client, watch(client, CODE, go))
     assert live.kinds.count("clear_output") == 1
@@ -51,7 +51,7 @@ def test_a_watched_cell_leaves_the_notebook_of_one_that_nobody_watched(client: C
     assert [output.get("text") for output in saved(quiet)] == ["before\n", None, "after\n"]
 
 
-def test_an_interrupt_while_something_is_shown_live_leaves_the_error_alone(client: Client) -> None:
+def test_an_interrupt_while_something_is_shown_live_leaves_only_the_error(client: Client) -> None:
     (client.directory / "go").unlink(missing_ok=True)
     request = client.send(f'let log = exec "echo fetching; {GO}"', allow_stdin=True)
     client.until(request, lambda message: "fetching" in str(message["content"].get("data", "")))

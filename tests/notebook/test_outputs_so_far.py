@@ -51,7 +51,7 @@ def test_a29_a_flood_is_kept_in_part(monkeypatch: Any) -> None:
     assert shown(kept)[2:] == ["the error"]
 
 
-def test_a29_only_running_and_named_cells_are_told() -> None:
+def test_a29_only_running_and_named_cells_get_a_message() -> None:
     logs = OutputsSoFar()
     for name in "abc":
         logs.begin(name, f"r{name}", 1).done = name != "c"

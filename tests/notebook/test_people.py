@@ -110,7 +110,7 @@ def test_the_texts_of_a_form_neither_act_nor_hide_anything() -> None:
     assert "\\u202e" in str(shown["buttons"]) and "␀" in str(shown["field"])
 
 
-def test_an_input_has_a_field_and_no_answer_of_its_own(client: Client) -> None:
+def test_an_input_has_a_field_and_no_separate_answer(client: Client) -> None:
     request = client.send('input who: "Who?"', allow_stdin=True)
     question = asked(client.channels)
     form = question["metadata"]["prose"]
@@ -280,7 +280,7 @@ def reloaded(client: Client, cell: str) -> Ran:
     return ran
 
 
-def test_a8_a_page_that_was_loaded_anew_is_asked_again(client: Client) -> None:
+def test_a8_a_page_that_was_loaded_again_is_asked_again(client: Client) -> None:
     ran = reloaded(client, GATES)
     assert ran.error["ename"] == "GateRejected" and "from the new page" in ran.displays[0]
     request = client.send(GATE, allow_stdin=True)  # the next cell asks who has sent it

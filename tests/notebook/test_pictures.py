@@ -280,7 +280,7 @@ async def test_plan_knows_the_most_that_a_session_costs(cells: Cells, monkeypatc
 # ---------------------------------------------------------------- a kernel, and the page
 
 
-def test_a_kernel_saves_figures_in_the_metadata_alone(client: Client) -> None:
+def test_a_kernel_saves_figures_only_in_the_metadata(client: Client) -> None:
     client.run('exec "echo hello"')
     (sent,) = client.run("%timeline").of("display_data")
     assert set(sent["data"]) == {"image/svg+xml", "text/plain"}

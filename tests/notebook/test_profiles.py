@@ -68,7 +68,7 @@ return { text: "about {topic}", size: 1 }
 """
 
 
-async def test_a_cell_calls_what_lies_beside_the_notebook(cells: Cells) -> None:
+async def test_a_cell_calls_programs_next_to_the_notebook(cells: Cells) -> None:
     (cells.cwd / "brief.prose.md").write_text(BRIEF)
     shown = await run(cells, SCRIPT + 'let b = call brief\n  topic: "tea"\nreturn b.text\n')
     assert "error" not in shown.kinds, shown.calls

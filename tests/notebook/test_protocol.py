@@ -73,7 +73,7 @@ def test_comm_info_is_answered(client: Client) -> None:
     assert client.ask("comm_info_request", {})["content"] == {"comms": {}, "status": "ok"}
 
 
-def test_code_that_is_no_text_is_answered(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_code_that_is_not_text_is_answered(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client.channels.session, "pack", lambda content: json.dumps(content, default=str).encode())
     ran = client.run("let x = \ud800")
     assert ran.status == "error" and ran.error["ename"] == "SyntaxError"

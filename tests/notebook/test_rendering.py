@@ -123,7 +123,7 @@ def test_a_consumed_command_that_fails_tells_so() -> None:
     assert show(named).calls == []
 
 
-def test_a_named_branch_that_fails_and_goes_on_tells_so() -> None:
+def test_a_named_branch_that_fails_and_continues_is_reported() -> None:
     at = place(branches=(step(0, "build"),))
     happened: list[Event] = [
         events.ParallelStarted(place(), 1, ("build",), 1, False),
@@ -137,7 +137,7 @@ def test_a_named_branch_that_fails_and_goes_on_tells_so() -> None:
     ]
 
 
-def test_a_directory_that_comes_back_at_the_join_is_no_news() -> None:
+def test_a_directory_that_comes_back_at_the_join_is_not_news() -> None:
     at = place(branches=(step(0, "a"),))
     happened: list[Event] = [
         events.ParallelStarted(place(), 1, ("a",), 1, False),
@@ -147,7 +147,7 @@ def test_a_directory_that_comes_back_at_the_join_is_no_news() -> None:
     assert not any("directory" in text for text in show(happened).texts)
 
 
-async def test_a_consumed_command_shows_its_progress_beside_its_branch() -> None:
+async def test_a_consumed_command_shows_its_progress_next_to_its_branch() -> None:
     output = Recording()
     view = CellView(output, live=True, limits=LIMITS)
     at = place(branches=(step(0, "i0"),))
@@ -348,7 +348,7 @@ def test_a_last_value_is_the_result(value: Value, shown: str) -> None:
     assert output.kinds == ["result"] and output.texts == [shown]
 
 
-def test_null_is_no_result() -> None:
+def test_null_is_not_a_result() -> None:
     assert show([], None).calls == []
 
 

@@ -83,7 +83,7 @@ def test_a_restored_cell_calls_the_contract_files_as_they_were(directory: Path) 
         assert (directory / "ran").read_text() == "a\nb\nc\n"
 
 
-def test_an_unfinished_cell_goes_on_when_it_is_run_again(directory: Path) -> None:
+def test_an_unfinished_cell_continues_when_it_is_run_again(directory: Path) -> None:
     cell = 'let b = exec "echo b >> ran; echo two"\nlet c = exec "echo c >> ran; echo on > on; sleep 4811"'
     with kernel(directory, forks=True) as client:
         client.run('let a = exec "echo a >> ran; echo one"')

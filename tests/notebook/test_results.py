@@ -167,7 +167,7 @@ async def test_a_session_in_a_body_is_shown_once(cells: Cells, tmp_path: Path) -
     ]
 
 
-async def test_what_a_caught_failure_of_a_consumed_command_said_is_no_output(cells: Cells) -> None:
+async def test_the_output_of_a_caught_failure_of_a_consumed_command_is_not_shown(cells: Cells) -> None:
     code = 'try:\n  let x = exec "echo no >&2; exit 1"\ncatch as e:\n  exec "echo {e.exit_code}"'
     assert outputs(await fine(cells, code)) == [("stdout", "1\n")]
 

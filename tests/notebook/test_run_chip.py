@@ -38,7 +38,7 @@ async def test_the_provider_is_named_once_a_session_was_asked(tmp_path: Path) ->
     await cells.close()
 
 
-async def test_a_run_without_a_provider_says_that_there_is_no_model(tmp_path: Path) -> None:
+async def test_a_run_without_a_provider_reports_the_missing_model(tmp_path: Path) -> None:
     """A person is asked only while a cell runs; the chip, which is written between cells, must not deny the answer."""
     person = ScriptedPerson("my answer")
     cells = Cells(tmp_path, person)

@@ -36,7 +36,7 @@ QUOTED = '"""'
         ('exec "unclosed\nlet y = ', "code"),
     ],
 )
-def test_what_the_cursor_stands_in(text: str, where: str) -> None:
+def test_the_construct_at_the_cursor(text: str, where: str) -> None:
     assert inside(text, len(text), DELIMITERS)[0] == where
 
 
@@ -71,12 +71,12 @@ def test_magics_stand_between_statements_and_lines_keep_their_numbers() -> None:
 
 
 @pytest.mark.parametrize("quote", [QUOTED, "**", "***"])
-def test_a_percent_sign_inside_a_literal_is_no_magic(quote: str) -> None:
+def test_a_percent_sign_inside_a_literal_is_not_a_magic(quote: str) -> None:
     code = f"session {quote}\n%bindings\n{quote}\n"
     assert [s.magic for s in segments(code)] == [False]
 
 
-def test_an_indented_percent_sign_is_no_magic() -> None:
+def test_an_indented_percent_sign_is_not_a_magic() -> None:
     assert [s.magic for s in segments("do:\n  %bindings\n")] == [False]
 
 

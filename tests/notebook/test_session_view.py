@@ -139,7 +139,7 @@ async def test_a_long_stream_costs_little_and_is_cut_visibly() -> None:
     assert call[1].data["text/plain"].endswith("… (3,000,000 characters in all; the binding holds all of them)")
 
 
-async def test_attempts_that_failed_are_told_with_their_cause() -> None:
+async def test_attempts_that_failed_are_reported_with_their_cause() -> None:
     talk = Talk(model="opus")
     happened = [
         talk.start(),
@@ -170,7 +170,7 @@ async def test_a_session_without_an_answer_ends_the_same_whether_it_streamed_or_
     assert live.calls[-1][1].facts["partial"] == "half"
 
 
-async def test_a_session_that_nobody_was_asked_leaves_all_words_to_the_error() -> None:
+async def test_a_session_that_was_never_asked_leaves_all_words_to_the_error() -> None:
     talk = Talk()
     assert (
         await shown(talk.start(), talk.fails("nothing is recorded", final=True, nobody=True), live=True)
@@ -244,7 +244,7 @@ async def test_an_example_written_by_hand_is_called_one() -> None:
     assert call[1].facts == {"decisions": [{"provider": "x"}]}
 
 
-async def test_a_live_answer_and_its_replay_differ_in_facts_alone() -> None:
+async def test_a_live_answer_and_its_replay_differ_only_in_facts() -> None:
     talk = Talk(model="opus")
     live = await shown(
         talk.start(), talk.says("Hi"), talk.ends("Hi", usage=Usage(1, 10, 5, 0.25), details={"model": "m-1"}), live=True

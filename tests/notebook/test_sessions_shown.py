@@ -153,7 +153,7 @@ def test_a_huge_reply_is_shown_in_part_and_cheaply(client: Client, stub: StubSer
     client.run("%provider stub:ok-0")
 
 
-def test_tool_calls_fold_into_an_output_of_their_own(client: Client, home: Path) -> None:
+def test_tool_calls_fold_into_their_own_output(client: Client, home: Path) -> None:
     code = 'agent lister:\n  model: opus\n  prompt: "List"\nlet files = session: lister'
     ran = client.run(code, allow_stdin=True)
     *_, trace = ran.outputs
@@ -266,7 +266,7 @@ def test_prompt_takes_a_statement_as_it_is_written(client: Client) -> None:
     assert "Undefined agent" in client.run("%prompt session: nobody").error["evalue"]
 
 
-def test_provider_and_judge_say_how_it_stands(client: Client) -> None:
+def test_provider_and_judge_show_their_state(client: Client) -> None:
     (text,) = client.run("%provider").displays
     assert "answers now" in text and "stub" in text and "acp:" not in text.split("can be chosen")[0]
     client.run("%judge only stub:json-0-no")
@@ -371,7 +371,7 @@ def test_nbval_passes_offline_on_a_recorded_notebook(recorded: Recorded) -> None
     assert done.returncode == 0, done.stdout[-3000:]
 
 
-def test_cassette_says_how_the_recording_stands(recorded: Recorded) -> None:
+def test_cassette_shows_the_state_of_the_recording(recorded: Recorded) -> None:
     with kernel(recorded.directory, forks=True) as client:
         client.run(CELLS[0])
         client.run(CELLS[1])
@@ -392,7 +392,7 @@ def test_cassette_says_how_the_recording_stands(recorded: Recorded) -> None:
         assert rows["is written"].strip() == "cassettes/other.jsonl" and rows["mode"].strip() == "record"
 
 
-def test_a_damaged_recording_is_told_once(recorded: Recorded, tmp_path: Path) -> None:
+def test_a_damaged_recording_is_reported_once(recorded: Recorded, tmp_path: Path) -> None:
     (tmp_path / "cassettes").mkdir()
     whole = (recorded.directory / "cassettes" / "session.jsonl").read_text()
     (tmp_path / "cassettes" / "session.jsonl").write_text(whole[: len(whole) - 40])

@@ -14,7 +14,7 @@ def test_an_input_is_asked_and_bound(client: Client) -> None:
     assert ran.text() == "birds\n"
 
 
-def test_nobody_to_ask_is_an_error(client: Client) -> None:
+def test_no_one_to_ask_is_an_error(client: Client) -> None:
     ran = client.run('input topic: "About what?"')
     assert ran.error["ename"] == "InputError"
     assert "topic" in ran.error["evalue"]
@@ -84,7 +84,7 @@ def test_a7_an_input_counts_from_the_next_cell_on_when_the_run_has_long_started(
         assert client.run('input who: "Who?"').displays == [f"who: text = {name}"]
 
 
-def test_a16_a_question_is_asked_when_all_that_stands_above_it_has_been_sent(client: Client) -> None:
+def test_a16_a_question_is_asked_when_all_that_is_above_it_has_been_sent(client: Client) -> None:
     """IOPub and stdin are two sockets: by the time the question arrives, the text that belongs to it is there."""
     client.run("%provider human")
     request = client.send('exec "seq 1000"\nsession "Which of them is prime?"', allow_stdin=True)

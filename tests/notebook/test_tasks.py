@@ -75,12 +75,12 @@ async def test_a_short_command_shows_its_output_and_nothing_else(notebook: Noteb
     ]
 
 
-async def test_a_failed_command_is_told_and_is_no_error(notebook: Notebook) -> None:
+async def test_a_failed_command_is_reported_and_is_not_an_error(notebook: Notebook) -> None:
     output = await notebook.ok("%exec echo before; exit 3")
     assert output.texts == ["before\n", "$ echo before; exit 3\n  exit 3"]
 
 
-async def test_what_was_left_running_is_ended_and_told(notebook: Notebook) -> None:
+async def test_leftover_processes_are_ended_and_reported(notebook: Notebook) -> None:
     output = await notebook.ok("%exec sleep 600 &")
     assert "1 background process was ended: run it in the foreground" in output.texts[-1]
 
@@ -155,7 +155,7 @@ async def test_commands_start_in_the_directory_of_the_run(notebook: Notebook) ->
         ("%%task echo\necho", "below this line"),
     ],
 )
-async def test_wrong_uses_are_told(notebook: Notebook, line: str, message: str) -> None:
+async def test_wrong_uses_are_reported(notebook: Notebook, line: str, message: str) -> None:
     _, problem = await notebook.run(line)
     assert problem is not None
     assert problem.ename == "UsageError"

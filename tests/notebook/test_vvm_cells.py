@@ -155,7 +155,7 @@ def test_cells_of_both_languages_belong_to_one_run(vvm: Client, client: Client, 
         ("let a == 1", None),
     ],
 )
-def test_a_cell_in_the_other_language_is_told_so(client: Client, code: str, said: str | None) -> None:
+def test_a_cell_in_the_other_language_gets_a_hint(client: Client, code: str, said: str | None) -> None:
     client.run("%reset")
     lines = client.run(code).error["traceback"]
     assert [line for line in lines if "on the first line" in line] == ([f"hint: {said}"] if said else [])
@@ -349,7 +349,7 @@ def told(ran: Ran) -> list[Any]:
     return [output[:2] for output in shown(ran)]
 
 
-def test_alternating_cells_replay_without_anybody(tmp_path: Path) -> None:
+def test_alternating_cells_replay_without_a_person(tmp_path: Path) -> None:
     with StubServer() as stub:
         (tmp_path / "prose.toml").write_text(STUB.replace("URL", stub.openai_url))
         with kernel(tmp_path, spec=vvm_specification(), forks=True) as client:

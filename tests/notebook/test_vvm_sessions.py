@@ -38,7 +38,7 @@ def plain(client: Client, code: str) -> str:
     return "\n".join(ran.displays)
 
 
-def test_a_call_its_memory_and_what_the_next_one_is_told(client: Client, here: Path) -> None:
+def test_a_call_its_memory_and_the_notes_for_the_next_one(client: Client, here: Path) -> None:
     shown = plain(client, f'{AGENT}\nx = @scribe `Note {{}}`("this")\nx')
     assert "Noted." in shown and "vvm-memory" not in shown
     assert (here / ".vvm/memory/k/digest.md").read_text() == "tea"

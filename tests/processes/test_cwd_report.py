@@ -166,7 +166,7 @@ async def test_an_exit_trap_with_an_exit_is_a_known_blind_spot(run: Runner) -> N
         b"/etc/passwd\n\0",
     ],
 )
-def test_hazard_66_a_report_that_makes_no_sense_is_no_report(data: bytes) -> None:
+def test_hazard_66_a_report_that_makes_no_sense_is_not_a_report(data: bytes) -> None:
     assert parse(data) is None
 
 

@@ -251,7 +251,7 @@ async def test_what_handles_the_signal_keeps_its_grace_without_the_leader(
     assert (run.directory / "cleaned").exists()
 
 
-async def test_hazard_76_a_second_interrupt_kills_at_once(run: Runner, clock: Clock) -> None:
+async def test_hazard_76_a_second_interrupt_kills_immediately(run: Runner, clock: Clock) -> None:
     task = run.start(IMMUNE.format(""))
     await appears(run.directory / "ready")
     run.commands.interrupt()
@@ -260,7 +260,7 @@ async def test_hazard_76_a_second_interrupt_kills_at_once(run: Runner, clock: Cl
     assert (result.outcome, result.exit_code) == ("interrupted", 137)
 
 
-async def test_obedient_children_end_at_once_on_an_interrupt(run: Runner, engine: Engine) -> None:
+async def test_obedient_children_end_immediately_on_an_interrupt(run: Runner, engine: Engine) -> None:
     engine.grace = 30.0  # what ends them is the INT, as the exit code says, and no later step
     tasks = [run.start("sleep 30") for _ in range(4)]
     # an INT between a shell's fork and exec would be the shell's own loss
@@ -290,7 +290,7 @@ async def test_cancelling_ends_the_group_before_the_call_ends(run: Runner, engin
     assert marked(engine.marker) == []
 
 
-async def test_cancelling_after_an_interrupt_lets_its_ladder_go_on(run: Runner, engine: Engine) -> None:
+async def test_cancelling_after_an_interrupt_lets_its_ladder_continue(run: Runner, engine: Engine) -> None:
     """What the workspace does: the program gets its INT and its time, and the call ends as cancelled."""
     engine.grace = 30.0
     task = run.start("trap 'sleep .1; touch cleaned; exit 7' INT; touch ready; while :; do sleep 0.02; done")
@@ -411,7 +411,7 @@ async def test_a_signal_that_was_lost_is_sent_again(run: Runner, engine: Engine,
     assert (result.outcome, result.exit_code) == ("interrupted", 130)
 
 
-async def test_who_gives_up_its_handler_to_clean_up_is_left_alone(
+async def test_a_command_that_resets_its_handler_to_clean_up_is_left_alone(
     run: Runner, engine: Engine, commands: ShellCommands
 ) -> None:
     """A second interrupt would end it, but there was only one."""

@@ -57,7 +57,7 @@ def test_nothing_is_started_before_the_first_command(tmp_path: Path) -> None:
     assert (threading.active_count(), descriptors()) == before
 
 
-async def test_the_thread_is_no_daemon_and_takes_no_signals_away(engine: Engine, run: Runner) -> None:
+async def test_the_thread_is_not_a_daemon_and_takes_no_signals_away(engine: Engine, run: Runner) -> None:
     await run("true")
     (thread,) = [thread for thread in threading.enumerate() if thread.name == "prose-commands"]
     assert not thread.daemon

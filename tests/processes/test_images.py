@@ -34,7 +34,7 @@ def test_an_image_is_kept_as_it_was_in_pieces_of_any_size(name: str, size: int) 
 
 
 @pytest.mark.parametrize("size", [1, 4, 7, 100_000])
-def test_an_image_may_come_behind_text(size: int) -> None:
+def test_an_image_may_come_after_text(size: int) -> None:
     capture, live = fed(b"drawing \xc3\xa9\n" + png(), size)
     assert (capture.image, live) == (png(), "drawing é\n")
     assert capture.text == "drawing é\n[PNG image, 3 × 2, 72 bytes]\n"

@@ -228,7 +228,7 @@ async def test_hazard_14_a_bad_consumer_changes_nothing(
     assert ("no screen" in caplog.text) == (consumer == "raises")
 
 
-async def test_hazard_14_the_command_goes_on_while_the_front_end_is_blocked(run: Runner) -> None:
+async def test_hazard_14_the_command_continues_while_the_front_end_is_blocked(run: Runner) -> None:
     """The caller's loop stands still, far longer than a pipe's worth of output needs."""
     task = run.start("seq 1000000; touch done", lambda stream, text: None)
     await asyncio.sleep(0)
@@ -236,7 +236,7 @@ async def test_hazard_14_the_command_goes_on_while_the_front_end_is_blocked(run:
     assert (await task).exit_code == 0
 
 
-async def test_hazard_15_a_prompt_without_newline_is_shown_at_once(run: Runner, clock: Clock) -> None:
+async def test_hazard_15_a_prompt_without_newline_is_shown_immediately(run: Runner, clock: Clock) -> None:
     seen = Seen()
     with clock.stopped():
         task = run.start("printf 'x? '; sleep 600", seen)
@@ -254,7 +254,7 @@ async def test_hazard_16_escape_sequences_are_stored_verbatim(run: Runner) -> No
     assert result.stdout == seen.text() == text
 
 
-async def test_hazard_17_a_writer_after_our_close_is_told_and_nothing_else_happens(run: Runner) -> None:
+async def test_hazard_17_a_writer_after_our_close_is_reported_and_nothing_else_happens(run: Runner) -> None:
     """The shell there would be ended by SIGPIPE, had it not chosen to see the error."""
     result = await run("(trap '' PIPE; sleep 1; echo late || echo refused >told) 2>/dev/null & echo hi")
     assert (result.stdout, result.pipes_held) == ("hi\n", True)

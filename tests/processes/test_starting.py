@@ -196,7 +196,7 @@ def test_hazard_51_no_preexec_fn_and_no_pty_in_the_code() -> None:
                 assert not {alias.name for alias in node.names} & {"pty", "fcntl.lockf"}, path.name
 
 
-async def test_hazard_51_spawning_beside_busy_threads(run: Runner) -> None:
+async def test_hazard_51_spawning_with_busy_threads(run: Runner) -> None:
     stop = threading.Event()
 
     def allocate() -> None:

@@ -207,7 +207,7 @@ def test_hazard_71_a_kernel_killed_while_it_starts_a_command_leaves_nothing(
             os.kill(pid, signal.SIGKILL)
 
 
-async def test_hazard_73_a_killed_watchdog_is_replaced_and_told_again(
+async def test_hazard_73_a_killed_watchdog_is_replaced_and_gets_all_groups_again(
     host: Callable[..., Host], tmp_path: Path
 ) -> None:
     victim = host(f"touch {shlex.quote(str(tmp_path))}/ready; sleep 600", "sleep 600 & true")
@@ -355,14 +355,14 @@ def test_hazard_82_a_sweep_kills_only_when_boot_number_and_start_all_match(tmp_p
         stranger.wait()
 
 
-def test_files_that_are_no_state_are_left_alone_or_harmless(tmp_path: Path) -> None:
+def test_files_that_are_not_state_are_left_alone_or_harmless(tmp_path: Path) -> None:
     (tmp_path / "notes.txt").write_text("child 1 1\n")
     (tmp_path / "jobs-2").write_text("")
     watchdog_process.sweep(str(tmp_path))
     assert (tmp_path / "notes.txt").exists()
 
 
-def test_a_directory_of_somebody_else_is_not_used(tmp_path: Path) -> None:
+def test_a_directory_of_someone_else_is_not_used(tmp_path: Path) -> None:
     open_to_all = tmp_path / "open"
     open_to_all.mkdir(mode=0o777)
     open_to_all.chmod(0o777)

@@ -335,7 +335,7 @@ async def test_what_is_agreed_to_is_what_is_loaded(tmp_path: Path) -> None:
     assert [(one.fetched.digest, one.holds) for one in admitted] == [(loaded.digest, ())]
 
 
-async def test_texts_of_a_resumed_run_count_for_its_loads_alone(tmp_path: Path) -> None:
+async def test_texts_of_a_resumed_run_count_only_for_its_loads(tmp_path: Path) -> None:
     (tmp_path / "a.prose").write_text('input new: "?"\n')
     programs = LocalPrograms(tmp_path)
     before = {str(tmp_path / "a.prose"): 'input old: "?"\n'}

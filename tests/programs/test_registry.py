@@ -140,7 +140,9 @@ async def test_relative_imports_belong_to_where_the_program_was_found(shelf: She
         ("503 Unavailable", "the server failed (503)", 3),
     ],
 )
-async def test_what_the_server_refuses_is_said_in_words(shelf: Shelf, status: str, says: str, requests: int) -> None:
+async def test_a_refusal_of_the_server_is_reported_in_words(
+    shelf: Shelf, status: str, says: str, requests: int
+) -> None:
     shelf.server.pages["/dana/x"] = response(b"no", status=status, more="Retry-After: 2\r\n")
     assert await failure(shelf.resolver(), "dana/x") == f'"{shelf.url}dana/x" cannot be loaded: {says}'
     assert len(shelf.server.requests) == requests
@@ -329,7 +331,7 @@ def test_a_url_has_one_spelling_and_keeps_its_host(scheme: str, host: str, rest:
         (b"output x = = 1\n", "text/plain", "it has errors: line 1, column 12"),
     ],
 )
-async def test_what_is_no_program_is_said_in_words(shelf: Shelf, body: bytes, kind: str, says: str) -> None:
+async def test_a_text_that_is_not_a_program_is_one_clear_error(shelf: Shelf, body: bytes, kind: str, says: str) -> None:
     shelf.server.pages["/dana/x"] = response(body, kind)
     assert says in await failure(shelf.resolver("y"), "dana/x")
     assert shelf.lock.pins() == {} and not shelf.lock.path.exists()
@@ -352,7 +354,7 @@ async def test_the_hint_about_a_page_names_the_host_that_was_asked(
     assert f"the text is at http://{host}/page.raw" in await failure(shelf.resolver(), f"http://{host}/page")
 
 
-def test_a_page_of_github_is_told_apart_from_the_text() -> None:
+def test_a_page_of_github_is_distinguished_from_the_text() -> None:
     page = "https://github.com/openprose/prose/blob/main/examples/48-habit-miner.prose"
     assert urls.raw_page(page) == "https://raw.githubusercontent.com/openprose/prose/main/examples/48-habit-miner.prose"
     assert urls.raw_page("https://github.com/openprose/prose") is None
@@ -517,7 +519,7 @@ async def test_no_agreement_means_no_program_and_no_pin(shelf: Shelf) -> None:
     assert shelf.lock.pins() == {}
 
 
-async def test_what_was_refused_is_fetched_anew(shelf: Shelf) -> None:
+async def test_refused_programs_are_fetched_again(shelf: Shelf) -> None:
     shelf.put("dana/outline", HELLO)
     resolver = shelf.resolver("no", "yes")
     await failure(resolver, "dana/outline")
@@ -626,7 +628,7 @@ async def test_the_program_that_is_run_may_come_from_elsewhere(shelf: Shelf) -> 
         await programs.load_program(LoadRequest("dana/outer", source, "c1/l0"))
 
 
-async def test_a_root_with_errors_shows_them_all_and_nobody_is_asked(shelf: Shelf) -> None:
+async def test_a_root_with_errors_shows_them_all_and_no_one_is_asked(shelf: Shelf) -> None:
     shelf.put("dana/bad", 'use "dana/gone"\noutput a = b\noutput c = d\n')
     shelf.put("dana/gone", QUIET)
     resolver = shelf.resolver()
@@ -663,7 +665,7 @@ def test_a_lock_file_is_a_function_of_its_pins(tmp_path: Path) -> None:
     )
 
 
-async def test_whatever_a_program_holds_can_be_noted(shelf: Shelf) -> None:
+async def test_any_value_of_a_program_can_be_noted(shelf: Shelf) -> None:
     memory = "m/\U0001f600\x7f, exec (0)"
     url = shelf.put("dana/x", f'agent a:\n  prompt: "x"\n  persist: "{memory}"\nlet x = session: a\noutput y = x\n')
     await load(shelf.resolver("y"), "dana/x")
@@ -732,7 +734,7 @@ def test_which_lock_file_counts(tmp_path: Path) -> None:
     assert place_of(tmp_path, "flows/a.prose") == here
 
 
-async def test_a_changed_lock_file_counts_at_once(shelf: Shelf) -> None:
+async def test_a_changed_lock_file_counts_immediately(shelf: Shelf) -> None:
     """As a notebook meets it, when `prose install --upgrade` runs in a terminal beside it."""
     shelf.put("dana/outline", HELLO)
     resolver = shelf.resolver("y")

@@ -139,7 +139,7 @@ def test_errors_of_an_imported_file_are_reported_against_it(tmp_path):
     assert not compiled(tmp_path, 'from "./b.vvm" import y\nexport y\n').ok
 
 
-def test_bytes_that_are_no_text(tmp_path):
+def test_bytes_that_are_not_text(tmp_path):
     (tmp_path / "a.vvm").write_bytes(b"x = 1\ny = \xff\n")
     found = compiled(tmp_path, 'from "./a.vvm" import x\nexport x\n').diagnostics
     assert [(d.file, d.code, d.line, d.column) for d in found] == [("a.vvm", "V001", 2, 5)]

@@ -57,7 +57,7 @@ def test_an_unreachable_scheduler(connect: Connect) -> None:
     )
 
 
-def test_somebody_who_is_no_scheduler(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_not_a_scheduler(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prose_kernel.remote.connection._CONNECT", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as server:
         done = threading.Event()
@@ -120,7 +120,7 @@ def test_a_worker_that_comes_later_is_used(connect: Connect, workers: Workers, t
     until(lambda: commands.state.places == 6)
 
 
-def test_without_dask_it_is_said_how_to_install_it(tmp_path: Path) -> None:
+def test_without_dask_the_error_says_how_to_install_it(tmp_path: Path) -> None:
     code = f"""
 import sys
 sys.modules["distributed"] = None
@@ -218,7 +218,7 @@ def test_tls_takes_the_certificates_of_dasks_configuration(
     assert asyncio.run(commands.run(CommandRequest("echo fine", str(tmp_path), 60.0))).stdout == "fine\n"
 
 
-def test_without_the_certificates_nobody_gets_in(
+def test_without_the_certificates_no_client_connects(
     tls: Cluster, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("prose_kernel.remote.connection._CONNECT", 1.0)
@@ -226,7 +226,7 @@ def test_without_the_certificates_nobody_gets_in(
     assert "does not answer as a Dask scheduler" in refused(connect(tls.address.replace("tls:", "tcp:")))
 
 
-def test_the_cluster_for_trying_lets_nobody_else_in(
+def test_the_cluster_for_trying_accepts_no_other_user(
     connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     needs_module("cryptography")

@@ -259,7 +259,7 @@ async def test_large_inputs_and_results_arrive_whole(connect: Connect, workers: 
     assert result.stdout == text
 
 
-def test_a_silent_driver_loses_its_commands_and_is_told(tcp: Cluster, workers: Workers, tmp_path: Path) -> None:
+def test_a_silent_driver_loses_its_commands_and_is_informed(tcp: Cluster, workers: Workers, tmp_path: Path) -> None:
     workers()
     with host(tcp, tmp_path, 2.5, "touch ready; sleep 60") as (process, mark):
         until((tmp_path / "ready").exists)

@@ -72,7 +72,7 @@ def _has_lines(path: Path, count: int) -> bool:
     return path.exists() and len(path.read_text().splitlines()) == count
 
 
-def test_a52_a_run_on_a_cluster_of_its_own_is_resumed_when_that_has_ended(tmp_path: Path) -> None:
+def test_a52_a_run_on_its_own_cluster_is_resumed_when_that_has_ended(tmp_path: Path) -> None:
     needs_module("cryptography")
     (tmp_path / "loop.py").write_text(LOOP)
     (tmp_path / "p.prose").write_text(f'exec "{sys.executable} loop.py 1"\n  timeout: "10m"\n')

@@ -82,7 +82,7 @@ def test_documents_are_escaped_on_pages() -> None:
     assert "<dt>empty" not in made and "… and 2 more" in made
 
 
-def test_markdown_links_lead_to_web_pages_alone() -> None:
+def test_markdown_links_lead_only_to_web_pages() -> None:
     made = markdown_text(
         "[a](https://example.org/?q=1&r=2) [b](javascript:alert(1)) [c](data:text/html,x) [d](#top) [e](//x) [f](x.html)\n"
         "<mailto:me@example.org> [g](JaVaScRiPt:x) [h](&#106;avascript:x) ![i](https://example.org/i.png) [j][k]\n\n"
@@ -131,7 +131,7 @@ def test_long_lines_take_time_in_proportion() -> None:
     assert len(terminal_text("\x1b[31mx\x1b[0m" * 50_000)) > 1_000_000
 
 
-def test_a_page_replaces_pages_alone(tmp_path: Path) -> None:
+def test_a_page_replaces_only_pages(tmp_path: Path) -> None:
     file = tmp_path / "p.html"
     write_page(file, page("T", Html(), []), force=False)
     assert is_ours(file)
@@ -144,7 +144,7 @@ def test_a_page_replaces_pages_alone(tmp_path: Path) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["p.html"]
 
 
-def test_several_reports_that_are_written_at_once_are_whole(tmp_path: Path) -> None:
+def test_several_reports_that_are_written_in_parallel_are_whole(tmp_path: Path) -> None:
     pages = [page(str(number) * 200_000, "", []) for number in range(4)]
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda content: write_page(tmp_path / "p.html", content, force=False), pages * 10))

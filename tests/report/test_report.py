@@ -155,7 +155,7 @@ def test_a_report_says_everything_that_happened(here: Path, capsys: pytest.Captu
     assert page.tags["svg"] == 2
 
 
-def test_two_reports_of_the_same_answers_differ_in_volatile_figures_alone(here: Path) -> None:
+def test_two_reports_of_the_same_answers_differ_only_in_volatile_figures(here: Path) -> None:
     pages = []
     for _ in range(2):
         run("p.prose", *FULL)
@@ -230,7 +230,7 @@ def last() -> Path:
     return max(Path(".prose/runs").iterdir(), key=lambda path: (path / NAME).stat().st_mtime_ns)
 
 
-def test_a_run_that_was_killed_ends_with_what_was_under_way(here: Path) -> None:
+def test_a_run_that_was_killed_ends_with_the_activities_that_were_running(here: Path) -> None:
     run("p.prose", *FULL)
     before = report()
     answered = iter(["c1/1/x0"])
@@ -364,7 +364,7 @@ def test_images_that_do_not_fit_are_named(here: Path, monkeypatch: pytest.Monkey
     assert page.tags["img"] == 1 and page.text.count("too large for this page") == 1
 
 
-def test_what_this_version_does_otherwise_is_said(here: Path) -> None:
+def test_differences_of_this_version_are_reported(here: Path) -> None:
     run("p.prose", *FULL)
     found = read(last() / NAME)
     rewrite(
@@ -440,7 +440,7 @@ def test_a_run_that_was_resumed_leaves_out_the_time_between(here: Path) -> None:
     assert "2 commands" in page.text
 
 
-def test_what_happens_in_calls_that_are_counted_is_still_told(here: Path) -> None:
+def test_events_in_counted_calls_are_still_reported(here: Path) -> None:
     source = 'block once(n):\n  exec "true {n}"\nlet n = 0\nloop (max: 230):\n  do once("x")\n  n = n + 1\n'
     Path("m.prose").write_text(source)
     run("m.prose")
@@ -543,7 +543,7 @@ def test_hostile_texts_and_programs_do_not_make_a_report_grow(here: Path, monkey
     assert len(page.source) < 400_000 and "more lines" in page.text and page.source.count('class="e value') == 500
 
 
-def test_long_texts_lose_their_middle_and_it_is_said(here: Path) -> None:
+def test_long_texts_lose_their_middle_and_it_is_reported(here: Path) -> None:
     Path("l.prose").write_text(
         "exec \"seq 1 200000\"\n  max-output: 900000\nexec \"head -c 25000 /dev/zero | tr '\\\\0' '<'\"\n"
     )
@@ -585,7 +585,7 @@ def test_a_report_is_named_after_its_program_and_time(program: str, name: str) -
     assert named("../../out", "../../id") == f"{name}-out-id.html"  # a damaged journal leads nowhere else
 
 
-def test_runs_of_one_second_have_reports_of_their_own(
+def test_runs_of_one_second_have_their_own_reports(
     here: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     second = datetime(2026, 11, 28, 7, 30, tzinfo=UTC)
@@ -631,7 +631,7 @@ def test_a_report_is_replaced_and_nothing_else(here: Path, capsys: pytest.Captur
     checked(capsys.readouterr().out)
 
 
-def test_a_report_beside_a_link_replaces_the_link_alone(here: Path) -> None:
+def test_a_report_at_the_place_of_a_link_replaces_only_the_link(here: Path) -> None:
     run("p.prose", *FULL)
     assert main(["report", "--output", "one.html"]) == 0
     Path("two.html").symlink_to("one.html")

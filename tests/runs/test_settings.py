@@ -183,7 +183,7 @@ def test_a50_the_time_that_a_run_waits_for_its_store(text: str, seconds: float |
         assert (found.kind, found.patience) == ("sqlite", seconds)
 
 
-def test_auto_is_nobody_in_particular_even_above_a_stronger_word(tmp_path: Path) -> None:
+def test_auto_names_no_provider_even_above_a_stronger_word(tmp_path: Path) -> None:
     found = load(tmp_path, 'provider = "human"\n', provider="auto", judge="auto")
     assert found.session_options(tmp_path).provider is None
     assert found.session_options(tmp_path).judge.provider is None

@@ -190,7 +190,7 @@ def test_session_miss_without_a_provider(column: str, directory: Path) -> None:
 
 
 @pytest.mark.parametrize("column", COLUMNS)
-def test_condition_that_nobody_but_a_person_can_decide(column: str, directory: Path) -> None:
+def test_condition_that_only_a_person_can_decide(column: str, directory: Path) -> None:
     outcome = run(column, directory, CONDITION, [("or why? ", "y")])
     if SOMEBODY[column]:
         assert outcome.status == 0

@@ -162,7 +162,7 @@ def test_the_rules_hold_in_any_order(events: list[Event]) -> None:
     Watched().take(events).end()
 
 
-def test_a_judgement_whose_question_was_not_heard_is_opened_and_closed_at_once() -> None:
+def test_a_judgement_whose_question_was_missed_is_opened_and_closed_together() -> None:
     judged = next(event for event in TRACE if isinstance(event, Judged))
     activities = Activities(Activity, lambda: 0.0)
     changes = activities.take(judged)

@@ -17,7 +17,7 @@ class Hears:
         self.heard.append(event)
 
 
-def test_a_listener_with_kinds_hears_those_alone_and_nobody_hears_the_others() -> None:
+def test_a_listener_with_kinds_gets_only_those_and_no_listener_gets_the_others() -> None:
     loops, everything = Hears(LoopPass), list[Event]()
     audience = Audience((loops,))
     assert not audience[ArmChosen]

@@ -86,7 +86,7 @@ async def test_an_error_of_a_function_is_caught_where_it_was_called() -> None:
     assert w.machine.bindings()["said"].value == "'nowhere' is not defined here"
 
 
-async def test_an_error_of_a_block_ends_the_cell_that_called_it_alone() -> None:
+async def test_an_error_of_a_block_ends_only_the_cell_that_called_it() -> None:
     w = Both()
     await w.prose("block f(x):", '  throw "no"')
     with pytest.raises(RunError, match=r"^no$"):

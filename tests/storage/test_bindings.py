@@ -96,7 +96,7 @@ def test_flags_appear_only_when_they_apply() -> None:
     assert expected in text
 
 
-def test_a_failure_under_ignore_keeps_stdout_alone() -> None:
+def test_a_failure_under_ignore_keeps_only_stdout() -> None:
     result = CommandResult("exited", 3, stdout="x", stderr="bad", stderr_truncated=True)
     text = bindings.render(binding(ExecText("x", result, bare=True)))
     assert bindings.parse(text).metadata == {}
@@ -183,7 +183,7 @@ def test_json_round_trip(value: object) -> None:
 @pytest.mark.parametrize(
     "text", ["", "hello", "# x\n\nkind: let\n", "# x\n\nkind: odd\n\nsource:\n```prose\na\n```\n---\nv"]
 )
-def test_what_is_no_binding_file_is_refused(text: str) -> None:
+def test_a_file_that_is_not_a_binding_is_refused(text: str) -> None:
     with pytest.raises(StateError):
         bindings.parse(text)
 

@@ -146,7 +146,7 @@ async def test_a_failed_run_says_so(backend: Backend) -> None:
 
 
 @only
-async def test_sessions_are_told_rows_and_the_run_writes_their_answers(backend: Backend, tmp_path: Path) -> None:
+async def test_sessions_get_rows_and_the_run_writes_their_answers(backend: Backend, tmp_path: Path) -> None:
     """5.10: no connection to the database is given to a session; its reply is its answer."""
     (tmp_path / "answers.yaml").write_text('"Write": "a plan"\n"Check": "fine"\n')
     run = workspace(backend, provider="scripted", script="answers.yaml")
@@ -180,7 +180,7 @@ output r = "{{a}}{{d}}"
 """
 
 
-async def test_a_run_that_was_killed_goes_on_and_leaves_what_an_unbroken_one_leaves(backend: Backend) -> None:
+async def test_a_run_that_was_killed_continues_and_leaves_what_an_unbroken_one_leaves(backend: Backend) -> None:
     """The trace is written again, bindings are put again: nothing is there twice, nothing is missing."""
     program = "import asyncio, os, sys\n" + textwrap.dedent(f"""
         from pathlib import Path

@@ -77,7 +77,7 @@ def test_another_version_of_the_schema_is_refused_in_words(database: SqliteDatab
     assert hint in (caught.value.hint or "")
 
 
-def test_tables_of_somebody_else_are_left_alone(database: SqliteDatabase) -> None:
+def test_foreign_tables_are_left_alone(database: SqliteDatabase) -> None:
     with sqlite3.connect(database.file) as made:
         made.execute("CREATE TABLE run (id TEXT PRIMARY KEY)")
     made.close()
@@ -85,7 +85,7 @@ def test_tables_of_somebody_else_are_left_alone(database: SqliteDatabase) -> Non
         database.connect()
 
 
-def test_what_is_in_the_way_is_said_in_words(database: SqliteDatabase, tmp_path: Path) -> None:
+def test_a_file_in_the_way_is_one_clear_error(database: SqliteDatabase, tmp_path: Path) -> None:
     database.file.write_bytes(b"no database at all " * 100)
     with pytest.raises(DatabaseError, match=r"^it is not a database$"):
         database.connect()
@@ -98,7 +98,7 @@ def test_what_is_in_the_way_is_said_in_words(database: SqliteDatabase, tmp_path:
     assert not (tmp_path / "target").exists()
 
 
-def test_whoever_only_looks_can_change_nothing(database: SqliteDatabase) -> None:
+def test_a_read_only_role_can_change_nothing(database: SqliteDatabase) -> None:
     database.connect().close()
     looking = read_only(database.file)
     with pytest.raises(DatabaseError, match="it is read-only"):

@@ -189,7 +189,7 @@ def test_a8_gate_files_need_the_wait_mode(capsys: pytest.CaptureFixture[str]) ->
     assert "--gate-files needs --gates=wait" in capsys.readouterr().err
 
 
-def test_a6_an_input_value_is_no_decision(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a6_an_input_value_is_not_a_decision(capsys: pytest.CaptureFixture[str]) -> None:
     """A program that takes an input of the gate's name gets its value; the gate does not."""
     gate = 'gate go:\n  prompt: "Publish?"\nexec "echo published"\n'
     Path("p.prose").write_text('input go: "Go where?"\n' + gate)

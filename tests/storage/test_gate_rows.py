@@ -299,7 +299,7 @@ async def test_an_approval_that_may_not_be_is_taken_back(world: World, by: str, 
     assert (await world.noticed(task)).status == "rejected"
 
 
-async def test_asking_mode_lets_nobody_else_decide(world: World) -> None:
+async def test_asking_mode_accepts_no_other_decider(world: World) -> None:
     person = Person()
     task = asyncio.create_task(world.keeper(person, "ask").decide(request()))
     await eventually(lambda: person.open)
@@ -311,7 +311,7 @@ async def test_asking_mode_lets_nobody_else_decide(world: World) -> None:
     assert world.log()[1:] == [("ignored", "system", reason), ("rejected", "user", {"source": "terminal"})]
 
 
-async def test_a_row_that_somebody_deletes_is_no_approval(world: World) -> None:
+async def test_a_row_that_someone_deletes_is_not_an_approval(world: World) -> None:
     task = await world.opened(world.keeper(Person(available=False)))
     world.sql("DELETE FROM gates")
     await eventually(lambda: world.clock.sleepers > 1 or task.done())
@@ -392,7 +392,7 @@ async def test_5_9_an_approval_that_only_the_journal_has_missed_counts_where_it_
         assert (await world.keeper(Person("n"), believes=True).decide(other)).status == "rejected"
 
 
-async def test_5_9_the_remaining_deadline_goes_on(world: World) -> None:
+async def test_5_9_the_remaining_deadline_continues(world: World) -> None:
     asked = left_pending(world, timeout=600.0)
     shift = "datetime(timeout_at, '-595 seconds')" if world.kind == "sqlite" else "timeout_at - interval '595 seconds'"
     world.sql(f"UPDATE gates SET timeout_at = {shift}")
@@ -402,7 +402,7 @@ async def test_5_9_the_remaining_deadline_goes_on(world: World) -> None:
     assert (await task).status == "timeout"
 
 
-async def test_5_9_a_run_that_is_killed_in_the_second_attempt_of_a_gate_goes_on_with_that_one(world: World) -> None:
+async def test_5_9_a_run_that_is_killed_in_the_second_attempt_of_a_gate_continues_with_that_one(world: World) -> None:
     asked = request(at="c1/2/g0")
     assert (await world.keeper(Person("n")).decide(asked)).status == "rejected"
     left_pending(world, attempt=2)
@@ -590,7 +590,7 @@ def test_the_log_of_a_gate(world: World) -> None:
     assert [(event.event_type, event.principal) for event in events] == [("created", "system")]
 
 
-async def test_a9_fifty_deciders_at_once_by_sql_and_command_line(world: World) -> None:
+async def test_a9_fifty_concurrent_deciders_by_sql_and_command_line(world: World) -> None:
     task = await world.opened(world.keeper(Person(available=False)), request(allow=("user", "ops")))
     if world.kind == "postgres":
         on_another_machine(world)  # the socket has a test of its own; here everybody meets in the database

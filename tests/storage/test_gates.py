@@ -141,12 +141,12 @@ async def test_end_of_input_rejects(keeper: Keeper) -> None:
     assert decision == GateDecision("rejected", "user", source="cell")
 
 
-async def test_a_person_who_has_left_is_nobody(keeper: Keeper) -> None:
+async def test_a_person_who_has_left_does_not_count(keeper: Keeper) -> None:
     decision = await keeper(Person(NobodyToAsk)).decide(request())
     assert decision == GateDecision("rejected", "system", reason="nobody")
 
 
-async def test_an_approval_by_somebody_not_allowed_is_refused_a_rejection_is_not(keeper: Keeper) -> None:
+async def test_an_approval_by_someone_not_allowed_is_refused_a_rejection_is_not(keeper: Keeper) -> None:
     person = Person("yes", "no")
     decision = await keeper(person).decide(request(allow=("ops",)))
     assert decision.status == "rejected"
@@ -220,7 +220,7 @@ async def test_the_table_of_modes(keeper: Keeper, mode: Mode, notebook: bool, he
         assert (decision.status, decision.reason) == ("rejected", "nobody")
 
 
-async def test_closing_for_want_of_anybody_is_recorded(keeper: Keeper, records: FileRecords) -> None:
+async def test_closing_because_no_one_can_decide_is_recorded(keeper: Keeper, records: FileRecords) -> None:
     await keeper(Person(available=False)).decide(request())
     assert told(records)[-1] == ("rejected", "system", {"reason": "nobody"})
 
@@ -382,7 +382,7 @@ async def test_the_socket_is_private_and_replaces_what_lies_in_its_way(
         await task
 
 
-async def test_a_long_path_is_no_obstacle(clock: TestClock, tmp_path: Path) -> None:
+async def test_a_long_path_is_not_an_obstacle(clock: TestClock, tmp_path: Path) -> None:
     records = FileRecords(tmp_path / ("d" * 100) / "runs" / RUN / "gates", RUN, clock)
     gates = Gatekeeper(records, Person(), clock, GatePolicy(), inspect=anybody)
     task = asyncio.create_task(gates.decide(request()))
@@ -421,7 +421,7 @@ async def test_what_decides_nothing(
     assert (await task).status == "timeout"
 
 
-async def test_nonsense_on_the_socket_harms_nobody(
+async def test_nonsense_on_the_socket_harms_no_run(
     keeper: Keeper, records: FileRecords, clock: TestClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = asyncio.create_task(keeper(Person()).decide(request()))
@@ -440,7 +440,9 @@ async def test_nonsense_on_the_socket_harms_nobody(
     assert (await task).status == "timeout"
 
 
-async def test_a9_whoever_is_told_approved_has_approved(keeper: Keeper, records: FileRecords, clock: TestClock) -> None:
+async def test_a9_a_decider_that_sees_approved_has_approved(
+    keeper: Keeper, records: FileRecords, clock: TestClock
+) -> None:
     task = asyncio.create_task(keeper(Person()).decide(request()))
     await settle()
     clock.seconds = 600.0  # the deadline has come, and nothing has noticed yet
@@ -464,7 +466,7 @@ async def test_a9_an_answer_typed_at_the_deadline_is_late(keeper: Keeper, clock:
     assert (await keeper(Slow()).decide(request())).status == "timeout"
 
 
-async def test_a9_fifty_deciders_at_once(keeper: Keeper, records: FileRecords) -> None:
+async def test_a9_fifty_concurrent_deciders(keeper: Keeper, records: FileRecords) -> None:
     task = asyncio.create_task(keeper(Person()).decide(request()))
     await settle()
     given = {"gate": "release_ok", "created_at": "2026-03-01T10:15:00.000Z"}
@@ -669,7 +671,7 @@ async def test_a9_a_decision_for_the_gate_before_retry_is_none_for_the_next(
 
 
 @pytest.mark.parametrize("principal", ["system", ""])
-async def test_a9_nobody_decides_as_the_run_itself(
+async def test_a9_no_one_decides_as_the_run_itself(
     keeper: Keeper, records: FileRecords, clock: TestClock, principal: str
 ) -> None:
     gates = keeper(Person(), files=True)
@@ -686,7 +688,7 @@ async def test_a9_nobody_decides_as_the_run_itself(
     assert (await task).status == "timeout"
 
 
-async def test_a8_silent_connections_keep_nobody_out_and_do_not_delay_the_end(
+async def test_a8_silent_connections_block_no_others_and_do_not_delay_the_end(
     keeper: Keeper, records: FileRecords, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decision_socket, "_SECONDS", 100 * PATIENCE)
@@ -730,7 +732,7 @@ def stands(records: FileRecords, **changes: Any) -> GateRequest:
     return asked
 
 
-async def test_5_9_a_pending_record_is_taken_over_and_its_deadline_goes_on(
+async def test_5_9_a_pending_record_is_taken_over_and_its_deadline_continues(
     keeper: Keeper, records: FileRecords, clock: TestClock
 ) -> None:
     asked = stands(records)
@@ -765,7 +767,7 @@ async def test_5_9_an_edited_record_does_not_prolong_its_deadline(
     assert (await task).status == "timeout"
 
 
-async def test_5_9_a_gate_that_ended_the_run_opens_anew_as_the_next_record(
+async def test_5_9_a_gate_that_ended_the_run_opens_again_as_the_next_record(
     keeper: Keeper, records: FileRecords
 ) -> None:
     asked = request(at="c1/2/g0")

@@ -93,6 +93,6 @@ def test_memory_directories(persist: str, expected: str) -> None:
     assert place == Path(expected)
 
 
-def test_places_are_told_relative_to_the_working_directory() -> None:
+def test_places_are_shown_relative_to_the_working_directory() -> None:
     assert layout.shown(Path("/w/.prose/runs/r/bindings/x.md"), Path("/w")) == ".prose/runs/r/bindings/x.md"
     assert layout.shown(Path("/state/runs/r"), Path("/w")) == "/state/runs/r"

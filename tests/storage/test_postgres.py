@@ -113,7 +113,7 @@ def test_a_server_that_keeps_silent_is_given_up(postgres_url: str, monkeypatch: 
     connection.close()
 
 
-def test_gates_do_not_wait_one_after_the_other_for_a_server_that_is_away(tmp_path: Path) -> None:
+def test_gates_do_not_wait_one_after_the_other_for_a_server_that_is_unreachable(tmp_path: Path) -> None:
     tried, let_go = threading.Semaphore(0), threading.Event()
 
     class Away(PostgresDatabase):
@@ -145,7 +145,7 @@ def test_a_user_who_may_only_read_keeps_no_run(postgres_url: str) -> None:
         PostgresDatabase(postgres_url.replace("prose@", "reader@")).test()
 
 
-def test_a_user_without_rights_is_told_so(postgres_server: PostgresServer, postgres_url: str) -> None:
+def test_a_user_without_rights_gets_an_error(postgres_server: PostgresServer, postgres_url: str) -> None:
     role(postgres_url, "guest")
     with pytest.raises(DatabaseError, match="permission denied for database test_") as caught:
         PostgresDatabase(postgres_url.replace("prose@", "guest@")).connect()
@@ -168,7 +168,7 @@ def test_7_8_a_schema_of_another_version_is_refused(postgres_url: str, version: 
 # ---------------------------------------------------------------- the tables
 
 
-def test_several_runs_may_be_the_first_at_once(postgres_url: str) -> None:
+def test_several_runs_may_be_the_first_in_parallel(postgres_url: str) -> None:
     with ThreadPoolExecutor(8) as threads:
         for opened in threads.map(lambda _: PostgresDatabase(postgres_url).connect(), range(8)):
             opened.close()

@@ -111,7 +111,7 @@ async def test_a_reference_is_stored_with_the_text_it_had(store: Store) -> None:
 
 
 @every
-async def test_an_imported_program_has_a_store_of_its_own(store: Store) -> None:
+async def test_an_imported_program_has_its_own_store(store: Store) -> None:
     store.put(binding("x", "outer"))
     one, two = (store.nested("local", "tidy", "output x = 1", n) for n in (1, 2))
     inner = one.nested("local", "tidy", "output x = 1")
@@ -309,7 +309,7 @@ def _written(backend: Backend) -> int:
 
 
 @lasting
-async def test_several_runs_at_once(backend: Backend) -> None:
+async def test_several_runs_in_parallel(backend: Backend) -> None:
     """Each in a thread of its own, as in processes of their own."""
     runs = [f"20260301-10150{n}-abcdef" for n in range(6)]
     stores = {run: backend.store(run) for run in runs}
@@ -485,7 +485,7 @@ def _json(data: object) -> dict[str, object]:
 
 
 @in_databases
-async def test_the_outcome_of_a_command_is_beside_its_value(backend: Backend) -> None:
+async def test_the_outcome_of_a_command_is_next_to_its_value(backend: Backend) -> None:
     store = backend.store()
     result = CommandResult("exited", 3, stdout="out\0", stderr="e\0rr")
     store.put(Binding(Key("x"), "let", ExecText("out\0", result), "let …", "first"))
@@ -564,7 +564,7 @@ async def test_a_session_has_the_row_of_its_own_segment(backend: Backend, tmp_pa
 
 
 @pytest.mark.parametrize("backend", ["postgres"], indirect=True)
-async def test_7_2_the_user_s_memory_may_have_a_database_of_its_own(
+async def test_7_2_the_user_s_memory_may_have_its_own_database(
     backend: Backend, postgres_server: PostgresServer, tmp_path: Path
 ) -> None:
     def remembers(users: Database | None) -> Store:
@@ -680,7 +680,7 @@ async def test_a_database_that_stays_away_is_named_once_and_gets_everything_late
 
 
 @in_databases
-async def test_a_refusal_that_is_no_loss_is_not_waited_for(backend: Backend) -> None:
+async def test_a_refusal_without_loss_is_not_waited_for(backend: Backend) -> None:
     faults = Faults(backend.database(backend.home()))
     kept = in_database(faults, backend.home(), pause=lambda _: pytest.fail("it waited"))
     faults.failing = DatabaseError("permission denied for table bindings")

@@ -85,7 +85,7 @@ async def test_layout_with_imports(store: FilesystemStore) -> None:
     assert odd.chain == ("local--a_b",)
 
 
-def test_places_as_sessions_are_told_them(tmp_path: Path) -> None:
+def test_places_as_sessions_see_them(tmp_path: Path) -> None:
     inside = FilesystemStore(RunHome(Path(".prose"), RUN, cwd=tmp_path), user_home=tmp_path / "home")
     assert inside.location(Key("plan", 3)) == f".prose/runs/{RUN}/bindings/plan__3.md"
     assert inside.memory("captain", "true") == f".prose/runs/{RUN}/agents/captain/"

@@ -211,7 +211,7 @@ async def test_branches(store: FilesystemStore) -> None:
     ]
 
 
-async def test_imported_programs_have_a_log_of_their_own(store: FilesystemStore) -> None:
+async def test_imported_programs_have_their_own_log(store: FilesystemStore) -> None:
     failure = GateRejected("gate ok rejected")
     inside = ("local--tidy",)
     events = [

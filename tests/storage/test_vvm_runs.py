@@ -114,7 +114,7 @@ def test_r7_a_name_that_is_bound_again_appears_again_and_a_failure_has_no_row(fi
     assert [row.split(" | ")[2] for row in rows] == ["Draft 1. |", "Draft 2. |"]
 
 
-def test_many_calls_at_once_do_not_write_the_log_with_each_of_them(
+def test_many_parallel_calls_do_not_each_write_the_log(
     files: AnswerFiles, clock: FakeClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     written: list[int] = []
@@ -180,7 +180,7 @@ def test_a_binding_is_read_as_the_session_left_it(files: AnswerFiles) -> None:
     assert files.read(target) is None
 
 
-def test_a_binding_that_is_no_file_is_none(files: AnswerFiles, tmp_path: Path) -> None:
+def test_a_binding_that_is_not_a_file_is_none(files: AnswerFiles, tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("mine")
     bindings = files.directory / "bindings"
     (bindings / "b000001.md").symlink_to(tmp_path / "secret")

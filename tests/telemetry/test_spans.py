@@ -145,12 +145,12 @@ async def test_a_command_knows_its_span(tmp_path: Path, exporter: InMemorySpanEx
     assert (tmp_path / "told").read_text() == f"00-{context.trace_id:032x}-{context.span_id:016x}-01\n"
 
 
-async def test_a_command_is_told_nothing_where_that_is_not_wanted(tmp_path: Path) -> None:
+async def test_a_command_gets_no_variables_where_they_are_not_wanted(tmp_path: Path) -> None:
     await run(tmp_path, 'exec "echo $TRACEPARENT > told"', telemetry_log="log", telemetry_commands=False)
     assert (tmp_path / "told").read_text() == "\n"
 
 
-async def test_a_run_goes_on_with_the_trace_of_who_started_it(
+async def test_a_run_continues_with_the_trace_of_who_started_it(
     tmp_path: Path, exporter: InMemorySpanExporter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TRACEPARENT", f"00-{'a' * 32}-{'b' * 16}-01")
@@ -184,13 +184,13 @@ async def test_a_session_has_a_span_for_each_attempt(tmp_path: Path) -> None:
     assert (second["name"], second["attributes"].get("gen_ai.operation.name")) == ("attempt", None)  # no model
 
 
-async def test_content_is_told_to_nobody_who_has_not_asked_for_it(tmp_path: Path) -> None:
+async def test_content_goes_only_to_listeners_that_asked_for_it(tmp_path: Path) -> None:
     await sessions(tmp_path, telemetry_log="log")
     await run(tmp_path, 'exec "echo secret >&2; exit 1"', telemetry_log="log")
     assert "secret" not in (tmp_path / "log").read_text()
 
 
-async def test_content_is_told_to_who_asks_for_it(tmp_path: Path) -> None:
+async def test_content_goes_to_listeners_that_ask_for_it(tmp_path: Path) -> None:
     await sessions(tmp_path, telemetry_log="log", telemetry_content=True)
     _, last = ended(tmp_path / "log", "attempt")
     (told,) = json.loads(last["attributes"]["gen_ai.input.messages"])
@@ -235,7 +235,7 @@ async def test_spans_have_arrived_when_the_workspace_is_closed(tmp_path: Path, c
 
 
 @pytest.mark.parametrize("status", [400, 500])
-async def test_a_collector_that_refuses_is_said_once(
+async def test_a_collector_that_refuses_is_reported_once(
     tmp_path: Path, collector: Collector, caplog: pytest.LogCaptureFixture, status: int
 ) -> None:
     collector.status = status
@@ -246,7 +246,7 @@ async def test_a_collector_that_refuses_is_said_once(
     assert caplog.records == []
 
 
-async def test_a_collector_that_is_away_stops_nothing(
+async def test_a_collector_that_is_unreachable_stops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     from prose_kernel.telemetry import otel
@@ -276,7 +276,7 @@ async def test_a_collector_can_be_switched_off_by_its_own_variable(
         ("OTEL_BSP_SCHEDULE_DELAY", "soon", "Unable to parse value"),
     ],
 )
-async def test_a_variable_that_makes_no_sense_is_said_in_one_line(
+async def test_a_variable_that_makes_no_sense_is_reported_in_one_line(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     collector: Collector,
@@ -325,7 +325,7 @@ async def test_an_exporter_that_there_is_not_is_an_error_before_anything_runs(
 # ---------------------------------------------------------------- the log
 
 
-async def test_the_log_is_for_its_owner_alone(tmp_path: Path) -> None:
+async def test_the_log_is_readable_only_for_its_owner(tmp_path: Path) -> None:
     await run(tmp_path, 'let a = "x"', telemetry_log="log")
     assert stat.S_IMODE((tmp_path / "log").stat().st_mode) == 0o600
     assert [(line["event"], line["kind"]) for line in lines(tmp_path / "log")] == [
@@ -338,7 +338,7 @@ async def test_the_log_is_for_its_owner_alone(tmp_path: Path) -> None:
     ]
 
 
-async def test_a_log_that_cannot_be_written_is_said_once_and_the_program_runs(tmp_path: Path) -> None:
+async def test_a_log_that_cannot_be_written_is_reported_once_and_the_program_runs(tmp_path: Path) -> None:
     person = await run(tmp_path, 'exec "touch ran"', 'let b = "x"', telemetry_log="missing/log")
     assert person.shown == [
         "Warning: the log log cannot be written (no such file or directory); nothing more is logged"
@@ -531,7 +531,7 @@ async def test_names_are_those_of_the_conventions(tmp_path: Path, exporter: InMe
     assert set(kinds.values()) == {trace.SpanKind.CLIENT, trace.SpanKind.INTERNAL}
 
 
-def test_the_model_behind_a_judgement_has_a_span(tmp_path: Path) -> None:
+def test_the_model_of_a_judgement_has_a_span(tmp_path: Path) -> None:
     place = events.Place(Source("if", "cell"), ProseSpan(0, 2), 1, kind="if")
     usage = {"requests": 1, "tokens_in": 7, "tokens_out": 2, "counted": True}
     spans = Spans([LogFile(tmp_path / "log", pytest.fail)])
@@ -559,7 +559,7 @@ def test_a_resumed_run_tells_what_it_does_now(tmp_path: Path, monkeypatch: pytes
     assert [line["status"] for line in ended(tmp_path / "log", "run")] == ["ok"]
 
 
-def test_a_resumed_run_is_linked_to_what_it_goes_on_with(
+def test_a_resumed_run_is_linked_to_what_it_continues_with(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, exporter: InMemorySpanExporter
 ) -> None:
     from prose_kernel.cli.main import main
@@ -578,7 +578,7 @@ def test_a_resumed_run_is_linked_to_what_it_goes_on_with(
     assert first.attributes["prose.run"] == second.attributes["prose.run"]
 
 
-async def test_a_loop_is_one_statement_where_it_stands(tmp_path: Path) -> None:
+async def test_a_loop_is_one_statement_at_its_place(tmp_path: Path) -> None:
     await run(tmp_path, "let n = 0\nrepeat 3:\n  n = n + 1\n", telemetry_log="log")
     told = [line["attributes"] for line in ended(tmp_path / "log", "statement")]
     assert [(one["prose.kind"], one["code.line.number"], one.get("prose.name")) for one in told] == [

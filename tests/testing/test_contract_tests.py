@@ -67,7 +67,7 @@ def test_assertions_that_fail(world: ContractWorld) -> None:
     assert "line 10" in (case.find("failure").text or "")  # type: ignore[union-attr]
 
 
-def test_what_nobody_can_judge(world: ContractWorld) -> None:
+def test_conditions_without_a_judge(world: ContractWorld) -> None:
     write_test(world, FIXTURE, "### Expects", "- the moon is out")
     assert world.prose("test", "t.prose.md") == 3
     assert "✗ the moon is out (nobody could judge it" in world.out

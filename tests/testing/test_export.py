@@ -58,7 +58,7 @@ def test_a_name_that_is_declared_again_is_assigned() -> None:
     assert joined("x = 1", "x = 2", "export x", language=VVM) == "x = 1\n\nx = 2\n\nexport x\n"
 
 
-def test_an_import_that_is_repeated_stands_there_once() -> None:
+def test_a_repeated_import_appears_once() -> None:
     Path("a.prose").write_text("output x = 1\n")
     assert joined('use "./a.prose" as a', 'use "./a.prose" as a\nlet r = a()').count("\nuse") == 0
 
@@ -105,7 +105,7 @@ def test_magics_become_comments_options_and_statements() -> None:
     assert made.remarks == ("cell 6: %pip install thing is left out", "cell 7 is left out: %%task is no statement")
 
 
-def test_what_stands_above_a_reset_is_another_run() -> None:
+def test_cells_above_a_reset_are_another_run() -> None:
     assert joined("let x = 1", "let y = 2\n%reset\nlet x = 3", "let z = x") == "let x = 3\n\nlet z = x\n"
 
 
@@ -151,7 +151,7 @@ def test_a_cell_that_runs_again_takes_its_place_and_one_that_failed_is_left_out(
     ]
 
 
-def test_a_reset_begins_anew() -> None:
+def test_a_reset_begins_again() -> None:
     assert run(("a", "let x = 1"), ("b", "%reset\nlet y = 2"), ("c", "%export")).texts == ["let y = 2"]
     assert run(("a", "let x = 1"), ("b", "%reset"), ("c", "%export")).texts == ["No cell of this run has finished yet."]
 
@@ -256,7 +256,9 @@ def test_a_program_becomes_a_notebook_with_words(name: str, capfd: pytest.Captur
 
 
 @pytest.mark.parametrize(("name", "text"), [("a.prose", "let = 1\n"), ("a.vvm", "x = = 1\n"), ("gone.prose", None)])
-def test_a_program_with_errors_is_no_notebook(name: str, text: str | None, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_program_with_errors_is_not_a_notebook(
+    name: str, text: str | None, capfd: pytest.CaptureFixture[str]
+) -> None:
     if text is not None:
         Path(name).write_text(text)
     assert prose("notebook", name) == 2

@@ -93,7 +93,7 @@ def test_how_stdout_and_stderr_mix_does_not_count() -> None:
     assert findings(book) == []
 
 
-def test_an_error_that_nobody_expected_is_shown_with_its_line() -> None:
+def test_an_unexpected_error_is_shown_with_its_line() -> None:
     book = write(Path("a.ipynb"), code('exec "echo ok"\nexec "exit 3"', stream("ok\n")))
     (found,) = findings(book)
     assert found.startswith(
@@ -265,7 +265,7 @@ def test_no_provider_is_called_whatever_a_notebook_chooses(monkeypatch: pytest.M
     assert "anthropic is not called: this run is offline" in found
 
 
-def test_nobody_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_one_is_asked(monkeypatch: pytest.MonkeyPatch) -> None:
     book = write(Path("a.ipynb"), code('input name: "Who?"\nlet x = name'))
     (found,) = findings(book)
     assert "the cell failed" in found
@@ -280,7 +280,7 @@ def test_a_cell_that_never_ends_is_interrupted_and_the_rest_does_not_run() -> No
         assert not Path("ran").exists()
 
 
-def test_a_test_works_beside_the_main_thread() -> None:
+def test_a_test_works_outside_the_main_thread() -> None:
     """pytest-xdist and thread pools: no signal handler can be set there."""
     book = updated(write(Path("a.ipynb"), code('exec "echo hi"', count=None)))
     found: list[str] = ["none"]
@@ -364,7 +364,9 @@ def test_what_fails_is_never_saved() -> None:
     ],
     ids=lambda value: value[:24].decode("latin-1") if isinstance(value, bytes) else "",
 )
-def test_what_is_no_notebook_is_said_in_one_line(content: bytes, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_file_that_is_not_a_notebook_is_reported_in_one_line(
+    content: bytes, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
     Path("b.ipynb").write_bytes(content)
     assert prose("test", "b.ipynb") == 1
     shown_text = capsys.readouterr().out

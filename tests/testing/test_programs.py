@@ -156,7 +156,7 @@ def test_several_cases_and_their_options(capsys: pytest.CaptureFixture[str]) -> 
         ('# a\n\n```toml\nprovider = "gone"\n```\n\nExit status: 0\n', "gone"),
     ],
 )
-def test_a_snapshot_that_makes_no_sense_is_said(head: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_snapshot_that_makes_no_sense_is_reported(head: str, said: str, capsys: pytest.CaptureFixture[str]) -> None:
     program('session "x"\n' if "provider" in head else "let x = 1\n", "p.prose", head)
     assert prose("test") == 1
     shown = capsys.readouterr().out
@@ -164,14 +164,14 @@ def test_a_snapshot_that_makes_no_sense_is_said(head: str, said: str, capsys: py
     assert "Traceback" not in shown
 
 
-def test_a_program_without_a_snapshot_is_no_test_unless_it_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_program_without_a_snapshot_is_not_a_test_unless_it_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     program("let x = 1\n")
     assert prose("test") == 5
     assert prose("test", "p.prose") == 1
     assert "there is no p.prose.expected.md (hint: prose test --update p.prose writes it)" in capsys.readouterr().out
 
 
-def test_an_answer_that_nobody_gives_is_not_saved(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_missing_answer_is_not_saved(capsys: pytest.CaptureFixture[str]) -> None:
     program('let x = session "hello"\noutput y = x\n')
     assert prose("test", "--update", "p.prose") == 1
     assert "line 1: an answer is missing" in capsys.readouterr().out

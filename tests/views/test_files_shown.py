@@ -157,7 +157,7 @@ def test_a_harmless_drawing_stays_what_it_is() -> None:
         ),
     ],
 )
-def test_what_is_no_drawing_says_why(text: str, why: str) -> None:
+def test_a_text_that_is_not_a_drawing_says_why(text: str, why: str) -> None:
     with pytest.raises(NotDrawn, match=re.escape(why)):
         drawing(text.encode())
 
@@ -180,7 +180,7 @@ def test_a_drawing_is_shown_as_an_image_that_cannot_act(shown) -> None:  # type:
 # ---------------------------------------------------------------- pages, texts, notebooks
 
 
-def test_a_page_stands_in_a_frame_without_scripts_origin_or_network(shown) -> None:  # type: ignore[no-untyped-def]
+def test_a_page_is_in_a_frame_without_scripts_origin_or_network(shown) -> None:  # type: ignore[no-untyped-def]
     page = '<h1 title="a">"Hi" & bye</h1><script>parent.alert(1)</script></iframe><img src=x onerror=alert(2)>'
     markup = shown("p.html", page).data["text/html"]
     assert '<iframe sandbox="" ' in markup and markup.count("<iframe") == markup.count("</iframe>") == 1
@@ -350,7 +350,7 @@ def test_an_output_that_is_cut_shows_the_rows_that_are_whole() -> None:
     assert table_of(ExecText("a,b\n1,2\n3\n", CommandResult("exited", 0), format="csv")) is None
 
 
-def test_numbers_stand_on_the_right_also_beside_missing_ones() -> None:
+def test_numbers_are_on_the_right_also_with_missing_ones() -> None:
     table = table_of([{"n": 1, "t": "1"}, {"n": None, "t": "x"}])
     assert table is not None and table.numeric == (True, False)
     empty = table_of([{"n": None}])
@@ -367,7 +367,7 @@ def _refused(path: str, directory: Path) -> str:
     return caught.value.message
 
 
-def test_what_is_no_file_with_an_end_is_refused_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_without_an_end_is_refused_immediately(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "d").mkdir()
     os.mkfifo(tmp_path / "pipe.png")
     (tmp_path / "nowhere").symlink_to("missing")

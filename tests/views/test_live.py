@@ -108,7 +108,7 @@ def test_branches_are_named_by_their_items_with_times_and_an_estimate_from_what_
     assert world.seen[0] == "▸ parallel for city in cities · 9 s · 3 of 6 · a few seconds left"
 
 
-def test_an_estimate_needs_as_many_items_as_run_at_once() -> None:
+def test_an_estimate_needs_as_many_items_as_run_in_parallel() -> None:
     world = World()
     world.happens(started(list(range(40))))
     for index in range(8):

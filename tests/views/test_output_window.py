@@ -25,7 +25,7 @@ def numbers(count: int) -> str:
 
 
 @pytest.mark.parametrize("limits", [Limits(0, 0), Limits(48_894, 0), Limits(0, 10_000), Limits(48_894, 10_000)])
-def test_a21_within_the_limits_everything_is_shown_at_once(limits: Limits) -> None:
+def test_a21_within_the_limits_everything_is_shown_immediately(limits: Limits) -> None:
     assert shown([("stdout", numbers(10_000))], limits) == (numbers(10_000), "", "")
 
 

@@ -42,7 +42,7 @@ def test_the_forms_of_an_item(text: str, names: tuple[str, ...], words: str) -> 
     assert (item.names, item.words) == (names, words)
 
 
-def test_words_of_a_truth_are_no_names() -> None:
+def test_words_of_a_truth_are_not_names() -> None:
     assert [item.names for item in items("- freshness: a day\n- `note`: x\n- Postconditions: y", truth=True)] == [
         (),
         ("note",),

@@ -133,7 +133,7 @@ def test_imports_offer_paths() -> None:
         assert [offer.kind for offer in offers(text, "string", None, {})] == ["programs"]
 
 
-def test_a_template_offers_names_and_members_behind_a_brace() -> None:
+def test_a_template_offers_names_and_members_after_a_brace() -> None:
     assert {"plan", "x", "len"} <= found("x = 1\ny = @writer `On {", "marker")
     assert found("y = @writer `On {plan.", "marker") == {"title", "steps"}
     assert found("y = @writer `On pl", "marker") == set()
@@ -205,6 +205,6 @@ def test_every_usual_value_of_a_key_is_one(word: str) -> None:
         assert compile_source(Source.of(text)).ok
 
 
-def test_behind_the_sign_of_agents_stand_agents_and_what_may_be_one() -> None:
+def test_after_the_sign_of_agents_are_agents_and_possible_agents() -> None:
     assert found("@") == {"writer"}
     assert found("held = 1\n@") == {"writer", "held"}

@@ -25,7 +25,7 @@ def test_a6_durations(text, seconds):
 
 
 @pytest.mark.parametrize("value", ["", "5", "s", "-1s", "1 s", "1d", "1m30s", ".5s", "1.s", "1S", "٣s", 5, None, True])
-def test_what_is_no_duration(value):
+def test_texts_that_are_not_a_duration(value):
     assert duration(value) is None
 
 
@@ -44,7 +44,7 @@ def test_call_options(name, good, bad):
     assert all(option_fault(name, value) for value in bad)
 
 
-def test_unknown_options_and_bounds_are_no_fault():
+def test_unknown_options_and_bounds_are_not_a_fault():
     assert option_fault("colour", object()) is None
     assert bound_fault("colour", object()) is None
 

@@ -27,7 +27,7 @@ export x
 """
 
 
-def test_names_stand_in_source_order_each_once():
+def test_names_are_in_source_order_each_once():
     assert contract(parse(Source(TEXT)).program) == Contract(
         agents=("scribe",),
         functions={"f": ("a", "b"), "g": ()},
@@ -52,7 +52,7 @@ def module(name: str, *imports: Module) -> Module:
     return Module(f"/{name}", source, program, contract(program), {f"./{one.source.name}": one for one in imports})
 
 
-def test_each_module_stands_once_behind_its_imports():
+def test_each_module_appears_once_after_its_imports():
     base = module("base")
     left, right = module("left", base), module("right", base)
     top = module("top", left, right)

@@ -199,7 +199,7 @@ def test_blocks_nest_ten_thousand_levels_deep() -> None:
 
 
 @pytest.mark.parametrize("shape", NESTED)
-def test_time_grows_with_the_text_alone(shape: str) -> None:
+def test_time_grows_only_with_the_text(shape: str) -> None:
     def work(size: int) -> Callable[[], object]:
         program = read(NESTED[shape](size))
         return lambda: format_program(program)

@@ -88,7 +88,7 @@ def test_damaged_programs(text: str, data: st.DataObject) -> None:
 
 @settings(max_examples=settings().max_examples // 2, deadline=None)
 @given(st.sampled_from(sorted(PROGRAMS.values())), st.integers(0, 2000))
-def test_every_beginning_of_a_program_can_go_on(text: str, cut: int) -> None:
+def test_every_beginning_of_a_program_can_continue(text: str, cut: int) -> None:
     prefix = text[: min(cut, len(text))]
     assert completeness(prefix)[0] in ("complete", "incomplete", "invalid")
     assert complete(prefix, "code", len(prefix), None, {}).start <= len(prefix)
@@ -162,7 +162,7 @@ def test_a32_blocks_nest_five_hundred_levels(levels: int, places: list[tuple[str
     assert [(d.code, d.line) for d in parse(Source(text)).diagnostics] == places
 
 
-def test_the_language_stands_alone() -> None:
+def test_the_language_room_imports_no_other() -> None:
     code = (
         "import sys\nfrom prose_kernel.language.vvm import parse\nfrom prose_kernel.language.source import Source\n"
         "parse(Source('x = 1'))\nprint([m for m in sys.modules if 'lark' in m or 'openprose' in m])"

@@ -99,7 +99,7 @@ def test_a_template_cannot_end_in_a_backslash() -> None:
     assert (found.code, found.line, found.column) == ("V004", 1, 2)
 
 
-def test_comments_stand_beside_the_tree() -> None:
+def test_comments_are_kept_outside_the_tree() -> None:
     text = "# one\n\nx = [ # two\n  # three\n  1]\nif x:# four\n  # five\n# six"
     found = [(comment.text, comment.alone) for comment in read(text).comments]
     assert found == [("one", True), ("two", False), ("three", True), ("four", False), ("five", True), ("six", True)]

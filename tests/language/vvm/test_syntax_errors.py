@@ -43,14 +43,14 @@ def test_the_hint_about_a_task_in_quotes_keeps_the_input(call: str, meant: str) 
     assert found.hint == f"write ``{meant}``"
 
 
-def test_bytes_that_are_no_text() -> None:
+def test_bytes_that_are_not_text() -> None:
     with pytest.raises(CompileError) as caught:
         decode(b'\xef\xbb\xbfx = 1\r\ny = "\xff"\r\n', "a.vvm")
     (found,) = caught.value.diagnostics
     assert found.render().splitlines()[0] == "Error at line 2, column 6: not UTF-8: byte 0xff [V001]"
 
 
-def test_a_byte_order_mark_and_line_ends_are_no_part_of_the_text() -> None:
+def test_a_byte_order_mark_and_line_ends_are_not_part_of_the_text() -> None:
     source = decode(b'\xef\xbb\xbfx = """a\r\nb"""\r\n', "a.vvm")
     parsed = parse(source)
     assert parsed.diagnostics == ()

@@ -170,7 +170,7 @@ async def test_a_session_that_writes_its_file_unseen_is_believed(tmp_path: Path)
     assert w.binding(1) == "by the session" and (tmp_path / BINDINGS).stat().st_ino == before
 
 
-async def test_a_link_in_the_place_of_a_binding_is_no_answer(tmp_path: Path) -> None:
+async def test_a_link_in_the_place_of_a_binding_is_not_an_answer(tmp_path: Path) -> None:
     (tmp_path / "secret").write_text("mine")
 
     def act(request: SessionRequest) -> SessionResult:
@@ -203,7 +203,7 @@ async def test_r2_numbers_do_not_depend_on_who_is_fast(tmp_path: Path) -> None:
     assert texts[0] == texts[1] == {"1": "b000001", "2": "b000002", "more 1": "b000003", "more 2": "b000004"}
 
 
-async def test_numbers_go_on_from_cell_to_cell(tmp_path: Path) -> None:
+async def test_numbers_continue_from_cell_to_cell(tmp_path: Path) -> None:
     w = Filed(tmp_path, sessions_say={})
     await w.cell(AGENT, "@a `1`(())")
     await w.cell("@a `2`(())")

@@ -40,7 +40,7 @@ def digest(tmp_path: Path) -> str:
 # ---------------------------------------------------------------- one call after the other
 
 
-async def test_what_one_call_retains_the_next_one_is_told(tmp_path: Path) -> None:
+async def test_facts_retained_by_one_call_reach_the_next(tmp_path: Path) -> None:
     w = world(tmp_path, sessions_say={"one": patched("Noted.", digest="Likes tea.", retain=["W tea"])})
     assert await w.cell(AGENT, "x = @a `one`(())", "@a `two`(())", "x") == "Noted."
     first, second = w.sessions.requests
@@ -192,7 +192,7 @@ async def test_m4_a_memory_that_another_process_keeps_is_locked(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("damage", ["binary", "link", "directory"])
-async def test_a_memory_that_is_no_use_is_an_error_value(tmp_path: Path, damage: str) -> None:
+async def test_an_unusable_memory_is_an_error_value(tmp_path: Path, damage: str) -> None:
     place = tmp_path / HERE / "digest.md"
     place.parent.mkdir(parents=True)
     match damage:
@@ -223,7 +223,7 @@ async def test_without_a_project_directory_project_memory_is_rejected(tmp_path: 
         (patched("Hm.", digest="password=hunter2"), "secret: assignment"),
     ],
 )
-async def test_m5_m8_a_bad_patch_is_told_of_and_the_answer_stays(tmp_path: Path, reply: str, why: str) -> None:
+async def test_m5_m8_a_bad_patch_is_reported_and_the_answer_is_kept(tmp_path: Path, reply: str, why: str) -> None:
     w = world(tmp_path, sessions_say={"x": reply})
     assert await w.cell(AGENT, "@a `x`(())") == "Hm."
     (warned,) = w.of(Warned)

@@ -74,7 +74,7 @@ async def test_a1_a_bare_name_is_the_last_step_of_the_lookup() -> None:
     assert await value_of(AGENT, "a = 5", "a") == 5
 
 
-async def test_a2_the_namespace_of_agents_wins_behind_an_at_sign() -> None:
+async def test_a2_the_namespace_of_agents_wins_after_an_at_sign() -> None:
     request = await asked(AGENT, "a = 5", "@a `x`(())")
     assert request.model == "small"
     request = await asked(AGENT, "def f(a):", "  return @a `x`(())", 'f(@{model="other"})')
@@ -201,7 +201,7 @@ async def test_computed_options_that_are_wrong_raise(option: str) -> None:
     assert (code, message.startswith(f"bad option: `{name}` must be")) == ("R212", True)
 
 
-async def test_a_template_that_cannot_be_rendered_asks_nobody() -> None:
+async def test_a_template_that_cannot_be_rendered_asks_no_one() -> None:
     w = Vvm()
     assert (await w.fails(AGENT, "x = {a: 1}", "@a `{x.b}`(())")).code == "R209"
     assert (await w.fails(AGENT, "@a `x`([1, len])")).code == "R211"
@@ -233,7 +233,7 @@ async def test_v4_references_are_found_at_any_depth() -> None:
     assert (request.given.references, request.given.readable) == (("one.md", "two.md"), "")
 
 
-async def test_every_call_has_a_path_of_its_own() -> None:
+async def test_every_call_has_its_own_path() -> None:
     w = Vvm()
     await w.cell(AGENT, "x = [@a `1`(()), @a `2`(())]", "def f(n):", "  return @a `n`(n)", "pmap([1, 2], f)")
     assert [r.at for r in w.sessions.requests] == ["c1/1/s0", "c1/1/s1", "c1/2/i0/s0", "c1/2/i1/s0"]
@@ -272,7 +272,7 @@ async def test_a_failure_is_an_error_value(failure: ProviderError, kind: str, da
     assert value == {"error": {"kind": kind, "message": str(failure), **({"data": data} if data else {})}}
 
 
-async def test_a_failure_is_no_raise_and_a_match_sees_it() -> None:
+async def test_a_failure_is_not_a_raise_and_a_match_sees_it() -> None:
     said = {"x": Reply(fails="broke")}
     lines = (
         "try:",
@@ -286,7 +286,7 @@ async def test_a_failure_is_no_raise_and_a_match_sees_it() -> None:
 
 
 @pytest.mark.parametrize("failure", [NoProvider("nobody is here"), CassetteMiss("not recorded")])
-async def test_a23_that_nobody_can_answer_ends_the_run(failure: ProviderError) -> None:
+async def test_a23_that_no_one_can_answer_ends_the_run(failure: ProviderError) -> None:
     w = Vvm(sessions_say={"x": Reply(fails=failure)})
     error = await w.fails(
         AGENT, "try:", "  @a `x`((), retry=3)", "except as e:", "  @a `caught`(())", "finally:", "  @a `final`(())"

@@ -105,7 +105,7 @@ async def test_a_call_that_loses_a_race_frees_its_memory_and_writes_nothing(tmp_
     assert not (tmp_path / ".vvm/memory/k/ledger.jsonl").exists()
 
 
-async def test_that_nobody_answers_ends_both(tmp_path: Path) -> None:
+async def test_a_missing_answer_ends_both(tmp_path: Path) -> None:
     w = Both(sessions_say={"Go": Reply(fails=CassetteMiss("not recorded"))})
     await w.cell(SCRIBE)
     error = await w.prose_fails("try:", "  session: scribe", '    prompt: "Go"', "catch:", '  exec "echo caught"')
@@ -158,7 +158,7 @@ async def test_options_count_for_it() -> None:
     assert value == {"error": {"kind": "timeout", "message": "session timed out after 2s"}}
 
 
-async def test_that_nobody_answers_ends_the_run_here_too() -> None:
+async def test_a_missing_answer_ends_the_run_here_too() -> None:
     w = Both(sessions_say={"Go": Reply(fails=CassetteMiss("not recorded"))})
     await w.prose(*WRITER)
     with pytest.raises(RunError) as failed:
@@ -183,7 +183,7 @@ async def test_a_call_in_a_branch_of_openprose_takes_its_turn_and_path() -> None
     assert [(r.task, r.at) for r in w.sessions.requests] == [("1", "c2/1/b0/s0"), ("2", "c2/1/b1/s0")]
 
 
-async def test_a_branch_that_has_lost_its_race_asks_nobody_more() -> None:
+async def test_a_branch_that_has_lost_its_race_asks_no_one_more() -> None:
     w = Both(sessions_say={"slow": Reply("slow", after=50), "fast": Reply("fast", after=1)})
     await w.cell(SCRIBE, "def twice(what):", "  @scribe `{what}`(())", "  return @scribe `again {what}`(())")
     await w.prose('parallel ("first"):', '  a = do twice("slow")', '  b = session "fast"')

@@ -37,7 +37,7 @@ async def test_arguments_that_do_not_fit_raise(call: str, what: str) -> None:
     assert await raised_by("def f(a, b):", "  return 1", call) == ("R208", f"bad arguments to f: {what}")
 
 
-async def test_what_is_no_function_is_not_called() -> None:
+async def test_a_value_that_is_not_a_function_is_not_called() -> None:
     for text, kind in (("1()", "a number"), ("()()", "unit"), ('"x"()', "a string"), ("{}(1)", "an object")):
         assert await raised_by(text) == ("R207", f"not callable: {kind}")
 
@@ -110,7 +110,7 @@ async def test_callbacks_count_as_calls() -> None:
     assert (await raised_by(*text))[0] == "R218"
 
 
-async def test_calls_are_told() -> None:
+async def test_calls_are_listed() -> None:
     w = Vvm()
     await w.cell("def f(a, b):", "  return a", "f(1, b=2)")
     entered, left = w.of(BlockEntered), w.of(BlockLeft)
@@ -159,7 +159,7 @@ async def test_perm_fills_all_five_keys() -> None:
         assert code == "R215" and message.startswith("perm: expected ")
 
 
-async def test_a23_perm_takes_its_five_keywords_alone() -> None:
+async def test_a23_perm_takes_only_its_five_keywords() -> None:
     for text in ("perm([])", 'perm(tools="x")'):
         assert (await raised_by(text))[0] == "R208"
 
@@ -300,7 +300,7 @@ async def test_f5_then_the_first_error_value() -> None:
     assert await w.cell(*text) == {"error": {"kind": 1}}
 
 
-async def test_pmap_of_pmap_has_paths_of_its_own() -> None:
+async def test_pmap_of_pmap_has_its_own_paths() -> None:
     text = (
         "def f(n):",
         "  return pmap([n, n], g)",
@@ -318,7 +318,7 @@ async def test_pmap_of_pmap_has_paths_of_its_own() -> None:
     assert sorted(e.at for e in again.of(Judged)) == sorted(paths)
 
 
-async def test_a23_nobody_to_answer_in_pmap_ends_the_run() -> None:
+async def test_a23_no_one_to_answer_in_pmap_ends_the_run() -> None:
     w = Vvm(judge_says={"c1": True})
     text = ("def f(n):", "  return ?`c{n}`(n)", "try:", "  pmap([1, 2], f)", "except as e:", "  x = 1")
     error = await w.fails(*text)

@@ -43,7 +43,7 @@ async def test_a_predicate_is_a_boolean_about_it_or_its_argument() -> None:
     assert [request.at for request in w.judge.requests] == ["c1/1/j0", "c1/2/j0", "c1/3/j0"]
 
 
-async def test_s4_empty_parentheses_mean_it_and_unit_must_be_said() -> None:
+async def test_s4_empty_parentheses_mean_it_and_unit_must_be_written() -> None:
     w = Vvm(judge_says={"c": True})
     await w.cell("with input 5:", "  a = ?`c`()", "  b = ?`c`(())")
     assert [request.subject for request in w.judge.requests] == ["5", "()"]
@@ -101,7 +101,7 @@ async def test_s2_a_template_in_a_function_reads_module_variables_when_it_is_ren
     assert await w.cell(*text) == [True, False]
 
 
-async def test_arguments_are_evaluated_before_anybody_is_asked() -> None:
+async def test_arguments_are_evaluated_before_any_request() -> None:
     w = Vvm(judge_says={"inner": True, "outer": True})
     await w.cell("?`outer`([?`inner`(1)])")
     assert w.judge.asked == ["inner", "outer"]
@@ -313,7 +313,7 @@ async def test_choose_runs_the_option_that_the_judge_picks() -> None:
     assert [e.label for e in w.of(OptionChosen)] == ["b", "a"]
 
 
-async def test_s5_an_answer_that_is_no_label_is_the_first_option() -> None:
+async def test_s5_an_answer_that_is_not_a_label_is_the_first_option() -> None:
     w = Vvm(judge_says={"tone of x": "something else"})
     assert await w.cell(*CHOOSE, 'f("x")') == ["a", "x"]
     assert w.judge.asked == ["tone of x"]

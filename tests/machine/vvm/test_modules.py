@@ -24,11 +24,11 @@ async def test_the_result_of_a_file_is_what_it_exports() -> None:
     assert await Vvm().run("a = 1\na\n") == {}
 
 
-async def test_x5_functions_are_no_results() -> None:
+async def test_x5_functions_are_not_results() -> None:
     assert await Vvm().run("export f\nexport x\ndef f():\n  return 1\nx = f()\n") == {"x": 1}
 
 
-async def test_x1_export_pack_captures_where_it_stands() -> None:
+async def test_x1_export_pack_captures_at_its_place() -> None:
     assert await Vvm().run("a = 1\nexport pack(a, b=a + 1)\na = 5\nexport c\nc = 3\n") == {"a": 1, "b": 2, "c": 3}
 
 
@@ -235,7 +235,7 @@ async def test_calls_that_go_round_in_circles_end() -> None:
     assert await w.cell("1 + 1") == 2
 
 
-async def test_a_call_from_another_language_goes_on_with_its_line_of_control() -> None:
+async def test_a_call_from_another_language_continues_its_line_of_control() -> None:
     w = Both(judge_says={"c": True})
     await w.cell("def f(x):", "  return ?`c`(x)")
     await w.prose("parallel for x in [1, 2]:", "  do f(x)")

@@ -25,7 +25,7 @@ async def asked(*lines: str) -> list[tuple[str, str | None, tuple[str, ...]]]:
     ]
 
 
-async def test_every_call_is_told_and_none_is_made() -> None:
+async def test_every_call_is_listed_and_none_is_made() -> None:
     w = Vvm()
     await w.cell("n = 2", AGENT)
     found = await previews(w, "x = @a `Say {n}`([n, 1])", "@a `Then {x}`()")
@@ -52,7 +52,7 @@ async def test_a_comparison_with_what_is_not_known_is_open() -> None:
     assert [one[0] for one in await asked(*text)] == ["q", "one", "two ⟦y: not known yet⟧"]
 
 
-async def test_calls_in_conditions_and_arguments_are_told() -> None:
+async def test_calls_in_conditions_and_arguments_are_listed() -> None:
     text = ("if ?`c`(@a `inner`()):", "  pass", "y = len(@a `arg`())", "@a `{y}`(@a `deep`())")
     assert [one[0] for one in await asked(*text)] == ["inner", "arg", "deep", "⟦y: not known yet⟧"]
 
@@ -158,7 +158,7 @@ async def test_match_choose_try_and_helpers() -> None:
     ]
 
 
-async def test_a_call_that_would_raise_is_told_with_its_error() -> None:
+async def test_a_call_that_would_raise_is_listed_with_its_error() -> None:
     found = await previews(Vvm(), AGENT, "n = 1", "x = @a.with(model=n) `t`()", "@a `after`()")
     assert [one.request.task for one in found if one.request is not None] == ["after"]
 

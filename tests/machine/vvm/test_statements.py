@@ -47,7 +47,7 @@ async def test_a_local_that_is_not_bound_yet_does_not_fall_through() -> None:
         'if false:\n    choose 1 by ?`c` as x:\n      option "a":\n        pass',
     ],
 )
-async def test_whatever_a_body_binds_is_local_to_it(binding: str) -> None:
+async def test_bindings_of_a_body_are_local_to_it(binding: str) -> None:
     assert await raised_by("x = 1", "def f():", f"  {binding}", "  return x", "f()") == ("R202", "unbound local: x")
 
 
@@ -399,7 +399,7 @@ async def test_a49_a_second_interrupt_ends_finally() -> None:
         await task
 
 
-async def test_a23_a49_nobody_to_answer_passes_except_and_runs_finally() -> None:
+async def test_a23_a49_no_one_to_answer_passes_except_and_runs_finally() -> None:
     w = Vvm()
     text = ("def f():", "  return ?`c`(1)", "try:", "  with input 2:", "    f()", "except as e:", "  x = 1", "finally:")
     error = await w.fails(*text, "  y = 1", "  ?`d`(2)", "  z = 1")

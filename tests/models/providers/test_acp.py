@@ -72,7 +72,7 @@ async def test_context_comes_by_name_and_as_links_and_memory_by_value(bench: Ben
     assert link == {"type": "resource_link", "name": "plan", "uri": f"file://{bench.cwd}/.prose/plan%20one.md"}
 
 
-async def test_the_answer_is_what_is_said_after_the_last_tool_call(bench: Bench) -> None:
+async def test_the_answer_is_the_text_after_the_last_tool_call(bench: Bench) -> None:
     result = await bench.run("say I will look.", "think hm", 'call read completed {"path": "a.md"}', "say Here it is.")
     assert result.text == "Here it is. "
     steps = [(step.kind, step.text) for step in bench.progress]
@@ -93,12 +93,12 @@ async def test_a_confirmation_means_that_the_binding_was_written(bench: Bench) -
     assert result.writes == ()
 
 
-async def test_saying_nothing_at_all_is_no_answer(bench: Bench) -> None:
+async def test_an_empty_reply_at_the_end_is_not_an_answer(bench: Bench) -> None:
     with pytest.raises(ProviderBadReply, match="the agent stub said nothing"):
         await bench.run("think hm")
 
 
-async def test_usage_is_told_where_the_agent_tells_it(bench: Bench) -> None:
+async def test_usage_is_shown_where_the_agent_reports_it(bench: Bench) -> None:
     assert (await bench.run("usage 10 5 0.25", "say x")).usage == Usage(1, 11, 5, 0.25)
     assert (await bench.run("say x")).usage == Usage(1, counted=False)
 
@@ -258,7 +258,7 @@ async def test_the_person_is_asked_once_or_for_the_whole_run(tmp_path: Path) -> 
     )
 
 
-async def test_nobody_here_means_no(bench: Bench) -> None:
+async def test_non_interactive_means_no(bench: Bench) -> None:
     bench.person.available = False
     result = await bench.run(RM, permissions={"bash": "prompt"})
     assert result.text == "answer: no-1 "
@@ -289,7 +289,7 @@ async def test_an_open_question_ends_with_its_session(tmp_path: Path) -> None:
         ({"read": ("src/**",), "network": "deny"}, "`read: src/**`, `network: deny`"),
     ],
 )
-async def test_rules_that_nobody_would_keep_are_refused_before_anything_starts(
+async def test_unenforceable_rules_are_refused_before_anything_starts(
     tmp_path: Path, rules: dict[str, object], named: str
 ) -> None:
     async with agent(tmp_path) as bench:
@@ -398,7 +398,7 @@ async def test_without_terminals_none_are_offered(bench: Bench) -> None:
 # ---------------------------------------------------------------- many
 
 
-async def test_two_hundred_sessions_run_at_once_in_one_process(tmp_path: Path) -> None:
+async def test_two_hundred_sessions_run_in_parallel_in_one_process(tmp_path: Path) -> None:
     async with agent(tmp_path, limit=200) as bench:
         tasks = [bench.start(f"say {number}", "wait go", f"say done {number}") for number in range(200)]
         await eventually(lambda: len({step.text for step in bench.progress}) >= 200)
@@ -408,7 +408,7 @@ async def test_two_hundred_sessions_run_at_once_in_one_process(tmp_path: Path) -
         assert [result.text for result in results] == [f"{number} done {number} " for number in range(200)]
 
 
-async def test_no_more_than_the_limit_run_at_once(tmp_path: Path) -> None:
+async def test_no_more_than_the_limit_run_in_parallel(tmp_path: Path) -> None:
     async with agent(tmp_path) as bench:
         tasks = [bench.start(f"say up{number}", "wait go", "say x") for number in range(6)]
         await eventually(lambda: len(bench.progress) >= 4)
@@ -417,7 +417,7 @@ async def test_no_more_than_the_limit_run_at_once(tmp_path: Path) -> None:
         assert (await bench.run("most")).text == "4 "  # what the settings say when they say nothing
 
 
-async def test_an_agent_that_closes_sessions_is_told_that_one_is_over(tmp_path: Path) -> None:
+async def test_an_agent_that_closes_sessions_gets_a_message_when_one_ends(tmp_path: Path) -> None:
     async with agent(tmp_path, "closes") as bench:
         await bench.run("say x")
         await appears(tmp_path / "closed")

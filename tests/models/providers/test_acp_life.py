@@ -53,7 +53,9 @@ async def test_nothing_is_started_before_it_is_needed_and_one_process_serves_all
         (("head", "-c", "100000000", "/dev/zero"), "the agent stub sent a message that is too long"),
     ],
 )
-async def test_what_is_no_agent_is_one_clear_error(tmp_path: Path, command: tuple[str, ...], message: str) -> None:
+async def test_a_value_that_is_not_an_agent_is_one_clear_error(
+    tmp_path: Path, command: tuple[str, ...], message: str
+) -> None:
     async with agent(tmp_path, command=command) as bench:
         with pytest.raises(ProviderError) as failed:
             await bench.run("say x")
@@ -241,7 +243,7 @@ async def test_it_is_ended_only_when_its_other_sessions_are_done(tmp_path: Path)
         assert former not in bench.processes
 
 
-async def test_a_second_interrupt_kills_at_once(tmp_path: Path) -> None:
+async def test_a_second_interrupt_kills_immediately(tmp_path: Path) -> None:
     patience = Patience(20, 0.3, cancel=100, grace=100)
     async with agent(tmp_path, "ignore=cancel,term", patience=patience) as bench:
         task = await bench.started("hang")

@@ -28,7 +28,7 @@ async def received(wire: Wire) -> list[object]:
 
 
 @given(st.lists(JSON, max_size=5), st.integers(1, 40))
-async def test_messages_arrive_whole_in_whatever_pieces(values: list[object], size: int) -> None:
+async def test_messages_arrive_whole_in_any_pieces(values: list[object], size: int) -> None:
     messages = [{"jsonrpc": "2.0", "method": "m", "params": value} for value in values]
     text = "".join(json.dumps(message, ensure_ascii=False) + "\n" for message in messages)
     wire = Wire()

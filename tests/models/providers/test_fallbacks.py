@@ -111,7 +111,9 @@ async def test_a43_an_alias_and_an_agent_may_name_a_model_of_another_server(stub
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_the_other_model_goes_on_where_the_first_has_failed(stub: StubServer, wire: str, tmp_path: Path) -> None:
+async def test_the_other_model_continues_where_the_first_has_failed(
+    stub: StubServer, wire: str, tmp_path: Path
+) -> None:
     """What tools did is not done again, and their results are known to the model that goes on."""
     (tmp_path / "notes.txt").write_text("remember the milk")
     calls = [{"name": "read", "arguments": {"path": "notes.txt"}}]
@@ -123,7 +125,7 @@ async def test_the_other_model_goes_on_where_the_first_has_failed(stub: StubServ
     assert stub.last is not None and "remember the milk" in str(stub.last.body)
 
 
-async def test_a_conversation_goes_on_elsewhere_when_its_server_closes_between_two_rounds(
+async def test_a_conversation_continues_elsewhere_when_its_server_closes_between_two_rounds(
     stub: StubServer, tmp_path: Path
 ) -> None:
     async with chained(stub, "anthropic", "ok-0", "ok-1", tmp_path) as live:

@@ -81,7 +81,7 @@ async def test_a_stream_ends_where_the_budget_does(stub: StubServer, wire: str, 
     assert 30 <= budget.spent.tokens < 60
 
 
-async def test_of_two_budgets_the_one_that_ended_the_answer_is_told(stub: StubServer, tmp_path: Path) -> None:
+async def test_of_two_budgets_the_one_that_ended_the_answer_is_reported(stub: StubServer, tmp_path: Path) -> None:
     run, block = limited_to("1 session"), Budget("block b 1", "block 'b'", parse("50 tokens"), FakeClock())
     async with Live(stub, "chat", "length-0", tmp_path) as live:
         with budgets.counting((run, block), lambda: "here"), pytest.raises(BudgetSpent, match="block 'b'"):
@@ -89,7 +89,7 @@ async def test_of_two_budgets_the_one_that_ended_the_answer_is_told(stub: StubSe
                 await live.run()
 
 
-async def test_what_is_told_after_the_end_changes_nothing() -> None:
+async def test_an_event_after_the_end_changes_nothing() -> None:
     """An agent may report its cost when its session is over."""
     budget = limited_to("1 usd")
     with budgets.counting((budget,), lambda: "here"):
@@ -230,7 +230,7 @@ async def test_a24_estimates_count_tools_and_schemas(stub: StubServer, tmp_path:
     assert 0.6 < (seen[True] - seen[False]) / (more[True] - more[False]) < 1.1
 
 
-async def test_a49_any_name_of_a_model_is_legal_and_one_without_a_meaning_is_told(
+async def test_a49_any_name_of_a_model_is_legal_and_one_without_a_meaning_is_reported(
     stub: StubServer, tmp_path: Path
 ) -> None:
     here = of_stub(stub, tmp_path)

@@ -99,7 +99,7 @@ async def test_what_the_server_asks_to_wait_is_kept(stub: StubServer, wire: str,
     assert failed.value.retry_after == 7.0
 
 
-async def test_an_empty_purse_is_no_rate_limit(stub: StubServer, tmp_path: Path) -> None:
+async def test_an_empty_purse_is_not_a_rate_limit(stub: StubServer, tmp_path: Path) -> None:
     for wire in ("chat", "responses"):  # Anthropic's format says it with another status
         async with Live(stub, wire, "quota", tmp_path) as live:
             with pytest.raises(errors.ProviderAuth, match="no quota or credit left"):
@@ -107,7 +107,7 @@ async def test_an_empty_purse_is_no_rate_limit(stub: StubServer, tmp_path: Path)
 
 
 @pytest.mark.parametrize("wire", WIRES)
-async def test_a_refusal_is_no_answer(stub: StubServer, wire: str, tmp_path: Path) -> None:
+async def test_a_refusal_is_not_an_answer(stub: StubServer, wire: str, tmp_path: Path) -> None:
     async with Live(stub, wire, "refuse", tmp_path) as live:
         with pytest.raises(errors.ProviderBadReply):
             await live.run()
@@ -133,7 +133,7 @@ async def test_a_server_without_a_key_that_wants_one(stub: StubServer, tmp_path:
     assert failed.value.hint == 'name its variable in prose.toml: [providers.gateway] key = "NAME"'
 
 
-async def test_what_the_server_said_is_cleaned(tmp_path: Path) -> None:
+async def test_the_text_of_the_server_is_cleaned(tmp_path: Path) -> None:
     said = (
         f"Bad tools: key {KEY} or sk-abcdefghijk at https://me:pw@example.org/v1?key=zzz, "
         "request_id req-12345678 (request id: 20261122-abc) of org-AbCdEf123, 9f86d081884c7d659a2feaa0c55ad015 "

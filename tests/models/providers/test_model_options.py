@@ -127,7 +127,7 @@ async def test_a_recording_tells_the_options_and_replays_without_them(stub: Stub
     assert stub.stats.requests == 1
 
 
-async def test_a_program_is_told_which_option_does_nothing(stub: StubServer, tmp_path: Path) -> None:
+async def test_an_option_without_effect_is_reported(stub: StubServer, tmp_path: Path) -> None:
     with pytest.raises(RunError, match="`effort` has no effect on the model `ok-0`") as caught:
         await run(tmp_path, stub, 'effort = "high"', "auto")
     assert caught.value.hint and "take it out of the model's table in prose.toml" in caught.value.hint

@@ -139,7 +139,7 @@ async def test_a_tool_is_called_and_its_result_goes_back(stub: StubServer, wire:
     assert result.usage.requests == 2
 
 
-async def test_many_tools_at_once_are_all_answered_in_order(stub: StubServer, wire: str, tmp_path: Path) -> None:
+async def test_many_parallel_tools_are_all_answered_in_order(stub: StubServer, wire: str, tmp_path: Path) -> None:
     for name in "abc":
         (tmp_path / name).write_text(f"file {name}\n")
     calls = [{"name": "read", "arguments": {"path": name}} for name in ("a", "b", "gone", "c")]
@@ -198,7 +198,9 @@ def errors_in(body: Mapping[str, Any], wire: str) -> list[bool]:
     return ["error" in json.loads(text) if text.startswith("{") else False for text in results]
 
 
-async def test_what_a_session_writes_with_our_tools_is_told(stub: StubServer, wire: str, tmp_path: Path) -> None:
+async def test_files_that_a_session_writes_with_our_tools_are_reported(
+    stub: StubServer, wire: str, tmp_path: Path
+) -> None:
     calls = [{"name": "write", "arguments": {"path": "out/report.txt", "content": "done\n"}}]
     said = "Binding written: plan\nLocation: here\nSummary: A plan."
     async with Live(stub, wire, stub.script("writes", {"calls": calls}, said), tmp_path) as live:
@@ -207,7 +209,7 @@ async def test_what_a_session_writes_with_our_tools_is_told(stub: StubServer, wi
     assert result.writes == (FileWrite("out/report.txt", None, "done\n"),)
 
 
-async def test_an_empty_reply_is_no_answer(stub: StubServer, wire: str, tmp_path: Path) -> None:
+async def test_an_empty_reply_is_not_an_answer(stub: StubServer, wire: str, tmp_path: Path) -> None:
     calls = [{"name": "write", "arguments": {"path": "plan.md", "content": "the plan"}}]
     for model in ("empty", stub.script("silent", {"calls": calls}, "")):
         async with Live(stub, wire, model, tmp_path) as live:
@@ -237,7 +239,7 @@ async def test_a_tool_that_does_not_exist_can_be_got_over(stub: StubServer, wire
 
 
 @pytest.mark.parametrize("tools", [True, False])
-async def test_a39_a_tool_that_does_not_exist_is_told_like_every_other(
+async def test_a39_a_tool_that_does_not_exist_is_reported_like_every_other(
     stub: StubServer, wire: str, tmp_path: Path, tools: bool
 ) -> None:
     """Spans are made of these events (tests/telemetry)."""
@@ -392,7 +394,7 @@ async def test_200_sessions_go_8_at_a_time(stub: StubServer, wire: str, tmp_path
     assert stub.stats.requests == number and stub.stats.peak <= 8
 
 
-async def test_8_sessions_are_with_the_server_at_once(stub: StubServer, wire: str, tmp_path: Path) -> None:
+async def test_8_sessions_are_with_the_server_at_the_same_time(stub: StubServer, wire: str, tmp_path: Path) -> None:
     async with Live(stub, wire, "hang", tmp_path, timeout=60.0) as live:
         running = [asyncio.create_task(live.run()) for _ in range(20)]
         await stub.until(lambda stats: stats.in_flight == 8)

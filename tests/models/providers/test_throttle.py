@@ -139,7 +139,7 @@ async def test_other_failures_say_nothing_about_the_load() -> None:
     assert server.throttle.allowed == 4
 
 
-async def test_who_waits_for_a_pause_is_interrupted_at_once() -> None:
+async def test_waiting_for_a_pause_is_interrupted_immediately() -> None:
     server = Server(1)
     await server.start(2)
     server.clock.sleep = lambda seconds: asyncio.Event().wait()  # type: ignore[method-assign,assignment,return-value]

@@ -124,7 +124,7 @@ async def test_a44_each_request_states_the_schema_once(
 
 
 @pytest.mark.parametrize(("wire", "ways"), [("chat", 2), ("anthropic", 2), ("responses", 1)])
-async def test_a44_a_server_of_ones_own_that_ignores_the_schema_is_asked_in_words(
+async def test_a44_a_custom_server_that_ignores_the_schema_is_asked_in_words(
     stub: StubServer, tmp_path: Path, wire: str, ways: int
 ) -> None:
     model = stub.script("ignores", "It is good.", '{"verdict": "approve", "score": 1}')

@@ -114,7 +114,7 @@ def test_a_table_lies_over_the_built_in_one() -> None:
     assert server.aliases == {**BUILT_IN["anthropic"].aliases, "opus": "claude-9"}
 
 
-def test_a_key_goes_to_nobody_by_accident() -> None:
+def test_a_key_goes_to_no_server_by_accident() -> None:
     mine = find("mine", options(mine=ModelServer("openai", "https://models.example.org/v1")))
     assert mine.key == ""
 
@@ -194,7 +194,7 @@ async def test_a_server_that_speaks_openais_format(name: str, stub: StubServer, 
 # ---------------------------------------------------------------- loading
 
 
-async def test_a_module_is_imported_once_and_beside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_module_is_imported_once_and_outside_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "slow_module.py").write_text(
         "import threading\nthread = threading.current_thread().name\nstarted.append(1)\nready.wait(10)\n".replace(
             "started", "__import__('sys').slow_started"
@@ -219,7 +219,7 @@ async def test_a_module_is_imported_once_and_beside_the_loop(tmp_path: Path, mon
     loading._loading.pop("slow_module")
 
 
-async def test_a_missing_extra_is_one_clear_error_and_can_be_mended(
+async def test_a_missing_extra_is_one_clear_error_and_can_be_fixed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.syspath_prepend(tmp_path)

@@ -241,7 +241,7 @@ async def test_acceptance_15_shell_characters_are_literal(bench: Bench) -> None:
     assert list(bench.directory.iterdir()) == []
 
 
-async def test_acceptance_16_a_useless_path_is_no_obstacle(bench: Bench) -> None:
+async def test_acceptance_16_a_useless_path_is_not_an_obstacle(bench: Bench) -> None:
     bench.environment["PATH"] = "/nowhere"
     assert result(await bench("/bin/echo", "hi"))["stdout"] == "hi\n"
 
@@ -422,7 +422,7 @@ async def test_acceptance_27_dispatched_is_written_before_the_start(bench: Bench
     assert result(await call)["exit_code"] == 0
 
 
-async def test_acceptance_28_whatever_a_tool_does_the_session_goes_on(bench: Bench) -> None:
+async def test_acceptance_28_whatever_a_tool_does_the_session_continues(bench: Bench) -> None:
     async def throws(call: Call) -> Mapping[str, object]:
         raise ValueError("the text of the fault")
 

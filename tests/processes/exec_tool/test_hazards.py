@@ -28,7 +28,7 @@ HOST = Path(__file__).with_name("host.py")
 # ---------------------------------------------------------------- output
 
 
-async def test_hazard_1_a_flood_on_both_streams_at_once(bench: Bench) -> None:
+async def test_hazard_1_a_flood_on_both_streams_at_the_same_time(bench: Bench) -> None:
     code = "import os\nfor _ in range(500):\n    os.write(1, b'o' * 65536); os.write(2, b'e' * 65536)"
     answer = result(await bench.python(code))
     assert answer["stdout"] == "o" * 262_144 and answer["stderr"] == "e" * 262_144
@@ -133,7 +133,7 @@ async def test_hazard_33_the_wall_clock_is_not_looked_at(bench: Bench, monkeypat
     assert not result(await bench("/bin/true"))["timed_out"]
 
 
-async def test_hazard_37_too_little_memory_is_told_by_the_program(bench: Bench) -> None:
+async def test_hazard_37_too_little_memory_is_reported_by_the_program(bench: Bench) -> None:
     bench.use(memory_bytes=4 * 1024 * 1024)
     outcome = await bench.python("print(1)")
     assert not outcome.ok or outcome.result["exit_code"] != 0

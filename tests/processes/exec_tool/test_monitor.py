@@ -125,7 +125,7 @@ async def test_programs_get_the_limits_that_the_kernel_has_now(bench: Bench) -> 
         resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
 
 
-async def test_more_programs_at_once_than_the_monitor_can_be_sent(bench: Bench) -> None:
+async def test_more_parallel_programs_than_the_monitor_can_be_sent(bench: Bench) -> None:
     agent = bench.agent(("/usr", "r"), ("/bin", "r"))
     answers = await asyncio.gather(*(bench("/bin/true", agent=agent, cwd="/usr") for _ in range(80)))
     assert {result(each)["exit_code"] for each in answers} == {0}

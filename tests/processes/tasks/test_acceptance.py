@@ -108,7 +108,7 @@ async def test_5_stopping_a_server_that_ignores_term(desk: Desk) -> None:
     assert not desk.processes
 
 
-async def test_5_two_stops_end_it_at_once(make_desk: MakeDesk) -> None:
+async def test_5_two_stops_end_it_immediately(make_desk: MakeDesk) -> None:
     desk = make_desk(grace=600.0)
     task = await desk.task(SERVER)
     await desk.printed(task, "up")
@@ -178,7 +178,7 @@ async def test_8_the_same_command_runs_once(desk: Desk, tmp_path: Path) -> None:
     assert len((await desk.service.active(PERSON)).tasks) == 4
 
 
-async def test_8_after_the_end_the_same_command_runs_anew(desk: Desk) -> None:
+async def test_8_after_the_end_the_same_command_runs_again(desk: Desk) -> None:
     task = await desk.task("sleep 0.05; echo x")
     await desk.end(task)
     assert await desk.task("sleep 0.05; echo x") != task
@@ -409,7 +409,7 @@ async def test_14_no_view_holds_a_process_id(desk: Desk) -> None:
         assert desk.engine.marker not in json.dumps(view)
 
 
-async def test_15_tasks_go_on_while_nobody_looks_and_while_the_loop_is_busy(desk: Desk) -> None:
+async def test_15_tasks_continue_while_no_one_looks_and_while_the_loop_is_busy(desk: Desk) -> None:
     task = await desk.task("for i in 1 2 3 4; do echo $i; sleep 0.05; done")
 
     def recorded() -> bool:

@@ -196,7 +196,7 @@ async def test_84_stopping_what_has_ended_changes_nothing(desk: Desk) -> None:
     assert len(desk.results(task)) == 1
 
 
-async def test_85_running_is_never_told_after_the_end(make_desk: MakeDesk) -> None:
+async def test_85_running_is_never_reported_after_the_end(make_desk: MakeDesk) -> None:
     desk = make_desk(snapshot_every=0.005)
     script = "while [ ! -e go ]; do sleep 0.01; done; for i in 1 2 3; do echo $i; sleep 0.01; done; : "
     tasks = [await desk.task(f"{script}{n}") for n in range(6)]
@@ -210,7 +210,7 @@ async def test_85_running_is_never_told_after_the_end(make_desk: MakeDesk) -> No
         assert revisions == sorted(revisions)
 
 
-async def test_86_a_hundred_tasks_at_once_meet_the_limit(desk: Desk) -> None:
+async def test_86_a_hundred_parallel_tasks_meet_the_limit(desk: Desk) -> None:
     answers = await asyncio.gather(
         *(desk.start(f"exec sleep 67 # {n}", yield_time_ms=0) for n in range(100)), return_exceptions=True
     )
@@ -222,7 +222,7 @@ async def test_86_a_hundred_tasks_at_once_meet_the_limit(desk: Desk) -> None:
     assert len(desk.processes) == 32, "nothing runs for those that were refused"
 
 
-async def test_an_agents_session_has_a_limit_of_its_own(make_desk: MakeDesk) -> None:
+async def test_an_agents_session_has_its_own_limit(make_desk: MakeDesk) -> None:
     desk = make_desk(per_session=2)
     for number in range(2):
         await desk.task(f"sleep 68; : {number}", AGENT)
@@ -336,7 +336,7 @@ async def test_a_task_that_was_asked_to_end_is_cancelled_even_when_the_run_ends(
     store.close()
 
 
-async def test_96_101_a_missing_directory_has_an_error_of_its_own(desk: Desk, tmp_path: Path) -> None:
+async def test_96_101_a_missing_directory_has_its_own_error(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     for wrong in ("gone", "file", "/no/such"):
         with pytest.raises(TaskRefused) as refused:

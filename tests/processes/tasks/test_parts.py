@@ -335,7 +335,7 @@ def test_old_tasks_are_forgotten_with_their_logs(tmp_path: Path) -> None:
     store.close()
 
 
-def test_a_directory_that_cannot_be_written_is_told(tmp_path: Path) -> None:
+def test_a_directory_that_cannot_be_written_is_reported(tmp_path: Path) -> None:
     (tmp_path / "tasks").write_text("a file stands where the directory should be")
     with pytest.raises(StoreError) as problem:
         Store(tmp_path)
