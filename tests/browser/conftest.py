@@ -66,7 +66,7 @@ def lab(browser_thread: _Browser) -> Iterator[Lab]:
 
 
 class Pictures:
-    """The pictures of the documentation: taken anew where `PROSE_SCREENSHOTS` was set, looked for otherwise."""
+    """The pictures of the documentation: taken again where `PROSE_SCREENSHOTS` was set, looked for otherwise."""
 
     def __init__(self, wanted: bool) -> None:
         self.wanted = wanted

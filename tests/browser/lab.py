@@ -1,7 +1,7 @@
 """A JupyterLab server with all its files in one directory, a browser, and what a person does in a notebook.
 
 Playwright's sync API leaves an event loop marked as running in its thread, which would break every asyncio test after
-it. So the browser lives in a thread of its own, and the tests of this directory run there (see conftest.py).
+it. So the browser lives in its own thread, and the tests of this directory run there (see conftest.py).
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def expect(locator: Any) -> Any:
 
 class Server:
     """One `jupyter lab` process in its own process group; `root` holds its notebooks. `python` is that of another
-    environment, whose JupyterLab has our extension and kernels from here, as with a server of one's own."""
+    environment, whose JupyterLab has our extension and kernels from here, as with a user's own server."""
 
     token = "tok"
 
@@ -92,7 +92,7 @@ class Server:
             *(self._python, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"),
             *(f"--port={self.port}", "--ServerApp.port_retries=0", f"--IdentityProvider.token={self.token}"),
             *(f"--ServerApp.root_dir={self.root}", f"--LabServerApp.workspaces_dir={home / 'workspaces'}"),
-            "--expose-app-in-browser",  # so that a window opens another notebook without being loaded anew
+            "--expose-app-in-browser",  # so that a window opens another notebook without a reload
         ]
 
     def url(self, path: str) -> str:
@@ -122,7 +122,7 @@ class Server:
         self._log.close()
 
     def end_kernels(self) -> None:
-        """What a test started ends with it."""
+        """Programs that a test starts end with it."""
         for session in self._api("GET", "api/sessions"):
             with suppress(urllib.error.HTTPError):
                 self._api("DELETE", f"api/sessions/{session['id']}")
@@ -184,7 +184,7 @@ class Notebook:
         return self.cell(number).locator(".jp-OutputArea-output")
 
     def ready(self, state: str = "Idle") -> None:
-        """Until the kernel is in a state. Both places must say so: with one alone a key press can be lost."""
+        """Until the kernel is in a state. Both places must agree: with only one of them a key press can be lost."""
         indicator = f'{PANEL} .jp-Notebook-ExecutionIndicator[data-status="{state.lower()}"]'
         self.page.wait_for_selector(indicator, state="attached")
         self.page.wait_for_selector(f"#jp-main-statusbar:has-text('| {state}')")
@@ -242,7 +242,7 @@ class Notebook:
         return nbformat.read(self.path, as_version=4)
 
 
-# The window as it is when JupyterLab is loaded: no document, no sign, no dialog, the file browser at the left alone.
+# The window as it is when JupyterLab is loaded: no document, no sign, no dialog, only the file browser at the left.
 CLEAR = """() => {
   const {shell, commands} = window.jupyterapp;
   for (const widget of [...shell.widgets('main')]) widget.dispose();
@@ -275,7 +275,7 @@ class Lab:
         page.on("pageerror", self._hear)
 
     def _hear(self, error: object) -> None:
-        """What JupyterLab says when a notebook is closed in the middle of a request is no error of ours."""
+        """Messages of JupyterLab about a notebook that was closed in the middle of a request aren't our errors."""
         if not str(error).startswith("Canceled future for"):
             self.problems.append(str(error))
 
@@ -308,7 +308,7 @@ class Lab:
         self.page.evaluate(CLEAR)
 
     def show(self, path: Path) -> None:
-        """Open a file alone in the window."""
+        """Open a file as the only one in the window."""
         name = path.relative_to(self.server.root).as_posix()
         if self._loaded:
             self._empty()
@@ -328,7 +328,7 @@ class Lab:
         self.page.locator(".jp-Launcher").wait_for()
 
     def spoil(self) -> None:
-        """The next notebook is opened in a page that is loaded anew."""
+        """The next notebook is opened in a reloaded page."""
         self._loaded = False
 
     def reload(self, notebook: Notebook) -> None:
@@ -348,7 +348,7 @@ class Lab:
             (self._server.root / "prose.toml").unlink(missing_ok=True)
 
     def open(self, path: Path, ready: bool = True) -> Notebook:
-        """Open a notebook alone in the window and wait for its kernel."""
+        """Open a notebook as the only document of the window and wait for its kernel."""
         self.show(path)
         notebook = Notebook(self.page, path)
         notebook.panel.locator(".jp-CodeCell").first.wait_for()

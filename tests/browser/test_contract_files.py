@@ -5,7 +5,7 @@ from __future__ import annotations
 from browser.lab import Lab, Notebook, expect
 
 BRIEF = "---\r\nname: brief\r\nkind: function\r\n---\r\n\r\n### Execution\r\n\r\n~~~~prose\r\nreturn 40 + 2\r\n~~~~\r\n"
-# What "Open With" offers, and what it does.
+# The entries of "Open With", and their effects.
 OFFERED = "window.jupyterapp.docRegistry.preferredWidgetFactories('brief.prose.md').map(one => one.name)"
 OPEN_WITH = """() => window.jupyterapp.commands.execute(
   'docmanager:open', {path: 'brief.prose.md', factory: 'Notebook'}).then(() => null)"""

@@ -22,7 +22,7 @@ def test_files_of_others_are_shown_and_do_nothing(lab: Lab, pictures: Pictures) 
         (root / name).write_text(text)
     (root / "chart.png").write_bytes(png(240, 80, bars=(30, 70, 45, 12, 60)))
     (root / "people.csv").write_text("name;age;city\nAnna;41;Oslo\nBo;7;Lund\n")
-    lab.page.on("response", lambda answer: asked.append(answer.url))  # what the policy blocks is asked of nobody
+    lab.page.on("response", lambda answer: asked.append(answer.url))  # requests that the policy blocks are never sent
     notebook = lab.notebook(
         "%show d.svg",
         "%show p.html",

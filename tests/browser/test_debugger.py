@@ -31,7 +31,7 @@ def appears(part: Any, seconds: int = 4) -> bool:
 
 
 def opened(lab: Lab, program: str, kernel: str = "prose") -> Notebook:
-    """In a page that is loaded anew: the debugger's service may go back to the notebook that was open before."""
+    """In a reloaded page: the debugger's service may go back to the notebook that was open before."""
     lab.spoil()
     notebook = lab.notebook(program, kernel=kernel)
     switch_on(notebook)

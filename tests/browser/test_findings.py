@@ -1,4 +1,4 @@
-"""What the compiler finds in a cell while it is typed."""
+"""Findings of the compiler in a cell while it is typed."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def test_a_mistake_is_underlined_until_it_is_gone(lab: Lab, pictures: Pictures) 
     lab.page.keyboard.press("Backspace")
     lab.page.keyboard.type('"ls"')
     expect(finding).to_have_count(0)
-    notebook.editor(2).click()  # lines of a command are no program
+    notebook.editor(2).click()  # lines of a command are not a program
     lab.page.keyboard.type("exec ls")
     notebook.run(0)
     expect(notebook.cell(2).locator(".prose-finding")).to_have_count(0)

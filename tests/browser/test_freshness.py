@@ -16,7 +16,7 @@ CELLS = (
 
 
 def marks(notebook: Notebook) -> list[str]:
-    """What the dots beside the cells say, in order."""
+    """The texts of the dots next to the cells, in order."""
     return [str(dot.get_attribute("aria-label")) for dot in notebook.panel.locator(".prose-stale").all()]
 
 

@@ -167,7 +167,7 @@ def test_cells_of_a_python_notebook_have_colours_as_long_as_they_are_ours(lab: L
 
 
 def test_a_vvm_notebook_has_colours_indents_and_can_be_read_in_light_and_dark(lab: Lab) -> None:
-    """Clauses go where they belong. Colours are those of the theme, whose brackets alone are paler than this, in every
+    """Clauses go where they belong. Colours are those of the theme, in which only brackets are paler than this, in every
     language."""
     contrast = (Path(__file__).parent / "contrast.js").read_text()
     notebook = lab.notebook(VVM, f"%%prose\n{PROGRAM}", "", kernel="vvm")

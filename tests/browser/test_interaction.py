@@ -1,4 +1,4 @@
-"""What a person does in JupyterLab: being asked, interrupting, completing, looking a word up, watching a cell run."""
+"""Interaction in JupyterLab: answering a question, interrupting, completing, looking a word up, watching a cell run."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def _press_at_end(notebook: Notebook, number: int, key: str) -> None:
 
 
 def _completions(notebook: Notebook, number: int) -> list[str]:
-    """What the list shows after Tab at the end of a cell."""
+    """The entries of the list after Tab at the end of a cell."""
     _press_at_end(notebook, number, "Tab")
     shown = notebook.page.locator(".jp-Completer:not(.lm-mod-hidden) .jp-Completer-match")
     shown.first.wait_for()
@@ -151,8 +151,7 @@ def test_an_error_shows_its_line_under_a_caret(lab: Lab, pictures: Pictures) -> 
 
 
 def test_everything_shown_can_be_read_in_both_themes(lab: Lab) -> None:
-    """Contrast of each piece of text with what is behind it: 4.5, as accessibility guidelines ask. What a program
-    colours by itself (ANSI) is left to JupyterLab's palette."""
+    """Contrast of each piece of text with its background: 4.5, as accessibility guidelines ask. Colours of programs (ANSI) are left to JupyterLab's palette."""
     notebook = lab.notebook(
         'let name = "text"\nlet n = 3\nlet list = [1, 2]\noutput o = "x"',
         'let tried = exec "echo out; echo err >&2; exit 3"\n  on-fail: "continue"',

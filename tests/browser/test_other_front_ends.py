@@ -61,7 +61,7 @@ class _At:
 
 
 def works(window: Window) -> None:
-    """What a person does in a first notebook."""
+    """The steps of a person in a first notebook."""
     notebook = window.notebook
     expect(notebook.cell(0).locator(".cm-content span").first).to_be_visible()  # `let` has a colour
     notebook.start(0)

@@ -1,4 +1,4 @@
-"""What JupyterLab shows when a cell waits for somebody: forms with the keyboard and the mouse, signs, a reload."""
+"""A cell that waits for a person in JupyterLab: forms with the keyboard and the mouse, signs, a reload."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ exec "echo the mirror does not answer >&2; exit 4"
 
 @contextmanager
 def window(lab: Lab, **options: object) -> Iterator[Any]:
-    """A page of its own, in which nothing may go wrong and nothing may be asked of anywhere."""
+    """A separate page, in which every error and every request is a failure."""
     problems: list[str] = []
     context = lab.page.context.browser.new_context(**options)
     page = context.new_page()

@@ -35,14 +35,14 @@ def test_the_tour_runs_and_shows_what_is_committed(lab: Lab, tour: Path, picture
 
 
 def _picture(lab: Lab, notebook: Notebook, pictures: Pictures) -> None:
-    """From the loop to the end of the branches, without the file browser beside it."""
+    """From the loop to the end of the branches, without the file browser."""
     cells = notebook.panel.locator(".jp-Cell")
     first = cells.filter(has_text="A loop that fixes the program").first
     last = cells.filter(has_text="unit = exec").first
     lab.page.set_viewport_size({"width": 1200, "height": 3000})
     lab.page.keyboard.press("Control+b")
     first.scroll_into_view_if_needed()
-    for cell in (first, last):  # the notebook lays itself out anew in the larger window
+    for cell in (first, last):  # the notebook updates its layout in the larger window
         cell.element_handle().wait_for_element_state("stable")
     top, bottom = first.bounding_box(), last.bounding_box()
     assert top and bottom
@@ -62,7 +62,7 @@ def test_no_code_of_a_tour_is_wider_than_its_cell(lab: Lab, name: str) -> None:
 
 
 def test_an_untrusted_tour_shows_the_same_without_running(lab: Lab, tour: Path) -> None:
-    """What a stranger sees who opens the file: JupyterLab sanitises outputs that it has not made itself."""
+    """The view of an untrusted file: JupyterLab sanitises outputs that it has not made itself."""
     notebook = lab.open(tour)
     cells = sum(cell.cell_type == "code" for cell in nbformat.read(tour, as_version=4).cells)
     expect(notebook.panel.locator(".jp-CodeCell")).to_have_count(cells)  # cells that are not seen come later

@@ -50,7 +50,7 @@ AFTER = re.compile(r"# after: (\w+)")
 
 @dataclass
 class Job:
-    """What a forked process does: `kill` says at which write of the journal, and `torn` that half of it is written; with
+    """Run the work of a forked process: `kill` says at which write of the journal, and `torn` that half of it is written; with
     `committing` and `committed` it is a transaction of the database. With `power` the journal is durable, and the process
     follows what is on the disk. With `former` it runs the text whose answers the case keeps."""
 
@@ -71,7 +71,7 @@ class Job:
 
 
 class Told:
-    """What the journal says has been answered: the world outside goes by that."""
+    """Return the answered requests of the journal, which decide what the fake world does."""
 
     def __init__(self) -> None:
         self.said: dict[str, str] = {}
@@ -280,7 +280,7 @@ def plain(value: Any, job: Job) -> str:
 
 
 def kept_in(directory: Path | None, job: Job, place: Path) -> dict[str, Any]:
-    """What the store holds of the run, without what differs from run to run."""
+    """Return the rows and files of the run, without the facts that differ between runs."""
     files: dict[str, str] = {}
     rows: dict[str, list[str]] = {}
     if directory is not None:
@@ -343,7 +343,7 @@ UNSTEADY = {
 
 
 OWNERS = {"x_gates", "x_journal", "x_meta", "sqlite_sequence"}
-"""Tables that tell of the process, and of how many numbers were given."""
+"""Tables with facts about the process, and the count of given numbers."""
 
 
 def rows_in(table: str, cursor: Any, job: Job) -> list[str]:

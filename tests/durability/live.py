@@ -28,7 +28,7 @@ ASKED: ContextVar[str] = ContextVar("ASKED", default="")
 PATIENCE = 30
 
 Delay = Callable[[str], float | None]
-"""Seconds until the request with this key is answered; None: at once, without a wait."""
+"""Seconds until the request with this key is answered; None: immediately."""
 
 
 class KeyedJournal(RunJournal):
@@ -41,7 +41,7 @@ class KeyedJournal(RunJournal):
 
 @dataclass
 class MemoryLog:
-    """Where the records of a run go. `written` is called after each."""
+    """Collects the records of a run. `written` is called after each."""
 
     records: list[Record] = field(default_factory=list)
     written: Callable[[], None] = lambda: None
@@ -69,7 +69,7 @@ class MemoryLog:
 
 @dataclass
 class Outcome:
-    """All that can be seen of a run. What commands and sessions say meanwhile is shown while it happens, and then gone."""
+    """All that can be seen of a run. Output of commands and sessions is shown while they run, and not kept."""
 
     records: list[Record]
     events: list[Any]
@@ -107,7 +107,7 @@ async def live(
     interrupt_after: int | None = None,
     and_again: int | None = None,
 ) -> Outcome:
-    """Run texts, as cells, behind the records `known`. Interrupts the text after so many records, if it still runs;
+    """Run texts, as cells, after the records `known`. Interrupts the text after so many records, if it still runs;
     `and_again`: a second time so many passes of the loop later."""
     asked = scripted(world, delay)
     host: Host = world.machine.host if not hasattr(world, "vvm") else world.vvm.host

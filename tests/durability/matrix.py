@@ -65,7 +65,7 @@ class Server:
 
 @dataclass
 class Row:
-    """What came of one program on one backend."""
+    """The result of one program on one backend."""
 
     case: str
     backend: str
@@ -283,8 +283,7 @@ def unordered(outcome: dict[str, Any]) -> dict[str, Any]:
 
 
 def decided_once(then: dict[str, Any], now: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Without the remarks that a gate or an approval was taken over. Who was killed between a decision and its record in the journal
-    decides again, unless it was an approval: then without all records of gates."""
+    """Without the remarks that a gate or an approval was taken over. A run killed between a decision and its record decides again; after an approval, without any records of gates."""
 
     def opened(outcome: dict[str, Any]) -> int:
         return len(re.findall(r"\bcreated\b", json.dumps([outcome["files"], outcome["rows"]])))

@@ -12,7 +12,7 @@ right before it:
 - `mixed`: also half of all other files as they were, drawn by their names
 
 Commands of the world outside have happened: their traces stay. Files that commands have made, memories outside of the run
-and the audit logs of gates may be lost: nobody waits for the disk there.
+and the audit logs of gates may be lost, because they are not synchronised.
 """
 
 from __future__ import annotations

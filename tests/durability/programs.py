@@ -16,7 +16,7 @@ class Generated:
 
 
 class _Writer:
-    """Draws one program. Each command and session has a text of its own; loops add their counter to it."""
+    """Draws one program. Each command and session has its own text; loops add their counter to it."""
 
     def __init__(self, draw: st.DrawFn, computing: bool) -> None:
         self.draw = draw

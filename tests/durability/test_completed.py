@@ -345,8 +345,7 @@ def stub() -> Iterator[StubServer]:
 
 @pytest.fixture
 def attentive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A computing branch serves the event loop at its first chance until no work outside is under way, then lets others
-    go first."""
+    """A computing branch serves the event loop at its first chance until no outside work is running, then yields to others."""
     begin, breathe, found = LiveRequests.__init__, Scheduler.breathe, list[LiveRequests]()
 
     def begins(self: LiveRequests, *more: Any) -> None:
@@ -409,7 +408,7 @@ def gets_on(record: Record) -> bool:
 async def test_an_answer_next_to_a_computing_branch_survives_a_kill(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """What the run leaves is the same, byte for byte, when it is replayed. Without the kill it differs only by the
+    """The files of the run are the same, byte for byte, after a replay. Without the kill it differs only by the
     place in the log at which the answer came."""
     script = {"sessions": {"go": {"reply": "gone", "delay": "20ms"}}}
     work, left = asking(name, provider="scripted", script="script.json"), []

@@ -1,4 +1,4 @@
-"""Going back with files: at every point of a run the tree is what it was, and nobody else's work is lost."""
+"""Going back with files: at every point of a run the tree is restored, and changes by others are kept."""
 
 from __future__ import annotations
 

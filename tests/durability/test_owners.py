@@ -29,7 +29,7 @@ output all = "{a} {b} {c} {d}"
 
 
 class Project:
-    """A project with a database, and the programs that run there. `ran` tells which commands ran, in their order."""
+    """A project with a database, and the programs that run there. `ran` has the commands that ran, in their order."""
 
     def __init__(self, place: Path, url: str) -> None:
         self.place, self.url = place, url
@@ -60,7 +60,7 @@ class Project:
         return ran.returncode, ran.stdout, ran.stderr
 
     def started_until_c(self, directory: Path) -> tuple[subprocess.Popen[str], str]:
-        """A run whose third command is under way, with its id. Its lease is the one of its last transaction."""
+        """A run whose third command is running, with its id. Its lease is the one of its last transaction."""
         started = self.start(directory, "run", "p.prose", "--state=postgres")
         until(Path(f"{self.ran}.ready").exists)
         ((run_id,),) = self.rows("SELECT id FROM openprose.run")
@@ -120,7 +120,7 @@ def test_a52_a_killed_run_continues_on_another_machine(project: Project) -> None
     project.go()
     other = project.directory("other", project.colleague())
     (other / "sub").mkdir()
-    assert project.run(other, "run", "--resume", run_id, "--state=postgres")[0] == 2  # nobody is asked
+    assert project.run(other, "run", "--resume", run_id, "--state=postgres")[0] == 2  # without a question
     status, out, err = project.run(other, "run", "--resume", run_id, "--state=postgres", "--cwd", ".")
     assert (status, out) == (0, "all: one sub three sub\n"), err
     assert project.commands() == ["a", "b", "c", "c", "d"]

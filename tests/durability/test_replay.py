@@ -1,4 +1,4 @@
-"""A run that is brought back from any prefix of its journal goes on like the unbroken one, event for event."""
+"""A run that is restored from any prefix of its journal continues like the unbroken one, event for event."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def world_of(program: Generated, concurrency: int | None = None) -> World:
 
 
 def delays(seed: int, instant: bool = True) -> dict[str, float | None]:
-    """What each request takes, drawn from its key: some answer at once, if `instant`."""
+    """The duration of each request, drawn from its key: some answer immediately, if `instant`."""
 
     class Drawn(dict[str, float | None]):
         def __missing__(self, key: str) -> float | None:
@@ -110,7 +110,7 @@ def test_a_run_resumes_from_every_prefix_of_its_journal(program: Generated, seed
 def test_a_run_that_was_resumed_can_be_resumed(
     program: Generated, seed: int, then: int | None, afterwards: int | None
 ) -> None:
-    """Also where answers come at once, in another order than before, and fewer may be under way together."""
+    """Also with immediate answers, in another order than before, and with a lower limit of parallel requests."""
 
     async def run() -> None:
         first = await unbroken(program, seed, then)
@@ -180,7 +180,7 @@ class Ticking:
 def test_branches_that_compute_for_long_stand_where_they_stood(
     program: Generated, seed: int, interrupt: int | None
 ) -> None:
-    """They let others go first, and are interrupted, by a clock that nobody can wind back."""
+    """They yield to others, and are interrupted, by a clock that cannot be set back."""
 
     async def run() -> None:
         with pytest.MonkeyPatch.context() as patch:

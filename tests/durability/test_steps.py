@@ -222,7 +222,7 @@ async def test_the_fallback_that_answered_is_asked_first_when_the_run_resumes(st
 
 
 async def test_records_of_another_conversation_do_not_count_as_answers(stub: StubServer, tmp_path: Path) -> None:
-    """The server of the resumed run is offered no tools. What the former conversation consumed is counted."""
+    """The server of the resumed run is offered no tools. The tokens of the former conversation are counted."""
     assert in_a_child(tmp_path, work(stub), before=begins(9)) is None
     ended = await work(stub, providers={"stub": server(stub, "ok-0", tools=False)})()
     assert ended["outputs"] == {"said": ANSWER}

@@ -1,4 +1,4 @@
-"""A40: a store that is full, away or damaged while a run works. What the journal has is never asked again."""
+"""A40: a store that is full, away or damaged while a run works. Recorded requests are never repeated."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ Meanwhile = Callable[[Callable[[], None]], None]
 
 @pytest.fixture
 def meanwhile() -> Iterator[Meanwhile]:
-    """Do something in a thread as soon as the command of the program that waits for `go` is under way. The thread lives
+    """Do something in a thread as soon as the command of the program that waits for `go` is running. The thread lives
     as long as the test: a server that it starts dies with it."""
     over = threading.Event()
     threads = list[threading.Thread]()
@@ -406,7 +406,7 @@ def test_a50_a_full_disk_is_waited_for(
 
 
 def test_a50_an_interrupt_ends_the_wait(server: PostgresServer, waits: threading.Event, meanwhile: Meanwhile) -> None:
-    """The command was under way when the database went: its answer is in the journal, and it does not run again."""
+    """The command was running when the database failed: its answer is in the journal, and it does not run again."""
 
     def stop() -> None:
         stopped(server)

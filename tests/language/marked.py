@@ -52,7 +52,7 @@ def findings(
     load: LoadContract | None = None,
     cell: bool = False,
 ) -> tuple[Diagnostic, ...]:
-    """What the checker alone says about a program that has been parsed."""
+    """Return the checker's findings for a parsed program."""
     source = source if isinstance(source, Source) else Source(source)
     program = parse(source, profile).program
     return check(program, source, profile=profile, known=known or Known(), load=load, cell=cell)

@@ -1,4 +1,4 @@
-"""What programs, blocks and import paths say about themselves (openprose.md 3.6, 3.16, 6.1)."""
+"""The contracts of programs, blocks and import paths (openprose.md 3.6, 3.16, 6.1)."""
 
 from __future__ import annotations
 

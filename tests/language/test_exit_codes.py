@@ -1,4 +1,4 @@
-"""A30: which texts of commands may hide a failure behind the exit code 0 (exec-and-tasks.md 2.6)."""
+"""A30: commands that may hide a failure with the exit code 0 (exec-and-tasks.md 2.6)."""
 
 from __future__ import annotations
 

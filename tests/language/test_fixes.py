@@ -1,4 +1,4 @@
-"""Changes that apply hints: each one mends what was found, and nothing else breaks."""
+"""Changes that apply hints: each one removes its finding and adds no other."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def test_a_hint_that_is_an_example_changes_nothing(language: str, text: str, cod
 
 
 def test_a_command_that_was_changed_runs_the_same_words() -> None:
-    """What W051's form does is what the hint says: quotes of the shell stay balanced."""
+    """The fix of W051 does the same as its hint: quotes of the shell stay balanced."""
     text = 'let a = exec "x"\nexec "printf \'%s|\' \'{a}\' \\"{a}b\\" {a}"\n'
     changed = first(languages.OPENPROSE, text, "W051")
     assert changed is not None

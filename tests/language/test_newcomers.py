@@ -1,4 +1,4 @@
-"""What people type who come from a shell, from Python, from another language: one finding, and what to type instead.
+"""Mistakes of newcomers from a shell, Python or another language: one finding, and the correct form.
 
 The programs and the findings are the cases `typed` of the catalogues, `messages_openprose.txt` and `messages_vvm.txt`.
 """

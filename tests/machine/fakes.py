@@ -1,4 +1,4 @@
-"""Ports with a script instead of a world behind them, and a way to run source text on them."""
+"""Ports with scripted answers, and functions that run source text on them."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ from prose_kernel.runtime.values import ErrorValue, ExecText, Value, full_text, 
 
 
 class FakeClock:
-    """Time that passes only when everybody waits."""
+    """Time that passes only when all tasks wait."""
 
     def __init__(self) -> None:
         self.time = 0.0
@@ -74,7 +74,7 @@ class FakeClock:
 
     async def _run(self) -> None:
         while self._sleepers:
-            for _ in range(30):  # let everybody else reach a wait first
+            for _ in range(30):  # let all other tasks reach a wait first
                 await asyncio.sleep(0)
             time, _, future = heapq.heappop(self._sleepers)
             if not future.done():
@@ -84,7 +84,7 @@ class FakeClock:
 
 @dataclass
 class Reply:
-    """What a scripted command or session does: waits, then answers or fails."""
+    """A scripted command or session: waits, then answers or fails."""
 
     stdout: str = ""
     code: int = 0
@@ -452,7 +452,7 @@ def lines(*parts: str) -> str:
 
 
 async def value_of(text: str, name: str = "x", **world: Any) -> Any:
-    """Run a text in a world of its own; the plain value of one of its variables."""
+    """Run a text in a separate world; return the plain value of one of its variables."""
     there = World(**world)
     await there.run(text)
     return there.value(name)

@@ -1,4 +1,4 @@
-"""Which commands are bare: their output is for the reader, not for what stands around them."""
+"""Which commands are bare: their output is for the reader, not for the surrounding statement."""
 
 from __future__ import annotations
 

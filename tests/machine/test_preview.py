@@ -1,4 +1,4 @@
-"""What sessions would be asked, told without running anything (sessions.md 3.1 `dry-run`, openprose.md 4)."""
+"""The requests of sessions, listed without running anything (sessions.md 3.1 `dry-run`, openprose.md 4)."""
 
 from __future__ import annotations
 

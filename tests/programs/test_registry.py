@@ -234,7 +234,7 @@ async def test_a_certificate_that_is_not_valid_is_named(shelf: Shelf, tmp_path: 
 
 
 def own_certificate(directory: Path) -> ssl.SSLContext:
-    """A server's context with a certificate for `localhost` that nobody has signed."""
+    """A server's context with a certificate for `localhost` that is self-signed."""
     import datetime
 
     needs_module("cryptography")
@@ -316,7 +316,7 @@ def test_a_url_has_one_spelling_and_keeps_its_host(scheme: str, host: str, rest:
     )
 
 
-# ---------------------------------------------------------------- what is no program
+# ---------------------------------------------------------------- texts that are not a program
 
 
 @pytest.mark.parametrize(
@@ -447,7 +447,7 @@ async def test_another_text_than_pinned_is_refused_with_both_digests(shelf: Shel
     url = shelf.put("dana/outline", HELLO)
     await load(shelf.resolver("y"), "dana/outline")
     shelf.put("dana/outline", QUIET)
-    assert (await load(shelf.resolver(), "dana/outline")).source.text == HELLO  # pinned and cached: nobody is called
+    assert (await load(shelf.resolver(), "dana/outline")).source.text == HELLO  # pinned and cached: no server is called
     ProgramCache(shelf.directory / "cache").remove(digest(HELLO))
     assert await failure(shelf.resolver("y"), "dana/outline") == (
         f'"{url}" cannot be loaded: it is not the text that prose.lock pins: it has sha256 {digest(QUIET)}, '
@@ -460,7 +460,7 @@ async def test_another_text_than_pinned_is_refused_with_both_digests(shelf: Shel
 async def test_an_upgrade_shows_both_digests_and_replaces_the_pin(shelf: Shelf) -> None:
     url = shelf.put("dana/outline", HELLO)
     await load(shelf.resolver("y"), "dana/outline")
-    await load(shelf.resolver(upgrade=True), "dana/outline")  # unchanged: nobody is asked
+    await load(shelf.resolver(upgrade=True), "dana/outline")  # unchanged: no question
     shelf.put("dana/outline", QUIET)
     person = ScriptedPerson("no", "yes")
     assert "you did not agree to run it" in await failure(shelf.resolver(person=person, upgrade=True), "dana/outline")
@@ -528,7 +528,7 @@ async def test_refused_programs_are_fetched_again(shelf: Shelf) -> None:
 
 
 async def test_what_was_removed_is_asked_about_again(shelf: Shelf) -> None:
-    """As a notebook meets it, when `prose programs remove` runs in a terminal beside it."""
+    """As a notebook meets it, when `prose programs remove` runs in a terminal at the same time."""
     url = shelf.put("dana/outline", HELLO)
     resolver = shelf.resolver("y", "n")
     await load(resolver, "dana/outline")
@@ -735,7 +735,7 @@ def test_which_lock_file_counts(tmp_path: Path) -> None:
 
 
 async def test_a_changed_lock_file_counts_immediately(shelf: Shelf) -> None:
-    """As a notebook meets it, when `prose install --upgrade` runs in a terminal beside it."""
+    """As a notebook meets it, when `prose install --upgrade` runs in a terminal at the same time."""
     shelf.put("dana/outline", HELLO)
     resolver = shelf.resolver("y")
     await load(resolver, "dana/outline")

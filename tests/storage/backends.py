@@ -91,7 +91,7 @@ class Backend:
         return PostgresDatabase(self.url, home.run_id)
 
     def rows(self, statement: str, run: str = RUN) -> list[tuple[Any, ...]]:
-        """What somebody else reads in the database, over a connection of their own."""
+        """The rows that another reader of the database sees, over a separate connection."""
         if self.kind == "sqlite":
             with contextlib.closing(sqlite3.connect(self.home(run).directory / "state.db")) as lite:
                 return lite.execute(statement).fetchall()
@@ -101,7 +101,7 @@ class Backend:
             return server.execute(statement).fetchall()
 
     def change(self, statement: str) -> None:
-        """What somebody else does to the server."""
+        """An action of another user on the server."""
         import psycopg
 
         with psycopg.connect(self.url) as server:

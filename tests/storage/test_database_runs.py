@@ -129,7 +129,7 @@ async def test_the_questions_of_the_documentation_have_answers(backend: Backend)
     outputs, failures, log, codes = (backend.rows(text, run_id) for text in block.strip().split(";\n\n"))
     assert ("r", None, "hiin 1!<v>") in outputs
     assert [(row[0], row[2]) for row in failures] == [(7, "oops")]
-    assert set(lines) < {row[0] for row in log}  # the program that it calls has lines of its own
+    assert set(lines) < {row[0] for row in log}  # the program that it calls has its own lines
     assert codes == [("a", 3)]
 
 

@@ -1,4 +1,4 @@
-"""The tables of a run in a database, and what stands in the way of opening one (openprose.md 7.7, 7.8)."""
+"""The tables of a run in a database, and the errors of opening one (openprose.md 7.7, 7.8)."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def leave(kept: FileRecords, gate: GateRequest) -> None:
 
 
 class Absent:
-    """Nobody at the run's own prompt; what is shown there tells when the gate waits."""
+    """A non-interactive prompt of the run, whose output shows when the gate waits."""
 
     available = False
 
@@ -92,7 +92,7 @@ class Present(Absent):
 
 
 class Runs:
-    """Runs that wait at gates, in a thread of their own, so that a test can come from outside."""
+    """Runs that wait at gates, in a separate thread, so that a test can decide from outside."""
 
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
@@ -278,7 +278,7 @@ def test_a19_what_is_put_among_the_records_ends_no_listing(tmp_path: Path) -> No
 def test_a8_a_run_that_cannot_be_asked_costs_itself(
     tmp_path: Path, runs: Runs, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here the process of the test stands for a command that has put its own socket in the place of a run's."""
+    """Here the process of the test acts as a command that has replaced the socket of a run by its own."""
     runs.wait_at(request("good"))
     other = records(tmp_path, RUNS[1])
     other.open(request("bad"), outside=True)

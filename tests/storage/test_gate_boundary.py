@@ -215,7 +215,7 @@ sys.stdin.read()
 
 @pytest.mark.skipif(not system.LINUX, reason="only Linux has sub-reapers")
 async def test_a34_a_helper_that_forks_twice_decides_nothing(tmp_path: Path) -> None:
-    """What functions, servers of tools and CLI agents do: each is a helper of the engine."""
+    """The way of functions, servers of tools and CLI agents: each is a helper of the engine."""
     directory = tmp_path / ".prose" / "runs" / RUN / "gates"
     records, engine, out = FileRecords(directory, RUN, SystemClock()), Engine(), Path("answer")
     person = Person(available=False)
@@ -249,7 +249,7 @@ async def test_a34_helpers_carry_the_mark() -> None:
 
 @pytest.mark.skipif(not system.LINUX, reason="only Linux has sub-reapers")
 def test_a34_what_a_command_detached_decides_no_gate_of_a_later_run(tmp_path: Path) -> None:
-    """It has outlived its run, with nothing left that tells where it comes from."""
+    """It has outlived its run, with no trace of its origin left."""
     Path("client.py").write_text(CLIENT)
     program = Path("prose")  # as it is installed: a process that runs nothing else
     program.write_text("import sys; from prose_kernel.cli.main import main; sys.exit(main())")

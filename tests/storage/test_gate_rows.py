@@ -45,7 +45,7 @@ from prose_kernel.storage.gates.records import RecordsAway
 
 @dataclass
 class World:
-    """A database with the gates of one run, and somebody who knows SQL and nothing else of it."""
+    """A database with the gates of one run, and a person who uses nothing but SQL."""
 
     kind: str
     database: Database
@@ -61,7 +61,7 @@ class World:
         return Gatekeeper(self.records(), person, self.clock, GatePolicy(mode, **options), prior, inspect=anybody)
 
     def sql(self, statement: str, *parameters: Any) -> list[dict[str, Any]]:
-        """What a service would do: one transaction, over a connection of its own."""
+        """The way of a service: one transaction, over its own connection."""
         return self.transaction((statement, parameters))
 
     def transaction(self, *statements: tuple[str, tuple[Any, ...]]) -> list[dict[str, Any]]:
@@ -111,7 +111,7 @@ class World:
         return task
 
     async def noticed(self, task: asyncio.Task[GateDecision]) -> GateDecision:
-        """SQLite is looked at each second; PostgreSQL tells of it, so that no second needs to pass."""
+        """SQLite is polled each second; PostgreSQL notifies, so that no second needs to pass."""
         if self.kind == "sqlite":
             await eventually(lambda: self.clock.sleepers > 1 or task.done())
             await self.clock.advance(1.0)
@@ -447,7 +447,7 @@ async def test_a_restarted_server_costs_no_decision(own_postgres_server: Postgre
     await passes(clock, task)
     assert (await task).status == "approved"
 
-    # and when it stays away, the gate that nobody could record is named
+    # and when it stays unreachable, the unrecorded gate is named
     await asyncio.to_thread(server.stop)
     began = clock.monotonic()
     again = asyncio.create_task(gates.decide(request("next")))
@@ -593,7 +593,7 @@ def test_the_log_of_a_gate(world: World) -> None:
 async def test_a9_fifty_concurrent_deciders_by_sql_and_command_line(world: World) -> None:
     task = await world.opened(world.keeper(Person(available=False)), request(allow=("user", "ops")))
     if world.kind == "postgres":
-        on_another_machine(world)  # the socket has a test of its own; here everybody meets in the database
+        on_another_machine(world)  # the socket has its own test; here all deciders use the database
     started, refusals = Barrier(50), list[str]()
 
     def decide(number: int) -> bool:

@@ -194,7 +194,7 @@ async def test_the_deadline_runs_while_a_gate_waits_for_its_turn(keeper: Keeper,
     assert (await first).status == "timeout"
 
 
-# ---------------------------------------------------------------- nobody, deny, beforehand
+# ---------------------------------------------------------------- non-interactive, deny, beforehand
 
 
 @pytest.mark.parametrize(
@@ -338,7 +338,7 @@ async def test_a_record_that_cannot_be_kept_is_an_error(tmp_path: Path, clock: T
 
 
 async def asked(records: FileRecords, **request: Any) -> Any:
-    """In a thread of its own: those of the loop are the server's."""
+    """In a separate thread: those of the loop are the server's."""
     with ThreadPoolExecutor(1) as thread:
         return await asyncio.get_running_loop().run_in_executor(thread, ask, records.directory, request)
 
@@ -776,7 +776,7 @@ async def test_5_9_a_gate_that_ended_the_run_opens_again_as_the_next_record(
         gates = keeper(Person("n", "y"))
         assert (await gates.decide(asked)).status == "rejected"
         assert resolved(records, f"release_ok--{ordinal}")["decision"] == "rejected"
-    # retry goes on with the record that it has, and what is reached next in the same place has another one
+    # retry continues with its record, and the next gate at the same place has another one
     assert (await gates.decide(request(at="c1/2/g0", attempt=2))).status == "approved"
     assert resolved(records, "release_ok--3")["decision"] == "approved"
     assert resolved(records)["decision"] == "rejected"
@@ -795,7 +795,7 @@ async def test_a8_a_decision_file_of_the_time_between_does_not_count(keeper: Kee
     asked = stands(records)
     record = records.pending()[0]
     records.resolve(record, GateDecision("approved", "user"), watched=True)
-    stands(records)  # the record is pending, and somebody has put a decision beside it
+    stands(records)  # the record is pending, and another user has added a decision
     (records.directory / "release_ok.resolved.json").write_text('{"decision": "approved"}')
     assert (await keeper(Person("n")).decide(asked)).status == "rejected"
     assert told(records)[-2][0] == "ignored"

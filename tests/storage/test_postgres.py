@@ -1,4 +1,4 @@
-"""PostgreSQL: how it is found, what stands in the way, its tables and its roles (openprose.md 7.1, 7.2, 7.8)."""
+"""PostgreSQL: how it is found, errors, its tables and its roles (openprose.md 7.1, 7.2, 7.8)."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_7_2_where_the_url_is_looked_for(
     assert "postgresql" not in repr(found)
 
 
-# ---------------------------------------------------------------- what stands in the way
+# ---------------------------------------------------------------- errors
 
 
 @pytest.mark.parametrize(
@@ -301,7 +301,7 @@ def test_the_role_of_deciders_decides_and_nothing_else(roles: Roles, gate: Datab
     waiting = execute(decide, documented("gates that wait"))
     assert [row[:4] for row in waiting] == [(RUN, "release_ok", "Publish 1.2?", ["user", "lead"])]
     assert execute(decide, documented("approve one gate\n")) == [("release_ok",)]
-    assert execute(decide, documented("approve one gate\n")) == []  # somebody else was first
+    assert execute(decide, documented("approve one gate\n")) == []  # another decider was first
     assert gate.look(gate.earlier()[1][0].record, files=False) == GateDecision(
         "approved", "lead", "read the notes", source="dashboard"
     )

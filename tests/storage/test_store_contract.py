@@ -1,4 +1,4 @@
-"""What every store of a run does, whatever it is made of: files, memory, SQLite, PostgreSQL."""
+"""The contract of every store of a run: files, memory, SQLite, PostgreSQL."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def _written(backend: Backend) -> int:
 
 @lasting
 async def test_several_runs_in_parallel(backend: Backend) -> None:
-    """Each in a thread of its own, as in processes of their own."""
+    """Each in its own thread, as in separate processes."""
     runs = [f"20260301-10150{n}-abcdef" for n in range(6)]
     stores = {run: backend.store(run) for run in runs}
 
@@ -517,7 +517,7 @@ async def test_a_large_value_is_a_file_of_the_run(backend: Backend) -> None:
 
 @in_databases
 async def test_what_agents_remember_is_in_the_tables_too(backend: Backend, tmp_path: Path) -> None:
-    """Sessions read and write files; the tables are what somebody else may query."""
+    """Sessions read and write files; the tables are for queries of other users."""
     kept = backend.open()
     for persist in ("true", "project"):
         directory = kept.store.memory("captain", persist)
@@ -596,7 +596,7 @@ async def test_7_2_the_user_s_memory_may_have_its_own_database(
 
 
 class Faults:
-    """A database between the store and a real one that fails when it is told to."""
+    """A database between the store and a real one that fails on request."""
 
     def __init__(self, real: Database) -> None:
         self.real = real

@@ -1,4 +1,4 @@
-"""What a run of VVM that lives in memory tells of itself (docs/reference/vvm.md 8)."""
+"""The narration of a VVM run in memory (docs/reference/vvm.md 8)."""
 
 from __future__ import annotations
 

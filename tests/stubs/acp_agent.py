@@ -9,10 +9,9 @@ Each line `do: WHAT ...` of a prompt is done in order; without one the whole pro
 - `say TEXT`; `noise TEXT` on stdout, `complain TEXT` on stderr; `env NAME`, `model`, `cwd`, `prompt`: says it;
   `half`: half a character;
   `think TEXT`; `big MEGABYTES`: says so much; `long MEGABYTES`: the same in one message
-- `call KIND STATUS {json}`: reports a tool call (its raw input; `path`, `old`, `new` make an edit) and tells its end
+- `call KIND STATUS {json}`: reports a tool call (its raw input; `path`, `old`, `new` make an edit) and reports its end
 - `ask KIND {json} [once,always,reject,never]`: asks for permission with these options, says `allowed: ID` or `denied`
-- `read PATH`, `write PATH TEXT`, `run COMMAND`: through the client; `touch PATH TEXT`, `touch-more PATH`: by
-  itself, told to nobody; `second TEXT`: says it and stops the first time, goes on the second
+- `read PATH`, `write PATH TEXT`, `run COMMAND`: through the client; `touch PATH TEXT`, `touch-more PATH`: by itself, without a report; `second TEXT`: says it and stops the first time, continues the second
 - `hang`: waits for ever (until cancelled); `die CODE`; `kill`: by SIGKILL; `fail CODE MESSAGE`: an error of the protocol;
   `stop REASON`; `fork`: starts a child that ignores TERM; `wait FILE`: until the file is there
 - `usage IN OUT COST`: what the turn has cost
@@ -271,7 +270,7 @@ class Turn:
         await self.message(self.text if len(blocks) == 1 else json.dumps(blocks))
 
     async def do_most(self, _: str) -> None:
-        """How many prompts there were at once, at most."""
+        """The highest number of parallel prompts."""
         await self.do_say(str(self.stub.most))
 
     async def do_terminals(self, _: str) -> None:
@@ -312,7 +311,7 @@ class Turn:
             file.write("x")
 
     async def do_second(self, text: str) -> None:
-        """Says it the first time, and nothing more; goes on the second time."""
+        """Says it the first time, and nothing more; continues the second time."""
         self.stub.seen += 1
         if self.stub.seen % 2:
             await self.do_say(text)

@@ -1,6 +1,6 @@
-"""HTTP servers on loopback that answer as they are told: pages, redirects, and every fault.
+"""HTTP servers on loopback with scripted answers: pages, redirects, and every fault.
 
-`Server.serve` is for a test with a loop of its own; `running()` serves from a thread, for everything else.
+`Server.serve` is for a test with its own loop; `running()` serves from a thread, for everything else.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def response(body: bytes = b"", kind: str = "text/plain", status: str = "200 OK"
 
 
 class Server:
-    """An HTTP server that answers each path with fixed bytes, or behaves as it is told."""
+    """An HTTP server that answers each path with fixed bytes, or with a scripted fault."""
 
     def __init__(self) -> None:
         self.pages: dict[str, bytes | Behaviour] = {}
@@ -73,7 +73,7 @@ async def garbage(_: str, write: Write) -> None:
 
 
 async def nothing(_: str, write: Write) -> None:
-    """Close at once."""
+    """Close immediately."""
 
 
 def redirect(to: str, status: str = "302 Found") -> bytes:
@@ -82,7 +82,7 @@ def redirect(to: str, status: str = "302 Found") -> bytes:
 
 @contextmanager
 def running(tls: ssl.SSLContext | None = None) -> Iterator[Server]:
-    """A server in a thread of its own. Its pages may be changed at any time."""
+    """A server in its own thread. Its pages may be changed at any time."""
     server, loop, ready = Server(), asyncio.new_event_loop(), threading.Event()
 
     async def serve() -> None:

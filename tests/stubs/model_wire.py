@@ -36,7 +36,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Turn:
-    """What the model says: text in pieces, and calls of tools."""
+    """The reply of the model: text in pieces, and calls of tools."""
 
     pieces: tuple[str, ...] = ()
     calls: tuple[tuple[str, Json], ...] = ()
@@ -365,7 +365,7 @@ WIRES: dict[str, type[Wire]] = {"/chat/completions": Chat, "/messages": Messages
 
 
 def read(path: str, body: Json) -> Wire:
-    """The request behind a path; `KeyError` for a path that no format has."""
+    """The request of a path; `KeyError` for a path that no format has."""
     wire = next(kind for end, kind in WIRES.items() if path.endswith(end))
     reader = {Chat: _read_chat, Messages: _read_messages, Responses: _read_responses}[wire]
     return wire(reader(path, body))

@@ -1,4 +1,4 @@
-"""A registry for tests: a server on loopback, a cache and a project of their own, and people who agree or do not."""
+"""A registry for tests: a server on loopback, its own cache and project, and people who agree or refuse."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Shelf:
         writes: bool = True,
         upgrade: bool = False,
     ) -> RemotePrograms:
-        """As a process of its own would make it; `answers` are those of the person, nobody is here without any."""
+        """As a separate process would make it; `answers` are those of the person; without any it is non-interactive."""
 
         async def sleep(seconds: float) -> None:
             self.pauses.append(seconds)

@@ -52,7 +52,7 @@ class Cost:
 
 
 def cost(bodies: Iterable[dict[str, Any]]) -> Cost:
-    """What requests cost in their order. Anthropic's servers keep what is marked, OpenAI's every long beginning."""
+    """The costs of the requests in their order. Anthropic's servers keep what is marked, OpenAI's every long beginning."""
     requests = tokens_in = cached = 0
     kept: set[tuple[str, str]] = set()
     sent: dict[str, list[str]] = {}
@@ -72,7 +72,7 @@ def cost(bodies: Iterable[dict[str, Any]]) -> Cost:
 
 
 def _common(one: str, other: str) -> str:
-    """What two texts begin with."""
+    """Return the common beginning of two texts."""
     return next(
         (one[:at] for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b), min(one, other, key=len)
     )

@@ -122,8 +122,7 @@ _TOKEN = re.compile(r'"""(?:\\.|[^"\\]|"(?!""))*"""|"(?:\\.|[^"\\])*"|`(?:\\`|[^
 def commented(draw: st.DrawFn, text: str) -> str:
     """A program's text with comments and blank lines anywhere that they may stand.
 
-    Inside of brackets there are two tokens at least between two comments: nearer ones may be printed in one place, and
-    then the second one gets a line of its own.
+    Inside of brackets there are two tokens at least between two comments: nearer ones may be printed in one place, and then the second one gets its own line.
     """
     pieces: list[str] = []
     depth, since, number = 0, 0, 0

@@ -1,4 +1,4 @@
-"""What is checked before a program runs: every code of docs/reference/vvm.md 10.2 and 10.3 beyond the grammar."""
+"""The checks before a program runs: every code of docs/reference/vvm.md 10.2 and 10.3 beyond the grammar."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an editor asks: is a text complete."""
+"""Whether a text is complete, for editors."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What completion offers in VVM texts that are being written, and the documentation of its words."""
+"""Completion in VVM texts that are being written, and the documentation of its words."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a program says about itself (docs/reference/vvm.md 8, 9.2), and the order in which modules run."""
+"""The contract of a program (docs/reference/vvm.md 8, 9.2), and the order in which modules run."""
 
 from __future__ import annotations
 

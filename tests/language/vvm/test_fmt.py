@@ -53,7 +53,7 @@ def test_no_comment_is_lost_or_moved_past_another(data: st.DataObject) -> None:
     text = data.draw(programs.map(format_program).flatmap(commented))
     program = read(text)
     printed = format_program(program)
-    assert read(printed) == program, printed  # with its comments, each alone or behind code as before
+    assert read(printed) == program, printed  # with its comments, each on its own line or after code as before
     assert formatted(printed) == printed
 
 

@@ -36,7 +36,7 @@ PARTS = {t.Match: ("cases", t.Case), t.Choose: ("options", t.Option), t.Constrai
 
 
 def assert_grammatical(items: tuple[object, ...]) -> None:
-    """Every body holds statements, and every part stands in the statement that it belongs to."""
+    """Every body holds statements, and every part is in its statement."""
     agenda = list(items)
     while agenda:
         item = agenda.pop()

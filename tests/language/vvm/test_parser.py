@@ -1,4 +1,4 @@
-"""What valid programs mean: docs/reference/vvm.md 1 and 2."""
+"""The trees of valid programs: docs/reference/vvm.md 1 and 2."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ Act = Callable[[SessionRequest], SessionResult]
 
 
 def wrote(request: SessionRequest, text: str, reply: str) -> SessionResult:
-    """What a session leaves that has file tools: a file, and a confirmation."""
+    """The output of a session with file tools: a file, and a confirmation."""
     return structs.replace(
         answered(reply, provider="fake", origin="model", request=request, writes=True), text=text or None
     )
@@ -41,7 +41,7 @@ def confirmed(request: SessionRequest, summary: str) -> str:
 
 
 class Acting:
-    """A provider that does as it is told."""
+    """A provider with scripted replies."""
 
     def __init__(self, *acts: Act) -> None:
         self.acts = list(acts)

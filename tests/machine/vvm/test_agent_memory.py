@@ -104,7 +104,7 @@ async def test_an_interrupted_call_frees_the_memory(tmp_path: Path) -> None:
 
 
 class Announced:
-    """A port of memories that tells when one has been opened."""
+    """A port of memories that reports each one that is opened."""
 
     def __init__(self, inner: Any) -> None:
         self.prelude, self._open = inner.prelude, inner.open

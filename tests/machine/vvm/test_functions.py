@@ -290,7 +290,7 @@ async def test_f5_any_raise_wins_by_the_order_of_the_items() -> None:
     w = Vvm(judge_says={f"c{n}": True for n in range(5)}, order=lambda text: 9.0 - int(text[1:]))
     error = await w.fails(*text)
     assert error.message == "unbound name: nowhere"
-    assert len(w.judge.asked) == 5  # nobody was cancelled
+    assert len(w.judge.asked) == 5  # no call was cancelled
     assert [e.status for e in w.of(BranchFinished)] == ["done", "done", "failed", "failed", "done"]
 
 

@@ -1,4 +1,4 @@
-"""What agent calls would be asked, without running anything (`%prompt`)."""
+"""The requests of agent calls, without running anything (`%prompt`)."""
 
 from __future__ import annotations
 

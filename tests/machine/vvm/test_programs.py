@@ -153,7 +153,7 @@ class Oracle(FakeJudge):
 
 
 def shown(value: object) -> object:
-    """A value, with functions by their names, so that two runs can be compared; booleans are told from numbers."""
+    """A value, with functions by their names, so that two runs can be compared; booleans differ from numbers."""
     if isinstance(value, list):
         return [shown(item) for item in value]
     if isinstance(value, dict):
