@@ -29,32 +29,15 @@ class Call:
 
 
 Handler = Callable[[Call], Awaitable[object]]
-
-
-class Registry:
-    """The tools there are. Nothing is in it until the operator puts it there."""
-
-    def __init__(self) -> None:
-        self._handlers: dict[str, Handler] = {}
-
-    def register(self, name: str, handler: Handler) -> str:
-        """Add a tool; a second call replaces it. Returns the name."""
-        self._handlers[name] = handler
-        return name
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(self._handlers)
-
-    def find(self, name: object) -> Handler | None:
-        return self._handlers.get(name) if isinstance(name, str) else None
+"""Carries out a call of one tool."""
 
 
 class Dispatcher:
-    """Calls tools for agents. Without a store of capabilities everything is refused."""
+    """Calls tools for agents: the `handlers` by their names, which the operator has put there. Without a store of
+    capabilities everything is refused."""
 
-    def __init__(self, registry: Registry, store: CapabilityStore | None, audit: AuditLog) -> None:
-        self._registry = registry
+    def __init__(self, handlers: Mapping[str, Handler], store: CapabilityStore | None, audit: AuditLog) -> None:
+        self._handlers = handlers
         self._store = store
         self._audit = audit
 
@@ -85,7 +68,7 @@ class Dispatcher:
         return ExecOutcome(call, True, result)
 
     def _admitted(self, agent: str, tool: object, arguments: object) -> tuple[Handler, CapabilityRecord]:
-        handler = self._registry.find(tool)
+        handler = self._handlers.get(tool) if isinstance(tool, str) else None
         if handler is None:
             raise Refused("tool_not_found", f"there is no tool {tool!r}" if tool else "the call names no tool")
         if not isinstance(arguments, Mapping) or not all(isinstance(name, str) for name in arguments):

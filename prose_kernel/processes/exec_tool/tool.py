@@ -15,7 +15,7 @@ from prose_kernel.processes.exec_tool.arguments import Arguments, InvalidArgumen
 from prose_kernel.processes.exec_tool.audit import AuditLog, display
 from prose_kernel.processes.exec_tool.capabilities import CapabilityRecord, CapabilityStore
 from prose_kernel.processes.exec_tool.checks import Checked, Refused
-from prose_kernel.processes.exec_tool.dispatch import Call, Dispatcher, Registry
+from prose_kernel.processes.exec_tool.dispatch import Call, Dispatcher, Handler
 from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.running import GRACE, Ended, Run, limits
 from prose_kernel.processes.exec_tool.sandbox_plan import Plan
@@ -125,9 +125,10 @@ class ExecTool:
             home.cleanup()
 
 
-def register_exec(registry: Registry, tool: ExecTool) -> str:
-    """Add `Exec` to the registry, on behalf of the operator; returns its name. May be repeated."""
-    return registry.register(NAME, tool)
+def register_exec(handlers: dict[str, Handler], tool: ExecTool) -> str:
+    """Add `Exec` to the tools, on behalf of the operator; returns its name. May be repeated."""
+    handlers[NAME] = tool
+    return NAME
 
 
 class AgentPrograms:
@@ -146,22 +147,22 @@ class AgentPrograms:
         kernel: Callable[[], Mapping[str, str]] = lambda: os.environ,
     ) -> None:
         self.capabilities = CapabilityStore()
-        self.registry = Registry()
         self._options = options
         self._warn = warn
         self._kernel = kernel
         self._told: set[str] = set()
         self._tool = ExecTool(engine, options, audit, kernel=kernel, warn=warn)
+        self.handlers: dict[str, Handler] = {}
         if options.enabled:
-            register_exec(self.registry, self._tool)
-        self._dispatcher = Dispatcher(self.registry, self.capabilities, audit)
+            register_exec(self.handlers, self._tool)
+        self._dispatcher = Dispatcher(self.handlers, self.capabilities, audit)
         self._lock = threading.Lock()
 
     def offers(self, caller: ExecCaller) -> bool:
         """Whether the operator switched it on and the permissions grant it."""
         execute = caller.rules.get("execute", "deny")
         granted = execute in ("allow", "prompt") if isinstance(execute, str) else bool(execute)
-        return NAME in self.registry.names and granted
+        return NAME in self.handlers and granted
 
     def shown(self, argv: Sequence[object]) -> str:
         return shlex.join(display([str(item) for item in argv]))

@@ -16,7 +16,7 @@ from waiting import PATIENCE, until
 from prose_kernel.processes import Engine
 from prose_kernel.processes.exec_tool.audit import AuditLog
 from prose_kernel.processes.exec_tool.capabilities import CapabilityRecord, CapabilityStore, FsGrant
-from prose_kernel.processes.exec_tool.dispatch import Dispatcher, Registry
+from prose_kernel.processes.exec_tool.dispatch import Dispatcher, Handler
 from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.tool import ExecTool, register_exec
 from prose_kernel.processes.process_table import member_of
@@ -35,8 +35,8 @@ class Bench:
         self.directory = directory
         self.audit = AuditLog()
         self.capabilities = CapabilityStore()
-        self.registry = Registry()
-        self.dispatcher = Dispatcher(self.registry, self.capabilities, self.audit)
+        self.handlers: dict[str, Handler] = {}
+        self.dispatcher = Dispatcher(self.handlers, self.capabilities, self.audit)
         self.warnings: list[str] = []
         self.environment: dict[str, str] = dict(os.environ)
         self._numbers = itertools.count(1)
@@ -53,7 +53,7 @@ class Bench:
             warn=self.warnings.append,
             found=found,
         )
-        register_exec(self.registry, tool)
+        register_exec(self.handlers, tool)
         return tool
 
     def agent(

@@ -17,7 +17,7 @@ from prose_kernel.processes import Engine
 from prose_kernel.processes.exec_tool.arguments import InvalidArguments, parse
 from prose_kernel.processes.exec_tool.audit import AuditLog
 from prose_kernel.processes.exec_tool.capabilities import CapabilityError, CapabilityRecord, CapabilityStore, FsGrant
-from prose_kernel.processes.exec_tool.dispatch import Call, Dispatcher, Registry
+from prose_kernel.processes.exec_tool.dispatch import Call, Dispatcher, Handler
 from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.tool import AgentPrograms, ExecTool, register_exec
 from prose_kernel.runtime.services import ExecCaller
@@ -27,12 +27,12 @@ from prose_kernel.runtime.services import ExecCaller
 
 def test_acceptance_1_nothing_is_registered_until_one_explicit_call(tmp_path: Path) -> None:
     engine = Engine(state_dir=tmp_path)
-    registry, audit = Registry(), AuditLog()
-    assert registry.names == ()
-    tool = ExecTool(engine, ExecOptions(), audit)
-    assert register_exec(registry, tool) == "Exec"
-    assert register_exec(registry, tool) == "Exec"
-    assert registry.names == ("Exec",)
+    handlers: dict[str, Handler] = {}
+    tool = ExecTool(engine, ExecOptions(), AuditLog())
+    assert handlers == {}
+    assert register_exec(handlers, tool) == "Exec"
+    assert register_exec(handlers, tool) == "Exec"
+    assert handlers == {"Exec": tool}
     engine.close()
 
 
@@ -429,8 +429,8 @@ async def test_acceptance_28_whatever_a_tool_does_the_session_continues(bench: B
     async def answers_a_list(call: Call) -> object:
         return ["no object"]
 
-    bench.registry.register("Throws", throws)
-    bench.registry.register("List", answers_a_list)
+    bench.handlers["Throws"] = throws
+    bench.handlers["List"] = answers_a_list
     agent = bench.agent(*SYSTEM, tools=("*",))
     outcomes = [await bench.call({}, agent=agent, tool=tool) for tool in ("Nope", None, "Throws", "List")]
     assert [outcome.error for outcome in outcomes] == ["tool_not_found", "tool_not_found", "tool_failed", "tool_failed"]
@@ -447,7 +447,7 @@ async def test_acceptance_28_whatever_a_tool_does_the_session_continues(bench: B
 
 
 async def test_acceptance_28_a_missing_store_refuses(bench: Bench) -> None:
-    alone = Dispatcher(bench.registry, None, bench.audit)
+    alone = Dispatcher(bench.handlers, None, bench.audit)
     outcome = await alone.dispatch("anybody", "1", "Exec", {"argv": ["/bin/echo"]})
     assert outcome.error == "permission_denied"
 

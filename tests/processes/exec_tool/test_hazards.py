@@ -20,7 +20,7 @@ from waiting import PATIENCE, appears, eventually, processes, until
 from prose_kernel.processes.exec_tool.audit import AuditLog, display
 from prose_kernel.processes.exec_tool.dispatch import Dispatcher
 from prose_kernel.processes.exec_tool.options import ExecOptions
-from prose_kernel.processes.exec_tool.tool import ExecTool, register_exec
+from prose_kernel.processes.exec_tool.tool import ExecTool
 from prose_kernel.processes.process_table import below, members
 
 HOST = Path(__file__).with_name("host.py")
@@ -329,9 +329,8 @@ async def test_an_audit_log_that_cannot_be_written(bench: Bench, tmp_path: Path)
     warnings: list[str] = []
     for mandatory, error in ((False, None), (True, "tool_failed")):
         log = AuditLog(tmp_path / "file" / "audit.jsonl", mandatory=mandatory, warn=warnings.append)
-        registry = type(bench.registry)()
-        register_exec(registry, ExecTool(bench.engine, ExecOptions(enabled=True), log))
-        dispatcher = Dispatcher(registry, bench.capabilities, log)
+        tool = ExecTool(bench.engine, ExecOptions(enabled=True), log)
+        dispatcher = Dispatcher({"Exec": tool}, bench.capabilities, log)
         agent = bench.agent(*SYSTEM)
         for _ in range(2):
             outcome = await dispatcher.dispatch(agent, "1", "Exec", {"argv": ["/bin/touch", str(tmp_path / "ran")]})
