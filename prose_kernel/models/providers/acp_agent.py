@@ -20,11 +20,12 @@ from acp.utils import serialize_params
 from pydantic import BaseModel, ValidationError
 
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderConnection, ProviderError, ProviderTimeout
+from prose_kernel.models.helper_messages import last_words, stop
 from prose_kernel.models.providers.acp_client import Conversation, dispatch
 from prose_kernel.models.providers.acp_wire import Patience, Wire
 from prose_kernel.runtime.services import Guard, Helper, HelperEnd
 from prose_kernel.runtime.session_options import AgentCommand
-from prose_kernel.runtime.text import one_line, printable
+from prose_kernel.runtime.text import one_line
 
 _AUTH_REQUIRED: Final = -32000
 _NOT_FOUND: Final = -32601
@@ -170,11 +171,7 @@ class Agent:
         if here:
             for id in self.conversations:
                 self._notify_cancel(id)
-        try:
-            await self._helper.stop(self._patience.grace if grace is None else grace)
-        except asyncio.CancelledError:
-            await self._helper.stop(0)
-            raise
+        await stop(self._helper, self._patience.grace if grace is None else grace)
         if here:
             await self._watching
             for chore in tuple(self._chores):
@@ -301,7 +298,7 @@ class Agent:
             await asyncio.wait((sending,), timeout=self._patience.start)
             if not sending.done():
                 raise ProviderTimeout(
-                    f"the agent {self.name} did not answer `{method}` in time", hint=self._words() or None
+                    f"the agent {self.name} did not answer `{method}` in time", hint=last_words(self._helper) or None
                 )
             return await self._answer(sending, method)
         finally:
@@ -349,12 +346,9 @@ class Agent:
             how = f"was ended by {end.signal}"
         else:
             how = f"ended with exit code {end.exit_code}"
-        return ProviderConnection(f"the agent {self.name} {how} before it had answered", hint=self._words() or None)
-
-    def _words(self) -> str:
-        """The last line that it wrote to standard error, fit to be shown."""
-        lines = [line for line in printable(self._helper.complaints).splitlines() if line.strip()]
-        return f"its last words: {one_line(lines[-1], 200)}" if lines else ""
+        return ProviderConnection(
+            f"the agent {self.name} {how} before it had answered", hint=last_words(self._helper) or None
+        )
 
     def _refused(self, refused: RequestError, method: str) -> ProviderError:
         said = _said(refused)

@@ -12,7 +12,7 @@ import contextlib
 import json
 import logging
 import re
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final, cast
 
 import anyio
@@ -250,13 +250,13 @@ class Mcp:
             headers["authorization"] = f"Bearer {self._variable(self._server.key)}"
         timeout = httpx2.Timeout(self._server.timeout, connect=min(10.0, self._server.timeout))
 
-        def answered(status: int) -> None:
-            self._status = status
+        async def answered(response: httpx2.Response) -> None:
+            self._status, response.stream = response.status_code, _Counted(response.stream)
 
-        transport = _Bounded(httpx2.AsyncHTTPTransport(), answered)
+        transport, hooks = httpx2.AsyncHTTPTransport(), {"response": [answered]}
         assert self._server.url is not None
         async with (
-            httpx2.AsyncClient(headers=headers, timeout=timeout, transport=transport) as client,
+            httpx2.AsyncClient(headers=headers, timeout=timeout, transport=transport, event_hooks=hooks) as client,
             streamable_http_client(self._server.url, http_client=client) as streams,
         ):
             yield streams
@@ -281,24 +281,9 @@ def _shown(part: types.ContentBlock) -> str:
     return f"[link: {one_line(str(part.uri))}]"
 
 
-class _Bounded(httpx2.AsyncBaseTransport):
-    """Ends a response that is longer than a message may be, and tells the status of each."""
-
-    def __init__(self, inner: httpx2.AsyncBaseTransport, answered: Callable[[int], None]) -> None:
-        self._inner = inner
-        self._answered = answered
-
-    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        response = await self._inner.handle_async_request(request)
-        self._answered(response.status_code)
-        response.stream = _Counted(response.stream)
-        return response
-
-    async def aclose(self) -> None:
-        await self._inner.aclose()
-
-
 class _Counted(httpx2.AsyncByteStream):
+    """The bytes of a response, which ends if it is longer than a message may be."""
+
     def __init__(self, inner: Any) -> None:
         self._inner = inner
 

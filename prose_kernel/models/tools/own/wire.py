@@ -1,7 +1,4 @@
-"""JSON-RPC over the standard streams of a process that the run owns: one message a line, in both directions.
-
-Nothing of a server is trusted: a line that is too long ends the conversation, text that is no message is dropped.
-"""
+"""JSON-RPC over the standard streams of a process that the run owns: one message a line, in both directions."""
 
 from __future__ import annotations
 
@@ -11,29 +8,27 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from prose_kernel.models.helper_messages import MessageReader, last_words, stop
 from prose_kernel.models.tools.tool import ToolFailed
 from prose_kernel.runtime.services import Guard, Helper
-from prose_kernel.runtime.text import one_line, printable
 
 LONGEST: Final = 16 * 1024 * 1024
 """Characters of one message; a longer one ends the server."""
-NOISE: Final = 16 * 1024 * 1024
-"""Characters that are no message; more end the server."""
 GRACE: Final = 2.0
 
 
-class ServerProcess:
+class ServerProcess(MessageReader):
     """One process. Start it with `start`; `on_message` hears each message in our loop, `on_end` that no more come."""
 
     def __init__(self, name: str, on_message: Callable[[dict[str, Any]], None], on_end: Callable[[], None]) -> None:
+        limit = f"{LONGEST // (1024 * 1024)} MiB"
+        said = f"sent a message of more than {limit}", f"printed more than {limit} that are no messages"
+        super().__init__(LONGEST, said[0], LONGEST, said[1])
         self.name = name
-        self.fault = ""
+        self.over = False
+        """Whether nothing more comes."""
         self._on_message = on_message
         self._on_end = on_end
-        self._begun: list[str] = []
-        self._length = 0
-        self._noise = 0
-        self._over = False
         self._helper: Helper
         self._watching: asyncio.Future[None]
         self._loop = asyncio.get_running_loop()
@@ -52,68 +47,34 @@ class ServerProcess:
 
     async def stop(self, grace: float = GRACE) -> None:
         """TERM, the grace, KILL to it and all that it started. Returns when nothing is left; any loop may call it."""
-        try:
-            await self._helper.stop(grace)
-        except asyncio.CancelledError:
-            await self._helper.stop(0)
-            raise
+        await stop(self._helper, grace)
         if asyncio.get_running_loop() is self._loop:
             await self._watching
 
     @property
-    def over(self) -> bool:
-        """Whether nothing more comes."""
-        return self._over
-
-    @property
     def gone(self) -> str:
         """Why nothing more comes, with its last words if it ended by itself."""
-        if self.fault:
-            return f"the tool server {self.name} {self.fault}"
-        lines = [line for line in printable(self._helper.complaints).splitlines() if line.strip()]
-        words = f"; its last words: {one_line(lines[-1], 200)}" if lines else ""
-        return f"the tool server {self.name} ended{words}"
+        if self.broken:
+            return f"the tool server {self.name} {self.broken}"
+        words = last_words(self._helper)
+        return f"the tool server {self.name} ended" + (f"; {words}" if words else "")
 
     async def _watch(self) -> None:
         await self._helper.ended()
-        self._end("")
+        self._end()
 
-    def _end(self, fault: str) -> None:
-        if not self._over:
-            self._over, self.fault = True, fault
-            self._begun = []
+    def _end(self) -> None:
+        if not self.over:
+            self.over = True
             self._on_end()
 
     def _take(self, text: str) -> None:
-        if self._over:
+        if self.over:
             return
-        first, *rest = text.split("\n")
-        self._begin(first)
-        for piece in rest:
-            line, self._begun, self._length = "".join(self._begun), [], 0
-            self._line(line)
-            self._begin(piece)
-
-    def _begin(self, piece: str) -> None:
-        self._length += len(piece)
-        if piece and not self._over:
-            self._begun.append(piece)
-        if self._length > LONGEST:
-            self._end(f"sent a message of more than {LONGEST // (1024 * 1024)} MiB")
-
-    def _line(self, line: str) -> None:
-        if self._over or not line.strip():
-            return
-        try:
-            message = json.loads(line)
-        except (ValueError, RecursionError):
-            message = None
-        if isinstance(message, dict):
+        for message in self.messages(text):
             self._on_message(message)
-            return
-        self._noise += len(line)
-        if self._noise > NOISE:
-            self._end(f"printed more than {NOISE // (1024 * 1024)} MiB that are no messages")
+        if self.broken:
+            self._end()
 
 
 class Requests:

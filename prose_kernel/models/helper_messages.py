@@ -1,0 +1,80 @@
+"""JSON messages from a process that the run owns, one object on each line.
+
+Nothing that it prints is trusted: text that is no message is passed over, and a line that is too long, or too much of
+such text, ends the conversation.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+from prose_kernel.runtime.services import Helper
+from prose_kernel.runtime.text import one_line, printable
+
+
+class MessageReader:
+    """Finds the messages in what a process prints. `noise` is the first line that was none, `broken` why no more are
+    read: a line of more than `longest` characters, or more than `most_noise` characters that are no message."""
+
+    def __init__(self, longest: int, too_long: str, most_noise: int, too_noisy: str) -> None:
+        self.noise: str | None = None
+        self.broken: str | None = None
+        self._longest, self._too_long = longest, too_long
+        self._most_noise, self._too_noisy = most_noise, too_noisy
+        self._begun: list[str] = []
+        self._length = self._noise = 0
+
+    def is_message(self, found: Any) -> bool:
+        return isinstance(found, dict)
+
+    def messages(self, text: str) -> list[dict[str, Any]]:
+        """Add a piece of what the process prints; return the messages that it completes."""
+        found: list[dict[str, Any]] = []
+        first, *rest = text.split("\n")
+        self._begin(first)
+        for piece in rest:
+            line = "".join(self._begun).strip()
+            self._begun, self._length = [], 0
+            if line and self.broken is None:
+                self._line(line, found)
+            self._begin(piece)
+        return found
+
+    def _begin(self, piece: str) -> None:
+        if piece and self.broken is None:
+            self._begun.append(piece)
+            self._length += len(piece)
+            if self._length > self._longest:
+                self._begun, self.broken = [], self._too_long
+
+    def _line(self, line: str, found: list[dict[str, Any]]) -> None:
+        try:
+            message: Any = json.loads(line) if line[0] == "{" else None  # much that is no message costs little
+        except (ValueError, RecursionError):
+            message = None
+        if self.is_message(message):
+            found.append(message)
+            return
+        if self.noise is None:
+            self.noise = line[:1000]
+        self._noise += len(line)
+        if self._noise > self._most_noise:
+            self.broken = self._too_noisy
+
+
+def last_words(helper: Helper) -> str:
+    """Return the last line that a process wrote to standard error, fit to be shown; "" if there is none."""
+    lines = [line for line in printable(helper.complaints).splitlines() if line.strip()]
+    return f"its last words: {one_line(lines[-1], 200)}" if lines else ""
+
+
+async def stop(helper: Helper, grace: float) -> None:
+    """TERM, the grace, KILL to a process and all that it started; KILL immediately if the call is cancelled. Returns
+    when nothing is left."""
+    try:
+        await helper.stop(grace)
+    except asyncio.CancelledError:
+        await helper.stop(0)
+        raise
