@@ -16,7 +16,7 @@ import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
@@ -64,48 +64,25 @@ _asked: ContextVar[Aside | None] = ContextVar("prose_kernel_aside", default=None
 _step: ContextVar[OpenStep | None] = ContextVar("prose_kernel_step", default=None)
 
 
+@dataclass(slots=True, eq=False)
 class Aside:
     """The notes of one open request. `key` is its key in the journal, `journal` the path of the journal's file, `run`
     the id of the run. `attempt` is 1, and larger if the request was made before: it had no answer when the run was
-    killed, or is a command that failed and is retried."""
+    killed, or is a command that failed and is retried. `on_result` gets the result when the work has ended."""
 
-    __slots__ = (
-        "_after",
-        "_completes",
-        "_look",
-        "_looking",
-        "_recorded_again",
-        "attempt",
-        "is_completed",
-        "journal",
-        "key",
-        "notes",
-        "run",
-        "steps",
-    )
-
-    def __init__(
-        self,
-        key: str,
-        journal: str,
-        run: str = "",
-        attempt: int = 1,
-        steps: Steps | None = None,
-        completes: Callable[[Aside, object], None] | None = None,
-    ) -> None:
-        self.key = key
-        self.steps = steps
-        self.journal = journal
-        self.run = run
-        self.attempt = attempt
-        self.notes: dict[str, object] = {}
-        self.is_completed = False
-        """Whether the journal has the result, and no answer yet: its branch has to wait for its turn."""
-        self._completes = completes
-        self._look: Callable[[], None] | None = None
-        self._looking = threading.Lock()
-        self._recorded_again: Callable[[], None] = lambda: None
-        self._after: list[Callable[[bool], None]] = []
+    key: str
+    journal: str
+    run: str = ""
+    attempt: int = 1
+    steps: Steps | None = None
+    on_result: Callable[[Aside, object], None] | None = None
+    notes: dict[str, object] = field(default_factory=dict)
+    is_completed: bool = False
+    """Whether the journal has the result, and no answer yet: its branch has to wait for its turn."""
+    _look: Callable[[], None] | None = None
+    _looking: threading.Lock = field(default_factory=threading.Lock)
+    _recorded_again: Callable[[], None] | None = None
+    _after: list[Callable[[bool], None]] = field(default_factory=list)
 
     def after(self, then: Callable[[bool], None]) -> None:
         """Call `then` when the answer is in the journal; with False if the program didn't receive the answer."""
@@ -113,8 +90,8 @@ class Aside:
 
     def completes(self, value: object) -> None:
         """Pass on the result of the work. Call it in the thread that sees the work end."""
-        if self._completes is not None:
-            self._completes(self, value)
+        if self.on_result is not None:
+            self.on_result(self, value)
 
     def when_completed(self, look: Callable[[], None]) -> None:
         """Let `look` add notes on the effects of the work when it has ended. It is called once, in a thread."""
@@ -126,7 +103,8 @@ class Aside:
             look, self._look = self._look, None
             if look is not None:
                 look()
-                self._recorded_again()
+                if self._recorded_again is not None:
+                    self._recorded_again()
 
     def looks_early(self, recorded_again: Callable[[], None]) -> None:
         """The result is recorded: look now, whenever the branch can run. Then `recorded_again` records the notes."""

@@ -170,7 +170,7 @@ class Journal:
             return None
         value, answered = found
         self._recorder.write(structs.replace(answered, t=self.now()))
-        self.answered_files.add(asked, answered)
+        self._note(asked, answered)
         return (self._got(s, request, value),)
 
     def _with_files(self, s: ExecutionContext, request: Request, ask: Callable[[], Awaitable[T]]) -> tuple[Any, bool]:
@@ -193,12 +193,16 @@ class Journal:
         if self.usable is not None:
             self.usable.begins(live.asked)
         value, answered = await self._live.make(live)
-        self.answered_files.add(live.asked, answered)
+        self._note(live.asked, answered)
         if isinstance(value, GateDecision) and value.status == "approved":
             self._approvals.add(described, answered.value)
-        if self.usable is not None:
-            self.usable.answered(live.asked, answered)
         return value
+
+    def _note(self, asked: Asked, answered: Answered) -> None:
+        """A request has its answer: a recorded one, a new one, or that of an earlier run."""
+        self.answered_files.add(asked, answered)
+        if self.usable is not None:
+            self.usable.answered(asked, answered)
 
     def _replayed(
         self,
@@ -210,9 +214,7 @@ class Journal:
         kind: type[T],
     ) -> T:
         """Return the value of a recorded answer. Raises its error."""
-        self.answered_files.add(asked, answered)
-        if self.usable is not None:
-            self.usable.answered(asked, answered)
+        self._note(asked, answered)
         how = self._replay.how
         if answered.aside != NOTHING and how.on_replayed is not None:
             got = answered.error == NOTHING and not answered.cancelled

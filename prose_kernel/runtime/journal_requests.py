@@ -118,7 +118,7 @@ class LiveRequests:
         attempt = 1 + self._repeated[key]
         for retry in range(int(retries) if retries else 0):
             attempt += 1 + self._repeated[f"{place}#{retry}" if retry else place]
-        return Aside(place, recorder.log.place, self._run, attempt, completes=partial(self._completes, key, delayed))
+        return Aside(place, recorder.log.place, self._run, attempt, on_result=partial(self._completes, key, delayed))
 
     def _completes(self, key: str, delayed: bool, aside: Aside, result: object) -> None:
         """Record the result of a command in the thread that sees it end, because the program may be computing in a

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Coroutine
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
 from msgspec import structs
@@ -64,6 +64,7 @@ class Allowed:
     budgets: tuple[Budget, ...] = ()
 
 
+@dataclass(eq=False)
 class SessionAttempts:
     """One session of a program while it runs. A language says where the answer goes (`target`) and takes it (`keep`).
 
@@ -71,25 +72,16 @@ class SessionAttempts:
     statement around the session uses it.
     """
 
-    def __init__(
-        self,
-        s: ExecutionContext,
-        node: Node,
-        request: SessionRequest,
-        key: Key,
-        bound_to: str | None = None,
-        allowed: Allowed = Allowed(),
-        *,
-        consumed: bool = False,
-    ) -> None:
-        self.s = s
-        self.node = node
-        self.request = request
-        self.key = key
-        self.bound_to = bound_to
-        self.allowed = allowed
-        self.consumed = consumed
-        self.number = s.host.next_spawn()
+    s: ExecutionContext
+    node: Node
+    request: SessionRequest
+    key: Key
+    bound_to: str | None = None
+    allowed: Allowed = Allowed()
+    consumed: bool = field(default=False, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.number = self.s.host.next_spawn()
 
     def target(self) -> Target | None:
         """Return the file for the session's answer, looked up before each attempt; None: its reply is the answer."""

@@ -22,14 +22,10 @@ _STATUS: Final = {"done": "✓", "failed": "✗", "cancelled": "–"}
 
 
 class InContextTrace:
-    """A listener that keeps the last 100,000 markers of a run as text.
+    """A listener that keeps the last 100,000 markers of a run as text. `announce` gets the mode at the start."""
 
-    It calls `announce` with the mode at the start and, if `show` is true, with every marker.
-    """
-
-    def __init__(self, announce: Callable[[str], None] | None = None, *, show: bool = False) -> None:
+    def __init__(self, announce: Callable[[str], None] | None = None) -> None:
         self._announce = announce
-        self._show = show
         self._lines: deque[str] = deque(maxlen=_LONGEST)
         self._branches: dict[int, list[tuple[str, str]]] = {}
 
@@ -39,14 +35,9 @@ class InContextTrace:
         return "".join(f"{line}\n" for line in self._lines)
 
     def __call__(self, event: ev.Event) -> None:
-        if isinstance(event, ev.RunStarted):
-            if self._announce is not None:
-                self._announce(ANNOUNCEMENT)
-            return
-        for line in self.lines_of(event):
-            self._lines.append(line)
-            if self._show and self._announce is not None:
-                self._announce(line)
+        if isinstance(event, ev.RunStarted) and self._announce is not None:
+            self._announce(ANNOUNCEMENT)
+        self._lines += self.lines_of(event)
 
     def lines_of(self, event: ev.Event) -> list[str]:
         """The markers of an event, one on each line."""
@@ -130,9 +121,6 @@ class MarkedTrace(InContextTrace):
             *(ev.RunEnded, *_OF_OTHERS),
         }
     )
-
-    def __call__(self, event: ev.Event) -> None:
-        self._lines += self.lines_of(event)
 
     def _markers(self, event: ev.Event) -> Iterator[str]:
         match event:

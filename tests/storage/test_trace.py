@@ -321,8 +321,7 @@ loop:2/4 exit(**good enough**)
 
 
 def test_in_context_gates_and_imports() -> None:
-    said: list[str] = []
-    trace = InContextTrace(said.append, show=True)
+    trace = InContextTrace()
     gate = GateRequest("ok", "ok", "Go?", ("user",), 1800.0, "30m", "throw")
     for event in (
         ev.GateOpened(at(1), gate),
@@ -335,7 +334,7 @@ def test_in_context_gates_and_imports() -> None:
         bound(at(4, depth=1), "x"),
     ):
         trace(event)
-    assert said == [
+    assert trace.text.splitlines() == [
         "gate:ok → pending",
         "gate:ok → timeout",
         "try→",

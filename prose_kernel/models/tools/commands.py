@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from prose_kernel.access.policy import Ask, PermissionDesk, Policy, who
 from prose_kernel.errors import TaskRefused
-from prose_kernel.models.tools.files import schema_of
+from prose_kernel.models.tools.files import TEXT, schema_of
 from prose_kernel.models.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.services import (
@@ -25,8 +25,7 @@ from prose_kernel.runtime.services import (
 
 _NUMBER = {"type": ["integer", "string"]}
 _FLAG = {"type": ["boolean", "string"]}
-_TEXT = {"type": "string"}
-_TASK = {"type": "string", "description": "the task_id that exec_command gave"}
+_TASK = {**TEXT, "description": "the task_id that exec_command gave"}
 
 
 def command_tools(request: SessionRequest, policy: Policy, desk: PermissionDesk, tasks: Tasks) -> Sequence[Tool]:
@@ -87,25 +86,22 @@ class ExecCommand:
         "Run a shell command in the workspace. If it ends within yield_time_ms, its output is returned. If not, the "
         "same process goes on as a task with a task_id, for TaskStatus, TaskOutput and TaskStop. Start servers and "
         "watchers like every other command, in the foreground.",
-        {
-            "type": "object",
-            "properties": {
-                "cmd": {**_TEXT, "description": "the command, for the shell"},
-                "workdir": {**_TEXT, "description": "where it starts; default: the workspace root"},
-                "yield_time_ms": {**_NUMBER, "description": "how long to wait for its end, 0 to 600000; default 10000"},
-                "max_output_tokens": {**_NUMBER, "description": "how much output to return; default 8000"},
-                "summary": {**_TEXT, "description": "what it is for, in a few words"},
-                "continue_on_result": {**_FLAG, "description": "whether a task's result is for your next step, later"},
-                "shell": {**_TEXT, "description": "another shell"},
-                "login": {**_FLAG, "description": "whether the shell reads the profile; default false"},
-                "duplicate_policy": {
-                    **_TEXT,
-                    "description": "reuse_running (default) answers with the task in which the same command runs "
-                    "already; start_new starts another",
-                },
+        schema_of(  # noqa: S604 - `shell` is a field
+            ("cmd",),
+            cmd={**TEXT, "description": "the command, for the shell"},
+            workdir={**TEXT, "description": "where it starts; default: the workspace root"},
+            yield_time_ms={**_NUMBER, "description": "how long to wait for its end, 0 to 600000; default 10000"},
+            max_output_tokens={**_NUMBER, "description": "how much output to return; default 8000"},
+            summary={**TEXT, "description": "what it is for, in a few words"},
+            continue_on_result={**_FLAG, "description": "whether a task's result is for your next step, later"},
+            shell={**TEXT, "description": "another shell"},
+            login={**_FLAG, "description": "whether the shell reads the profile; default false"},
+            duplicate_policy={
+                **TEXT,
+                "description": "reuse_running (default) answers with the task in which the same command runs already; "
+                "start_new starts another",
             },
-            "required": ["cmd"],
-        },
+        ),
     )
 
     def __init__(self, guard: _Guard, tasks: Tasks) -> None:

@@ -8,6 +8,7 @@ import shlex
 import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field
 
 from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.exec_tool import capabilities, checks, environment, sandbox_plan
@@ -27,32 +28,24 @@ from prose_kernel.runtime.services import ExecCaller, ExecOutcome
 NAME = capabilities.TOOL
 
 
+@dataclass(eq=False)
 class ExecTool:
     """The handler of `Exec`. `warn` gets each thing that is not enforced on this machine, once."""
 
-    def __init__(
-        self,
-        engine: Engine,
-        options: ExecOptions,
-        audit: AuditLog,
-        *,
-        kernel: Callable[[], Mapping[str, str]] = lambda: os.environ,
-        warn: Callable[[str], object] | None = None,
-        found: Callable[[], Mechanisms] = mechanisms,
-    ) -> None:
-        self._engine = engine
-        self._options = options
-        self._audit = audit
-        self._kernel = kernel
-        self._warn = warn
-        self._found = found
-        self._told: set[str] = set()
-        self._homes: dict[str, tempfile.TemporaryDirectory[str]] = {}
-        self._lock = threading.Lock()
+    engine: Engine
+    options: ExecOptions
+    audit: AuditLog
+    _: KW_ONLY
+    kernel: Callable[[], Mapping[str, str]] = lambda: os.environ
+    warn: Callable[[str], object] | None = None
+    found: Callable[[], Mechanisms] = mechanisms
+    _told: set[str] = field(default_factory=set, init=False)
+    _homes: dict[str, tempfile.TemporaryDirectory[str]] = field(default_factory=dict, init=False)
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     async def __call__(self, call: Call) -> Mapping[str, object]:
         """Raises `Refused`."""
-        options = self._options
+        options = self.options
         try:
             arguments = parse(call.arguments, options.refuse_env, options.allow_env)
         except InvalidArguments as problem:
@@ -60,9 +53,9 @@ class ExecTool:
         # a file system may be slow: the loop does not wait for it
         checked, plan, home = await asyncio.to_thread(self._checked, arguments, call)
         for gap in plan.gaps:
-            if gap not in self._told and self._warn is not None:
+            if gap not in self._told and self.warn is not None:
                 self._told.add(gap)
-                self._warn(f"Exec: {gap}")
+                self.warn(f"Exec: {gap}")
         created = ""
         try:
             ended = await self._run(call, arguments, checked, plan, home)
@@ -72,7 +65,7 @@ class ExecTool:
         if created:
             raise Refused("fs_denied", f"the program has run, and {created}")
         result = ended.result
-        self._audit.append(
+        self.audit.append(
             "tool.call.finished",
             tool=NAME,
             call=call.id,
@@ -86,13 +79,13 @@ class ExecTool:
         return result
 
     def _checked(self, arguments: Arguments, call: Call) -> tuple[Checked, Plan, str | None]:
-        checked = checks.check(arguments, call.record, self._options.allow_exec_from_writable)
-        home = self._home(call.agent) if self._options.home == "private" else None
-        return checked, sandbox_plan.plan(call.record, self._found(), checked, home), home
+        checked = checks.check(arguments, call.record, self.options.allow_exec_from_writable)
+        home = self._home(call.agent) if self.options.home == "private" else None
+        return checked, sandbox_plan.plan(call.record, self.found(), checked, home), home
 
     async def _run(self, call: Call, arguments: Arguments, checked: Checked, plan: Plan, home: str | None) -> Ended:
         given = {**arguments.env, **asides.identity()}
-        env = environment.build(self._kernel(), given, environment.TMP if self._options.home == "tmp" else home)
+        env = environment.build(self.kernel(), given, environment.TMP if self.options.home == "tmp" else home)
         job = MonitoredLaunch(
             checked.program.path,
             arguments.argv,
@@ -100,14 +93,14 @@ class ExecTool:
             checked.cwd.path,
             float(arguments.timeout_s),
             GRACE,
-            self._engine.grace,
-            limits(self._options, arguments.timeout_s),
+            self.engine.grace,
+            limits(self.options, arguments.timeout_s),
             plan.confinement,
             checked.program.identity,
             checked.cwd.identity,
         )
         call.dispatched({"program": checked.program.path, "cwd": checked.cwd.path})
-        run = Run(self._engine, job, arguments.max_output_bytes)
+        run = Run(self.engine, job, arguments.max_output_bytes)
         return run.ended(await run.wait())
 
     def _home(self, agent: str) -> str:

@@ -101,12 +101,8 @@ class Gatekeeper:
         self.prior = prior or Prior()
         self._records = records
         self._asker = asker
-        self._mode = policy.mode
+        self._policy = policy
         self._clock = clock
-        self._notebook = policy.notebook
-        self._files = policy.files
-        self._believes = policy.believes
-        self._patience = policy.patience
         self._started = started
         self._inspect = inspect
         self._turn = asyncio.Lock()
@@ -117,7 +113,6 @@ class Gatekeeper:
         self._server: DecisionServer | None = None
         self._watcher = Watcher(records.listen)
         self._closing = "cancelled"
-        self._on_wait = policy.on_wait
         self._waiting = 0  # calls that wait for the database, after the person has heard of it
         self._away = False  # the database of the records, when it was asked last
 
@@ -222,7 +217,7 @@ class Gatekeeper:
             return None
         self._left = [left for left in self._left or () if left not in here]
         left = here[-1]
-        ended = left.decision is not None and not (self._believes and left.decision.status == "approved")
+        ended = left.decision is not None and not (self._policy.believes and left.decision.status == "approved")
         return None if ended or not _asks_the_same(left.record.request, request) else left
 
     async def _settle(self, gate: _Open) -> GateDecision:
@@ -269,7 +264,7 @@ class Gatekeeper:
         come back. Such a call is never left alone: a cancellation counts after it."""
         if not self._records.remote:
             return call()
-        end = self._clock.monotonic() + (self._patience if patience is None else patience)
+        end = self._clock.monotonic() + (self._policy.patience if patience is None else patience)
         waiting = False
         try:
             while True:
@@ -298,27 +293,27 @@ class Gatekeeper:
         """One more call waits for the database, or (None) one less. Only the first and the last are reported."""
         self._waiting += 1 if reason is not None else -1
         if self._waiting == (1 if reason is not None else 0):
-            self._on_wait(reason)
+            self._policy.on_wait(reason)
 
     # ------------------------------------------------------------ the table of 5.10
 
     @property
     def _asks(self) -> bool:
         """Whether the person here is asked."""
-        mode = "auto" if self._notebook and self._mode == "wait" else self._mode
+        mode = "auto" if self._policy.notebook and self._policy.mode == "wait" else self._policy.mode
         return mode in ("auto", "ask") and self._asker.available
 
     @property
     def _waits(self) -> bool:
         """Whether the gate stays open for the outside alone, which must be able to reach it. Where a database keeps it,
         that is the default."""
-        wanted = self._mode == "wait" or (self._mode == "auto" and self._records.remote)
-        return wanted and not self._notebook and self._records.outside
+        wanted = self._policy.mode == "wait" or (self._policy.mode == "auto" and self._records.remote)
+        return wanted and not self._policy.notebook and self._records.outside
 
     @property
     def _watches(self) -> bool:
         """Whether a decision from outside counts."""
-        return self._records.outside and self._mode in ("auto", "wait")
+        return self._records.outside and self._policy.mode in ("auto", "wait")
 
     def _name(self, record: Record) -> str:
         """The gate as its author wrote it; with the id of the instance where another process may decide by that."""
@@ -353,7 +348,7 @@ class Gatekeeper:
     async def _race(self, gate: _Open) -> GateDecision:
         """Return the first decision of deadline, person and outside. The others are cancelled."""
         record = gate.record
-        source = "cell" if self._notebook else "terminal"
+        source = "cell" if self._policy.notebook else "terminal"
         name = self._name(record)
         conversation = Conversation(
             record.request, name, self._asker, source, lambda: gate.deadline - self._clock.monotonic()
@@ -403,7 +398,7 @@ class Gatekeeper:
 
     async def _look(self, gate: _Open, *, patience: float | None = None) -> GateDecision | None:
         """Return a decision from outside; one that is already in the records counts."""
-        look = functools.partial(self._records.look, gate.record, files=self._files)
+        look = functools.partial(self._records.look, gate.record, files=self._policy.files)
         decision = await self._kept(look, patience=patience)
         if decision is not None and self._records.remote and gate.decision is None:
             gate.decision = decision
@@ -420,7 +415,7 @@ class Gatekeeper:
         try:
             await self._server.acquire()
         except OSError as error:
-            if self._asks or self._files or self._records.remote:
+            if self._asks or self._policy.files or self._records.remote:
                 self._announce(gate.record)
                 return await gate.outcome()
             why = reason_of(error, type(error).__name__)
