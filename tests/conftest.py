@@ -1,4 +1,4 @@
-"""What every test gets: an environment of its own, in which no setting, colour or state of the developer's shows."""
+"""Fixtures of every test: a separate environment without the developer's settings, colours and state."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")
 OF_THE_TESTS = ("PROSE_TESTS_REQUIRE_ALL", "PROSE_SCREENSHOTS", "PROSE_PLATFORM")
 """Settings of the tests; they stay, because the workers read them too. The kernel knows nothing of them."""
 
-# Who answers depends on these. They go before anything runs, because fixtures of a module start kernels too.
+# The choice of a provider depends on these. They go before anything runs, because fixtures of a module start kernels too.
 for name in [n for n in os.environ if n.startswith("PROSE_") or n.endswith("_API_KEY")]:
     if name not in OF_THE_TESTS:
         del os.environ[name]
 for name in ("CI", "JPY_SESSION_NAME"):
     os.environ.pop(name, None)
 
-# Hundreds of kernels and commands start; without byte code each of them would compile the package anew.
+# Hundreds of kernels and commands start; without byte code each of them would compile the package again.
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 
-os.environ[waiting.RUN] = uuid.uuid4().hex  # so that tests tell what they started from what another run of them did
+os.environ[waiting.RUN] = uuid.uuid4().hex  # so that tests distinguish their processes from those of another run
 
-# Whoever starts the tests in the background may have them ignore interrupts; what they start must not inherit that.
+# Tests in the background may ignore interrupts; their processes must not inherit that.
 for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
     if signal.getsignal(number) is signal.SIG_IGN:
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
@@ -78,7 +78,7 @@ LONG = (
     ),
     *("tests/durability/", "tests/cli/", "tests/notebook/", "notebooks/", "tests/processes/", "tests/models/"),
 )
-"""Tests that take long, longest first: they begin first, so that no worker is left alone with one of them at the end."""
+"""Tests that take long, longest first: they begin first, so that no worker runs one of them at the end while the others are idle."""
 
 
 @pytest.hookimpl(wrapper=True)
@@ -146,7 +146,7 @@ def postgres_url(postgres_server: PostgresServer) -> str:
 
 @pytest.fixture
 def own_postgres_server(postgres_server: PostgresServer) -> Iterator[PostgresServer]:
-    """A server for one test alone."""
+    """A server for only one test."""
     from postgres import start_server
 
     server = start_server(like=postgres_server)

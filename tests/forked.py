@@ -75,7 +75,7 @@ def _ended(
             process.join()
             raise subprocess.TimeoutExpired(arguments, timeout, out.read_text(), err.read_text())
         status = process.exitcode
-        if status == _UNKNOWN:  # what forks could not tell; the command itself has
+        if status == _UNKNOWN:  # the fork could not report it; the command itself has
             until(told.exists)
             status = int(told.read_text())
         return subprocess.CompletedProcess(arguments, status, out.read_text(), err.read_text())
@@ -106,7 +106,7 @@ class Running:
 
 
 class Terminal(fdspawn):
-    """`prose ARGUMENTS` at a terminal of its own, to talk to as with pexpect."""
+    """`prose ARGUMENTS` at its own terminal, for dialogues as with pexpect."""
 
     def __init__(self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, columns: int = 200) -> None:
         self.cwd = cwd

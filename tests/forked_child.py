@@ -100,7 +100,7 @@ def _code(package: str, text: str, *arguments: str) -> int:
 
 
 def kernel(arguments: tuple[str, ...], cwd: str, environment: dict[str, str]) -> None:
-    """Run the kernel as `python -m prose_kernel ARGUMENTS` does, in a session of its own."""
+    """Run the kernel as `python -m prose_kernel ARGUMENTS` does, in its own session."""
     import loaded  # noqa: F401  # as in `run`
 
     os.setsid()

@@ -1,4 +1,4 @@
-"""What tests of gates share: a clock that moves when the test says so, and a person who answers what was prepared."""
+"""Shared parts of tests of gates: a clock that only the test moves, and a person with prepared answers."""
 
 from __future__ import annotations
 

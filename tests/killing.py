@@ -30,10 +30,10 @@ Work = Callable[[], Awaitable[object]]
 def in_a_child(
     directory: Path, work: Work, at: int | None = None, *, before: Callable[[Record], bool] | None = None
 ) -> int | None:
-    """Do the work in a process of its own; returns how many instants it had, or None when it was killed: at the instant
+    """Do the work in a separate process; returns how many instants it had, or None when it was killed: at the instant
     with the number `at`, or before it writes down a record for which `before` is true.
 
-    Whatever else ends it is an error of the test.
+    Any other end is an error of the test.
     """
     reader, writer = os.pipe()
     child = os.fork()
@@ -107,7 +107,7 @@ def journal_in(directory: Path) -> Path | None:
 
 
 def how_to_resume(directory: Path) -> Any:
-    """None for a run that was killed before anything was asked: it begins anew."""
+    """None for a run that was killed before anything was asked: it begins again."""
     journal = journal_in(directory)
     return resumption(journal) if journal is not None else None
 

@@ -1,4 +1,4 @@
-"""What the process has loaded that `forked.py` forks: all that a command or a kernel may need. Imported only there."""
+"""Modules that are loaded in the process that `forked.py` forks: all that a command or a kernel may need. Imported only there."""
 
 import ctypes
 import gc
@@ -23,10 +23,10 @@ _OF_SESSIONS = (
     *("anyio._backends._asyncio", "genai_prices.data", "openai.lib._chat_completion_resources"),
     *("pydantic_ai.models.openai", "pydantic_ai.providers.openai", "pydantic_ai.providers.openai_compatible"),
 )
-"""What the first session with the stub's model loads: over a second of processor time."""
+"""Modules that the first session with the stub's model loads: over a second of processor time."""
 
 _LATE = ("nbclient", "nbformat", "regex", "rich._emoji_codes", "rich.panel", "yaml")
-"""What many commands load while they run: 0.2 seconds of processor time."""
+"""Modules that many commands load while they run: 0.2 seconds of processor time."""
 
 
 def _names() -> Iterator[str]:
@@ -66,7 +66,7 @@ _COLLAPSE = 25  # MADV_COLLAPSE, Linux 6.1
 
 def _collapse() -> None:
     """Put what is loaded into huge pages: a fork copies an entry per page, which was most of its processor time (17 ms of
-    25). Where the system has no such call nothing changes."""
+    25). On a system without this call nothing changes."""
     call = ctypes.CDLL(None).madvise
     for line in Path("/proc/self/maps").read_text().splitlines():
         place, rights, _, _, inode, *name = line.split(maxsplit=5)

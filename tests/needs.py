@@ -1,4 +1,4 @@
-"""What a machine may lack. A test that needs it asks here; without it the test is skipped, and says what it did not prove.
+"""Programs that a machine may lack. A test that needs it asks here; without it the test is skipped, and says what it did not prove.
 
 With `PROSE_TESTS_REQUIRE_ALL=1`, as on CI where `make tools` can install everything, such a test fails instead.
 """

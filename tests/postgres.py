@@ -52,7 +52,7 @@ def programs() -> Path | None:
 
 class PostgresServer:
     """A server with its own data directory, a copy of what another server began with or made by `initdb`, which takes as
-    long as a test. `prose` is its superuser; everybody on its socket is believed."""
+    long as a test. `prose` is its superuser; every user on its socket is trusted."""
 
     def __init__(self, bin_directory: Path, like: PostgresServer | None = None) -> None:
         self._account = _account()

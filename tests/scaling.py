@@ -10,7 +10,7 @@ from collections.abc import Callable
 def seconds(action: Callable[[], object], rounds: int = 1) -> float:
     """The least processor time of this thread in several rounds; without the collector, whose work all live tests share.
 
-    What an earlier round has left is in the youngest generation, because the collector was off: that alone is collected.
+    Objects of an earlier round are in the youngest generation, because the collector was off: only that is collected.
     """
     times: list[float] = []
     gc.collect(0)

@@ -9,7 +9,7 @@ import pytest
 
 
 def test_no_import_circle_at_load_or_inside_functions() -> None:
-    """grimp reads every import statement of a module, wherever it stands; those for type checkers are left out."""
+    """grimp reads every import statement of a module, at any place; those for type checkers are left out."""
     graph = grimp.build_graph("prose_kernel", exclude_type_checking_imports=True)
     needs = {module: graph.find_modules_directly_imported_by(module) for module in graph.modules}
     # a package's __init__ is loaded with each of its modules, but names them only where their names are wanted

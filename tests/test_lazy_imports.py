@@ -85,7 +85,7 @@ ROOMS = (
     "prose_kernel.processes.exec_tool",
     "sqlite3",
 )
-"""What a program with nothing but commands has no use for."""
+"""Modules that a program with nothing but commands does not need."""
 
 
 @pytest.fixture(scope="module")

@@ -31,7 +31,7 @@ def until(look: Callable[[], T], seconds: float = PATIENCE, what: object = "") -
 
 
 async def eventually(look: Callable[[], T], seconds: float = PATIENCE, what: object = "") -> T:
-    """As `until`, while the loop goes on."""
+    """As `until`, while the loop continues."""
     end = time.monotonic() + seconds
     while not (found := look()):
         assert time.monotonic() < end, f"not in {seconds:g} seconds: {what or _source(look)}"

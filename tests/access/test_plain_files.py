@@ -1,4 +1,4 @@
-"""Amendment A36: files that somebody else may have made are plain files, or refused; nothing hangs, nothing is lost."""
+"""Amendment A36: files from other users are plain files, or refused; nothing hangs, nothing is lost."""
 
 from __future__ import annotations
 
@@ -258,7 +258,7 @@ def another_process() -> Iterator[None]:
 
 
 def noted(record: bytes) -> bytes:
-    """What a line of a journal says beside the program's own values: its text, and answers, are there as they are."""
+    """Return the fields of a journal line without the program's own values: its text and answers."""
     data = json.loads(record[9:])
     answers = dict.fromkeys(("answered", "completed", "step-ended"), ("value", "error"))
     for own in {"text": ("text", "supplied"), "noted": ("value",), **answers}.get(data["k"], ()):
@@ -318,7 +318,7 @@ def test_a38_git_ignores_the_state_directory_and_no_file_of_a_run_holds_a_secret
 def test_a38_what_a_run_notes_next_to_programs_and_answers_holds_no_secret(
     written: bool, state: str, here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program that prints no secret leaves none in any file; one whose text holds some leaves them there alone."""
+    """A program that prints no secret leaves none in any file; one whose text holds some leaves them only there."""
     names = {"MY_API_KEY": "qX7-plumage-4491-tundra", "SITE_URL": "postgresql://me:Tr0ub4dor-and-three@localhost:1/x"}
     for name, value in names.items():
         monkeypatch.setenv(name, value)

@@ -1,4 +1,4 @@
-"""What a session may do: patterns, words and defaults (exec-and-tasks.md 3.12), and the question to the person."""
+"""Permissions of a session: patterns, words and defaults (exec-and-tasks.md 3.12), and the question to the person."""
 
 from __future__ import annotations
 

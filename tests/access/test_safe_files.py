@@ -1,4 +1,4 @@
-"""Directories of state: made by whoever comes first, also when two processes come at once."""
+"""Directories of state: made by the first process, also when two begin at the same time."""
 
 from __future__ import annotations
 

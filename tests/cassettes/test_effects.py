@@ -101,7 +101,7 @@ async def test_the_rules_of_this_program_hold(there: Recording) -> None:
 
 
 def hostile(there: Recording, change: Callable[[dict[str, Any]], Any]) -> None:
-    """What somebody might have made of the cassette."""
+    """Changes that another person might make to the cassette."""
     records = there.records()
     change(records[1]["facts"]["writes"][0])
     there.path().write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -265,7 +265,7 @@ async def test_another_machine_with_another_secret_hits(tmp_path: Path) -> None:
 
 
 async def test_texts_with_the_places_of_another_machine_still_hit(tmp_path: Path) -> None:
-    """What one machine's session answered goes into the next session's prompt on the other."""
+    """The answer of one machine's session goes into the next session's prompt on the other."""
     first, second = tmp_path / "alice", tmp_path / "bob"
     for cwd in (first, second):
         cwd.mkdir()

@@ -1,4 +1,4 @@
-"""What a miss says: the nearest record, the field, the character, the command; at a bounded price (4.2)."""
+"""The message of a miss: the nearest record, the field, the character, the command; at a bounded price (4.2)."""
 
 from __future__ import annotations
 

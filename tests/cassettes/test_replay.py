@@ -1,4 +1,4 @@
-"""What was recorded once is replayed: the same values under every schedule, retries, races, cells (sessions.md 4.2)."""
+"""Replay of recordings: the same values under every schedule, retries, races, cells (sessions.md 4.2)."""
 
 from __future__ import annotations
 
@@ -301,7 +301,7 @@ async def test_a_race_has_the_recorded_winner(there: Recording, winner: int) -> 
 
 
 def shown(there: Recording) -> list[str]:
-    """What of a run a person could see, in order."""
+    """The visible events of a run, in order."""
     return [f"{type(e).__name__} {getattr(e, 'status', '')} {getattr(e, 'index', '')}" for e in there.events]
 
 
@@ -439,13 +439,13 @@ do work()
 """
     first = await there.run(text, provider=Costly(FakeClock()), counted=True)
     assert first["n"] == 3
-    assert {record["t"] for record in there.records()} == {"head", "session"}  # E221 is no answer
+    assert {record["t"] for record in there.records()} == {"head", "session"}  # E221 is not an answer
     again = await there.run(text, "replay", counted=True)
     assert (again, there.error) == (first, None)
     assert (await there.run(text, provider=Costly(FakeClock()), counted=True))["n"] == 5
 
 
-# ---------------------------------------------------------------- what is told
+# ---------------------------------------------------------------- reports
 
 
 async def test_unused_records_are_known(there: Recording) -> None:

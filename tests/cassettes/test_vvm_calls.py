@@ -59,7 +59,7 @@ def test_secrets_and_places_are_taken_out_of_keys() -> None:
     with_secret = structs.replace(CALL, given=Given(f"in {secret} /work/a/x"), prelude=f"m {secret}")
     req = identity().session(with_secret)
     assert secret not in str(req) and "/work/a" not in str(req)
-    assert key(with_secret, identity("/work/b")) != key(with_secret)  # there it is no place
+    assert key(with_secret, identity("/work/b")) != key(with_secret)  # there it isn't a place
     elsewhere = structs.replace(with_secret, given=Given(f"in {secret} /work/b/x"))
     assert key(elsewhere, identity("/work/b")) == key(with_secret)
 

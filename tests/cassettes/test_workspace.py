@@ -49,7 +49,7 @@ async def run(cwd: Path, person: ScriptedPerson, **chosen: Any) -> tuple[dict[st
 
 
 def kinds(events: list[Event]) -> list[str]:
-    """What happened. The second replay is warned that the agent has memory by now; notes are for the person who asks."""
+    """The events of a run. The second replay is warned that the agent has memory by now; notes are for the person who asks."""
     return [name for event in events if (name := type(event).__name__) not in ("SessionProgressed", "Warned")]
 
 

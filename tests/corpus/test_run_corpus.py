@@ -3,14 +3,14 @@
 `run/NAME.prose` is a program, `run/NAME.json` beside it what must come out. All keys are optional:
 
 - `why`: the section of the reference, in words. `args`, `env`, `script` (answers of the scripted provider), `files`
-  (text files laid beside the program before it runs), `strict`.
+  (text files that are put next to the program before it runs), `strict`.
 - `exit` (default 0), `outputs` (exactly), `bindings` (these at least), `unbound` (names that must not be there),
   `error` (these fields at least), `codes` (the warnings and errors on stderr, in order), `stderr`, `stderr_lacks`.
 - `trace`: the lines of `state.md` after its head, the time of the last one as `TIME`.
 - `kept`: files of the run directory with their whole text (null: absent). `listing`: a directory of it with its names.
 - `left`: files of the working directory with their text. `nothing`: no run directory at all.
 
-All programs run in this process; every twentieth one again as a command of its own, several at a time.
+All programs run in this process; every twentieth one again as a separate command, several in parallel.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ RUN_ID = r"\d{8}-\d{6}-[a-z0-9]{6}"
 
 @dataclass(frozen=True)
 class Case:
-    """A program with its expectation, laid out in a directory of its own."""
+    """A program with its expectation, in its own directory."""
 
     path: Path
     expected: dict[str, Any]
@@ -71,7 +71,7 @@ def lay_out(path: Path, place: Path) -> Case:
 
 
 def judge(case: Case, status: int, out: str, err: str) -> None:
-    """Compare all that the expectation speaks of; the report shows everything that differs at once."""
+    """Compare all facts of the expectation; the report shows all differences together."""
     assert out.endswith("}\n"), err
     result = json.loads(out.splitlines()[-1])
     assert result.keys() == {"status", "run_id", "outputs", "bindings", "error"}
@@ -119,7 +119,7 @@ def read(file: Path) -> str | None:
 
 
 def compare_kept(wanted: dict[str, Any], run: Path, seen: dict[str, Any], right: dict[str, Any]) -> None:
-    """What the run directory holds: the trace, files with their text, directories with their names."""
+    """Return the content of the run directory: the trace, files with their text, directories with their names."""
     if "trace" in wanted:
         head, blank, *lines = (run / "state.md").read_text().splitlines()
         seen["head"], right["head"] = bool(re.fullmatch(rf"# run:{RUN_ID} \S+\.prose", head)) and blank == "", True
@@ -147,7 +147,7 @@ def test_program(
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[tuple[Case, int, str, str]]]:
-    """Every twentieth program as a command of its own, four at a time."""
+    """Every twentieth program as a separate command, four in parallel."""
     place = tmp_path_factory.mktemp("commands")
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PROSE_")}
 

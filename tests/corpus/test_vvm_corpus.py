@@ -1,4 +1,4 @@
-"""VVM programs with what the language reference says about them, written from the reference alone.
+"""VVM programs with the results that the language reference gives, written only from the reference.
 
 `vvm/compile/NAME.vvm` says in its first two lines what it shows and which findings it has, each as CODE@LINE or
 CODE@LINE:COLUMN. `vvm/run/NAME.vvm` begins with comments: `why`, `expect` (`outputs`, `exit`, fields of `error`, the
@@ -23,7 +23,7 @@ COMPILE = sorted((HERE / "compile").glob("*.vvm"))
 
 
 def header(text: str) -> dict[str, Any]:
-    """What the comments at the head of a program say."""
+    """The expectation in the comments at the head of a program."""
     found: dict[str, Any] = {}
     for line in text.split("\n"):
         match = re.fullmatch(r"# (why|expect|script|files|env): (.*)", line)

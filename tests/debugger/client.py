@@ -138,6 +138,6 @@ class Lab:
 
 @contextmanager
 def lab(directory: Path, spec: KernelSpec | None = None, *, forks: bool = False) -> Iterator[Lab]:
-    """A kernel of its own, and its notebook."""
+    """A separate kernel, and its notebook."""
     with kernel(directory, spec=spec, forks=forks) as client:
         yield Lab(client)

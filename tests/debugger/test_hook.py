@@ -1,4 +1,4 @@
-"""The hook before each statement: what it is told, what it may do, and that it changes nothing (docs/contributing/architecture.md)."""
+"""The hook before each statement: its arguments, its effects, and that it changes nothing (docs/contributing/architecture.md)."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ elif **the report is about frogs**:
 
 
 def said(*answers: str) -> str:
-    """What a model answers to so many questions at once."""
+    """The reply of a model to so many questions in one request."""
     pairs = enumerate(answers, 1)
     return json.dumps(
         {key: value for n, a in pairs for key, value in ((f"reason_{n}", f"because {n}"), (f"answer_{n}", a))}
@@ -150,7 +150,7 @@ async def test_a_model_that_cannot_is_asked_one_by_one(world: World, stub: StubS
     if reply.startswith("{"):
         await world.run(CONSTRAIN, VVM, stub.script("one", reply), cassette_mode="off")
         assert [one.answer for one in world.judged] == [False, False, False]
-        assert stub.stats.requests == 4  # once together, then each alone, and never together again
+        assert stub.stats.requests == 4  # once together, then each separately, and never together again
         assert world.usage.requests == 4
         return
     with pytest.raises(RunError, match="judgement failed"):

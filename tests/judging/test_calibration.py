@@ -214,7 +214,7 @@ def test_a_model_that_always_says_yes(project: Path, stub: StubServer, capsys: p
     assert found["misses"][0]["said"] == "yes" and found["misses"][0]["reason"] == "because"
     assert found["usage"]["requests"] == stub.stats.requests == 20
     assert err.strip() == "Error: it is right less often than in 60 %"
-    # it is recorded, for this judge alone: the same again asks nobody
+    # it is recorded, only for this judge: the same again makes no request
     kept = project / "cassettes" / "calibration" / "stub-json-0-yes.jsonl"
     assert sum('"t":"judge"' in line for line in kept.read_text().splitlines()) == 20
     stub.reset()

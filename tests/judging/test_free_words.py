@@ -1,8 +1,7 @@
 """A31: conditions in free words, with values and the right answer (`data/*.jsonl`, the format of docs/how-to/judge.md).
 
 `conditions.jsonl` was written before the rules were made for it, `held_out.jsonl` and `treacherous.jsonl`, which tries to
-mislead them, afterwards. `mechanical` items follow
-from the values alone; `judgement` and `treacherous` ones do not, or only seem to. A rule that answers other than the
+mislead them, afterwards. `mechanical` items follow only from the values; `judgement` and `treacherous` ones do not, or only seem to. A rule that answers other than the
 label is wrong; where the label is `uncertain`, every answer is.
 """
 

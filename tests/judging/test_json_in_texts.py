@@ -34,7 +34,7 @@ TEXTS = [
 
 
 def by_program(read: object, *given: object) -> tuple[bool, Value]:
-    """What the program sees: a value, or that it is not decided by rule."""
+    """The result for the program: a value, or that no rule decides it."""
     try:
         return True, read(*given)  # type: ignore[operator]
     except (RunError, JudgeNeeded):

@@ -73,7 +73,7 @@ ANYTHING = st.one_of(
 
 
 def plain_number(value: Value) -> float | None:
-    """What a number is, said in another way than the rules do."""
+    """Another definition of a number than that of the rules."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
@@ -94,7 +94,7 @@ def test_a_value_that_is_not_a_number_is_never_compared(form: str, left: Value, 
     a, b = plain_number(left), plain_number(right)
     if answer is None:
         return
-    if a is None or b is None:  # the one thing that may be said: the text is the word that stands there
+    if a is None or b is None:  # the only possible result: the text is that word
         assert "=" in form and str(left).strip().casefold() == "bound"
         return
     assert answer is COMPARISONS[form](a, b)
@@ -245,7 +245,7 @@ def test_wordings_that_stay_open(text: str) -> None:
 @given(st.data())
 @settings(max_examples=15)
 def test_they_stay_open_for_all_values(text: str, data: st.DataObject) -> None:
-    """Those about names; a value may be the very word that stands there (`status is finished`)."""
+    """Those about names; a value may be the same word as in the condition (`status is finished`)."""
     values = {
         name: data.draw(ANYTHING, name) for name in ("tests", "build", "issues", "bugs", "errors", "approved", "done")
     }

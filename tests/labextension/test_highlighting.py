@@ -101,7 +101,7 @@ LINES: list[tuple[str, list[tuple[str, str]]]] = [
     ("if ***a ** b\nc***:", [("if", KEY), ("***a ** b", MARKER), ("c***", MARKER), (":", COLON)]),
     ("if ****:", [("if", KEY), ("****", MARKER), (":", COLON)]),
     ("if **a\n  x\nelif **b**:", [("if", KEY), ("**a", MARKER), ("  x", MARKER), ("elif", KEY), ("**b**", MARKER), (":", COLON)]),
-    # a bracket that somebody forgot to close
+    # a bracket that was never closed
     ("x = [1,\nlet y = 2", [("x", NAME), ("=", SIGN), ("[", "squareBracket"), ("1", "number"), (",", "separator"), ("let", KEY), ("y", NEW), ("=", SIGN), ("2", "number")]),
 ]  # fmt: skip
 
@@ -200,7 +200,7 @@ def test_every_word_of_the_language_has_a_colour_in_pygments() -> None:
     assert plain == []
 
 
-# ---------------------------------------------------------------- beside the lexer of the language
+# ---------------------------------------------------------------- compared with the lexer of the language
 
 
 def correct_programs() -> Iterator[tuple[str, str]]:
@@ -219,7 +219,7 @@ BEGINNINGS = {
     "EQUALS",
     "ARROW",
     "",
-}  # what stands before a word that can only be a keyword
+}  # the token before a word that can only be a keyword
 
 
 def differences(text: str, colours: list[str]) -> Iterator[str]:
@@ -285,7 +285,7 @@ def test_strings_conditions_comments_and_keywords_are_those_of_the_language() ->
         ("if x:\n  y", "else:", None, 0),
         ("if x:\n  if y:\n    z", "elif", None, 2),
         ("if x:\n  if y:\n    z", "else:", "      else:", 2),
-        ("if x:\n  if y:\n    z", "else:", "else:", 0),  # somebody has moved it there
+        ("if x:\n  if y:\n    z", "else:", "else:", 0),  # a person has moved it there
         ("try:\n  if y:\n    z", "catch:", None, 0),
         ("try:\n  x\ncatch:\n  y", "finally:", None, 0),
         ("p:\n  a = try:\n    x", "catch:", "    catch:", 2),
@@ -303,7 +303,7 @@ def test_an_arm_is_moved_as_soon_as_it_is_complete() -> None:
     assert ask(*({"do": "reindents", "line": line} for line in lines)) == [True] * 5 + [False] * 3
 
 
-# ---------------------------------------------------------------- what JupyterLab is told
+# ---------------------------------------------------------------- registration in JupyterLab
 
 
 def test_the_languages_are_found_by_the_names_that_the_kernels_say() -> None:

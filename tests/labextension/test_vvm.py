@@ -1,4 +1,4 @@
-"""VVM in JupyterLab: the script's second language, beside the lexer of the language."""
+"""VVM in JupyterLab: the script's second language, compared with the lexer of the language."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ LINES: list[tuple[str, list[tuple[str, str]]]] = [
     ('x = "a {b} # \\n\\u00e9"', [("x", NAME), ("=", SIGN), ('"a {b} # ', TEXT), ("\\n\\u00e9", ESCAPE), ('"', TEXT)]),
     ('x = """a\n% "b" #c\n"""\ny', [("x", NAME), ("=", SIGN), ('"""a', TEXT), ('% "b" #c', TEXT), ('"""', TEXT), ("y", NAME)]),
     ("@a `x\n# y`()", [("@a", AGENT), ("`x", TEMPLATE), ("# y`", TEMPLATE), ("()", "paren")]),
-    # what somebody has not finished
+    # unfinished text
     ('x = "a\ndef f', [("x", NAME), ("=", SIGN), ('"a', TEXT), ("def", KEY), ("f", NEW)]),
     ("x = [1,\ndef f", [("x", NAME), ("=", SIGN), ("[", "squareBracket"), ("1", "number"), COMMA, ("def", KEY), ("f", NEW)]),
 ]  # fmt: skip
@@ -139,7 +139,7 @@ def test_every_program_is_read_as_the_language_reads_it(text: str) -> None:
         ("@a `b", "", None, None),  # text keeps the indentation of its line
         ("if x:\n  y", "else:", None, 0),
         ("if x:\n  if y:\n    z", "elif", None, 2),
-        ("if x:\n  if y:\n    z", "else:", "else:", 0),  # somebody has moved it there
+        ("if x:\n  if y:\n    z", "else:", "else:", 0),  # a person has moved it there
         ("try:\n  x", "except", None, 0),
         ("try:\n  x\nexcept as e:\n  y", "finally:", None, 0),
         ("match x:", "case", None, 2),

@@ -1,4 +1,4 @@
-"""What editors find beside the server: the extension for VS Code, and the word for JupyterLab."""
+"""Parts for editors besides the server: the extension for VS Code, and the entry for JupyterLab."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an editor gets for one document: completion, hover, structure, formatting, fixes, findings."""
+"""Features for one document: completion, hover, structure, formatting, fixes, findings."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The TextMate grammars beside the lexers of the languages."""
+"""The TextMate grammars compared with the lexers of the languages."""
 
 from __future__ import annotations
 

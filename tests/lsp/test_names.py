@@ -95,7 +95,7 @@ def test_rename(editor: Editor, name: str, text: str, new: str, changed: dict[st
 def test_a_rename_that_would_collide_is_refused(
     editor: Editor, name: str, text: str, new: str, why: str | None
 ) -> None:
-    if why is None:  # agents and functions have tables of their own
+    if why is None:  # agents and functions have separate tables
         assert editor.rename(name, text, new)
         return
     with pytest.raises(Refused) as refused:

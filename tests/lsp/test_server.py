@@ -78,7 +78,7 @@ async def test_a_session_of_an_editor(editor: Client, tmp_path: Path) -> None:
     client.text_document_did_open(types.DidOpenTextDocumentParams(types.TextDocumentItem(uri, "prose", 1, text)))
     assert await editor.findings(uri, 1) == ["E131"]
 
-    # An edit behind a line end that only Python knows, in UTF-16 units.
+    # An edit after a line end that only Python knows, in UTF-16 units.
     edits = [
         types.TextDocumentContentChangePartial(types.Range(types.Position(1, 20), types.Position(1, 22)), "\u2028😀"),
         types.TextDocumentContentChangePartial(types.Range(types.Position(2, 11), types.Position(2, 12)), "r"),
@@ -131,7 +131,7 @@ async def test_a_session_of_an_editor(editor: Client, tmp_path: Path) -> None:
     client.workspace_did_change_watched_files(types.DidChangeWatchedFilesParams([event]))
     assert await editor.findings(uri) == ["E215"]
 
-    # Comments are never dropped, and a person is told why nothing happens.
+    # Comments are never dropped, and a message explains why nothing happens.
     whole = types.TextDocumentContentChangeWholeDocument("# why\nlet   x=1\n")
     client.text_document_did_change(
         types.DidChangeTextDocumentParams(types.VersionedTextDocumentIdentifier(3, uri), [whole])

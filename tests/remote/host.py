@@ -14,7 +14,7 @@ from prose_kernel.runtime.ports import CommandRequest
 
 
 async def main(address: str, directory: str, lease: str, *texts: str) -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # when whoever started this is gone
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # when the process that started this is gone
     commands = RemoteCommands(address, Path(directory), link=LinkOptions(grace=0.4, lease=float(lease)))
     await commands.connect()
     print(commands.mark, flush=True)

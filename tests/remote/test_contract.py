@@ -1,4 +1,4 @@
-"""What the `Commands` port promises, kept by commands on this machine and by those on the workers of a cluster."""
+"""What the `Commands` port guarantees, for commands on this machine and by those on the workers of a cluster."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ Seen = list[tuple[str, str]]
 
 @dataclass(frozen=True)
 class Side:
-    """One implementation: made with options of its own, and how its processes are known."""
+    """One implementation: made with its own options, and how its processes are known."""
 
     make: Callable[..., Any]
     mark: str
@@ -284,7 +284,7 @@ async def test_a_consumer_that_raises_changes_nothing(run: Runner, caplog: pytes
 
 
 async def test_a_command_waits_for_a_display_without_a_limit(run: Runner) -> None:
-    """The caller's loop stands still: the command is held up, and everything arrives afterwards."""
+    """The caller's loop is blocked: the command is held up, and everything arrives afterwards."""
     size = 30_000_000
     taken: list[int] = []
 

@@ -23,7 +23,7 @@ from prose_kernel.remote.messages import Order, Start
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 
 BOUND = 30.0
-"""Seconds. Every loss is told sooner, also on a busy machine; the commands of these tests take longer."""
+"""Seconds. Every loss is reported sooner, also on a busy machine; the commands of these tests take longer."""
 
 
 def request(text: str, directory: Path, timeout: float = 600.0) -> CommandRequest:
@@ -225,7 +225,7 @@ async def test_closing_ends_everything_on_all_workers(connect: Connect, workers:
 
 @contextmanager
 def host(cluster: Cluster, directory: Path, lease: float, *texts: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """A driver in a process of its own, and the mark of its commands."""
+    """A driver in a separate process, and the mark of its commands."""
     process = subprocess.Popen(
         [sys.executable, str(Path(__file__).with_name("host.py")), cluster.address, str(directory), str(lease), *texts],
         stdout=subprocess.PIPE,

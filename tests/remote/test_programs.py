@@ -79,7 +79,7 @@ def run(directory: Path, *arguments: str, **environment: str) -> subprocess.Comp
 
 
 def kept(directory: Path) -> dict[str, str]:
-    """All files of the run, without its id and the time of its end. How long a command took is in the journal alone."""
+    """All files of the run, without its id and the time of its end. Durations of commands are only in the journal."""
     [made] = (directory / ".prose" / "runs").iterdir()
     kept = [path for path in made.rglob("*") if path.is_file() and path.name != "journal.jsonl"]
     files = {str(path.relative_to(made)): path.read_text() for path in kept}
@@ -149,7 +149,7 @@ def test_nothing_can_be_connected_is_found_before_the_start(
         "Error: remote: tcp://127.0.0.1:1 cannot be reached: connection refused\n"
         "hint: start it with `dask scheduler`, or try `--remote local`\n",
     )
-    assert main(["run", "p.prose", "--remote", nowhere, "--provider", "dry-run"]) == 0  # it connects to nobody
+    assert main(["run", "p.prose", "--remote", nowhere, "--provider", "dry-run"]) == 0  # it makes no connection
     assert not (tmp_path / "started").exists()
     monkeypatch.setenv("PROSE_REMOTE", "nonsense")
     assert main(["run", "p.prose"]) == 2

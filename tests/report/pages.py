@@ -1,4 +1,4 @@
-"""What a report page is made of, for tests: its tags, ids and links, and the page without what differs from run to run."""
+"""The parts of a report page, for tests: its tags, ids and links, and the page without the facts that differ between runs."""
 
 from __future__ import annotations
 

@@ -402,7 +402,7 @@ let m = ["x", "y"] | map: exec "echo {item}"
 
 
 def test_races_choices_and_pipelines(here: Path) -> None:
-    """Where sessions are recorded, races are noted too; a report of either kind of run is whole."""
+    """With recorded sessions, races are noted too; a report of either kind of run is whole."""
     Path("r.prose").write_text(RACES)
     Path("s.yaml").write_text('sessions:\n  "slow": {reply: late, delay: 5s}\n  "*": soon\njudge:\n  "*": left\n')
     run("r.prose")
@@ -506,7 +506,7 @@ def test_tools_files_tokens_and_cost_of_a_session(here: Path) -> None:
 
 
 def rewrite(found: JournalRead, change: Callable[[Record], Record]) -> None:
-    """Write a journal anew, with changed records."""
+    """Rewrite a journal with changed records."""
     records = [found.head, *(change(record) for _, record in found.records(1))]
     found.path.unlink()
     file = JournalFile(found.path)

@@ -1,4 +1,4 @@
-"""What happens with nothing configured (sessions.md 3.3): each cell of its table is a case, on the real front ends.
+"""Runs with nothing configured (sessions.md 3.3): each cell of its table is a case, on the real front ends.
 
 Columns: `jupyter` is a kernel whose client allows questions, `nbval` one whose client does not; `tty` is the command
 line on a pseudo-terminal, `pipe` without one, `ci` on a terminal with `CI=true`.
@@ -121,7 +121,7 @@ def server(stub: StubServer, model: str = "ok-1") -> str:
 
 @pytest.mark.parametrize("column", COLUMNS)
 def test_default_cassette_mode(column: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Seen through a dry run, which tells it without using it."""
+    """Seen through a dry run, which names it without using it."""
     monkeypatch.setenv("PROSE_PROVIDER", "dry-run")
     outcome = run(column, directory, SESSION)
     assert f"mode {'auto' if SOMEBODY[column] else 'replay'}" in outcome.text

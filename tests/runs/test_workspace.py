@@ -1,4 +1,4 @@
-"""The end of a run in a workspace: whatever disturbs it, the next text starts anew and nothing stays behind."""
+"""The end of a run in a workspace: after any disturbance the next text starts a new run and no files or processes are left."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who hears which events, and which loops run."""
+"""Listeners and their events, and which loops run."""
 
 from __future__ import annotations
 

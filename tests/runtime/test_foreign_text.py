@@ -111,7 +111,7 @@ def test_a37_twenty_thousand_fences_are_read_in_linear_time() -> None:
 
 
 def test_a37_fences_are_found_as_the_reference_says() -> None:
-    """What the definition of a fenced block, written as an expression, finds in short texts."""
+    """The fenced blocks of short texts, by their definition as a regular expression."""
     rule = re.compile(r"(?mis)^(`{3,})[ \t]*(?:json\w*)?[ \t]*\n(.*?)\n?^\1`*[ \t]*$")
     pieces = ("```", "````", "```json", "```JSONL", "``` ", "1", "{}", "", "``", "  ```", "```x", "[1]")
     chosen = random.Random(37)

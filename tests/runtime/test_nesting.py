@@ -49,5 +49,5 @@ def test_adding_to_a_large_list_does_not_look_through_it(monkeypatch: Any) -> No
     for number in range(2_000):
         grown = joined(grown, [{"number": number, "tags": ["x"]}])
         measure(grown)
-    # Four members an element; lists of at most 100 elements are measured anew each time.
+    # Four members an element; lists of at most 100 elements are measured again each time.
     assert looked_at < 2_000 * 4 + 101 * 100 * 4

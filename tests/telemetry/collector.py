@@ -15,7 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 @dataclass
 class Collector:
-    """What has arrived: spans in their order, and the bytes of every request. `status` is what it answers."""
+    """The received spans in their order, and the bytes of every request. `status` is what it answers."""
 
     url: str = ""
     status: int = 200

@@ -1,4 +1,4 @@
-"""Who takes the spans of tests."""
+"""The collector of the spans of tests."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ def test_a_notebook_is_one_trace_and_says_nothing_of_its_content(
         said = [client.run(magic + cell) for cell in CELLS]
         assert [ran.status for ran in said] == ["ok", "ok", "error"]
         assert client.run("%%vvm\nx = 1").status == "ok"
-        client.manager.shutdown_kernel()  # not at once: the last spans go out
+        client.manager.shutdown_kernel()  # not immediately: the last spans are sent
     before = int(python)  # cells are called by the numbers of their prompts, and `%load_ext` is one
     named = [re.sub(r"(?<=cell )\d+", lambda number: str(int(number[0]) - before), line) for line in collector.tree()]
     assert [line for line in named if not line.startswith("cell 4 >")] == TREE

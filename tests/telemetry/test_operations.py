@@ -1,4 +1,4 @@
-"""Requests to models and calls of tools as spans of their own, with metrics of both (A46)."""
+"""Requests to models and calls of tools as separate spans, with metrics of both (A46)."""
 
 from __future__ import annotations
 

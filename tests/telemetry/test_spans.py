@@ -1,4 +1,4 @@
-"""What watches runs from outside: spans for OpenTelemetry and the log, and what they keep to themselves."""
+"""Observation of runs: spans for OpenTelemetry and the log, and content that they leave out."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def ended(path: Path, kind: str) -> list[dict[str, Any]]:
 
 @pytest.fixture
 def exporter(monkeypatch: pytest.MonkeyPatch) -> InMemorySpanExporter:
-    """The process has a tracer provider of its own. Metrics would be sent to a collector that is not here, for 3 seconds."""
+    """The process has its own tracer provider. Metrics would be sent to a collector that is not here, for 3 seconds."""
     monkeypatch.setenv("OTEL_METRICS_EXPORTER", "none")
     found = InMemorySpanExporter()
     provider = TracerProvider(shutdown_on_exit=False)

@@ -150,7 +150,7 @@ PLUGIN = "prose_kernel.testing.pytest_plugin"
 
 
 def pytest_run(*arguments: str) -> tuple[int, str]:
-    """pytest with this plugin alone, because others take seconds to load."""
+    """pytest with only this plugin, because others take seconds to load."""
     command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "-p", PLUGIN, "-q", *arguments]
     environment = {**os.environ, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     ran = subprocess.run(command, capture_output=True, text=True, timeout=120, env=environment)

@@ -353,7 +353,7 @@ def test_a_program_runs_the_same_as_a_notebook(
 
 
 def test_a49_exported_commands_run_in_a_shell(tmp_path: Path) -> None:
-    """Names and values with blanks and quotes are quoted, and a script is an option of its own."""
+    """Names and values with blanks and quotes are quoted, and a script is a separate option."""
     magics = "%input topic=two \"words\"\n%provider scripted 'my replies.yaml'\n%cassette rec --mode auto\n"
     program = 'input topic: "What?"\nlet a = session "Say {topic}"\noutput said = a\n'
     made = as_program([Part(magics + program, "cell 1")], OPENPROSE, no_file)

@@ -217,11 +217,11 @@ def test_a_difference_never_is_long() -> None:
     assert len(compare(shown(many, Rules()), shown(many[1:], Rules()))) <= 3
 
 
-# ---------------------------------------------------------------- recordings, and nobody there
+# ---------------------------------------------------------------- recordings, non-interactive
 
 
 def record(name: str, *prompts: str) -> None:
-    """A recording of sessions that somebody answers."""
+    """A recording of sessions that a person answers."""
 
     async def run() -> None:
         cells = Cells(Path.cwd(), ScriptedPerson(*(f"answer to {prompt}" for prompt in prompts)), languages.default())

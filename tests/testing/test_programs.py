@@ -1,4 +1,4 @@
-"""`prose test PROGRAM`: the snapshot beside a program, its cases and options, and what differs."""
+"""`prose test PROGRAM`: the snapshot next to a program, its cases and options, and what differs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A clock for live views that stands still until a test moves it."""
+"""A clock for live views that only a test moves."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FakeTime(Time):
         return due
 
     def pass_by(self, seconds: float) -> None:
-        """Let time go on, and call what is due on the way."""
+        """Advance the clock, and make the calls that become due."""
         end = self.at + seconds
         while True:
             ready = [due for due in self.waiting if not due.cancelled and due.at <= end + 1e-9]

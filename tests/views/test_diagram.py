@@ -50,7 +50,7 @@ HOSTILE = [
 
 
 def ask(*texts: str) -> list[dict[str, Any]]:
-    """What JupyterLab's Mermaid reads in each diagram, with the limits of GitHub."""
+    """The parts of each diagram that JupyterLab's Mermaid reads, with the limits of GitHub."""
     if not STATIC.is_dir():
         lacking("JupyterLab is not installed")
     script = str(Path(__file__).parent / "mermaid.js")
@@ -64,7 +64,7 @@ def ask(*texts: str) -> list[dict[str, Any]]:
 
 
 def read(text: str) -> str:
-    """A label as a person sees it: Mermaid keeps character codes in a spelling of its own."""
+    """A label as it is displayed: Mermaid keeps character codes in its own spelling."""
     return html.unescape(text.replace("ﬂ°°", "&#").replace("ﬂ°", "&").replace("¶ß", ";"))
 
 
@@ -161,7 +161,7 @@ def test_a_program_as_a_diagram() -> None:
         return edges.get((nodes[source], nodes[target]))
 
     assert [read(title) for title in found["groups"].values()] == ["block tidy(text)"]
-    assert edge("writer: Plan {topic}", "parallel (any)") == ""  # control alone
+    assert edge("writer: Plan {topic}", "parallel (any)") == ""  # only control
     assert edge("parallel (any)", "session: Left") == "left"
     assert edge("writer: Plan {topic}", "session: Left") == "plan"  # the value goes past the fork
     assert edge("session: Left", "join") == edge("$ make right", "join") == ""

@@ -1,4 +1,4 @@
-"""What somebody who watches sees of what is under way, and that nothing of it stays."""
+"""Live views of running activities, and that they leave no trace."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PROSE = languages.default()
 
 
 class World:
-    """A cell that is watched, on a clock that stands still."""
+    """A watched cell, with a clock that only the test moves."""
 
     def __init__(self) -> None:
         self.clock = FakeTime()
@@ -49,7 +49,7 @@ class World:
 
     @property
     def seen(self) -> list[str]:
-        """What the panel, or the display of the branches, shows."""
+        """The content of the panel, or of the display of the branches."""
         shown = [call[1] for call in self.output.calls if call[0] in ("display", "update") and call[2]]
         return str(shown[-1].data["text/plain"]).split("\n") if shown else []
 
@@ -99,7 +99,7 @@ def test_branches_are_named_by_their_items_with_times_and_an_estimate_from_what_
     ]
     world.happens(one[2], two[1], two[2], done(0), done(1), seconds=4)
     assert world.seen == [
-        "▸ parallel for city in cities · 8 s · 2 of 6",  # two are no evidence
+        "▸ parallel for city in cities · 8 s · 2 of 6",  # two are not evidence
         "  ✓ oslo · 0",
         "  ✓ paris · 1",
         "    4 wait",
@@ -260,7 +260,7 @@ def test_hostile_lines_are_inert() -> None:
 
 
 def replayed(calls: Iterable[tuple[Any, ...]]) -> list[tuple[str, object]]:
-    """What a notebook holds after these messages."""
+    """The content of a notebook after these messages."""
     recording, pending = Recording(), False
     for call in calls:
         if call[0] == "clear":
@@ -362,7 +362,7 @@ def test_what_runs_in_hot_loops_is_not_heard() -> None:
     assert not {events.LoopPass, events.LoopLeft, events.ArmChosen, events.PipeProgressed} & CellView.kinds
 
 
-# ---------------------------------------------------------------- a store that is away
+# ---------------------------------------------------------------- an unreachable store
 
 
 def test_a50_a_wait_for_the_store_is_shown_while_it_lasts(world: World) -> None:

@@ -1,4 +1,4 @@
-"""What of a long output is displayed: the beginning, how much is left out, the end."""
+"""The displayed parts of a long output: the beginning, the size of the omitted part, the end."""
 
 from __future__ import annotations
 

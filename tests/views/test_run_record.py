@@ -1,4 +1,4 @@
-"""What a run is remembered by: bounded, in source order, with times of an injected clock."""
+"""The record of a run: bounded, in source order, with times of an injected clock."""
 
 from __future__ import annotations
 
