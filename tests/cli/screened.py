@@ -1,4 +1,4 @@
-"""What a person sees at a terminal: the screen that the bytes of a program make."""
+"""The screen of a terminal: the characters that the bytes of a program draw."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Screened:
         return [row.rstrip() for row in self._rows if row.strip()]
 
     def until(self, *texts: str, seconds: float = 30.0) -> None:
-        """Read until the screen shows all of the texts at once."""
+        """Read until the screen shows all of the texts together."""
         late = time.monotonic() + seconds
         while not all(text in "\n".join(self._rows) for text in texts):
             assert time.monotonic() < late, "\n".join(self._rows)

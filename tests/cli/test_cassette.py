@@ -18,7 +18,7 @@ KERNEL = {"kernelspec": {"display_name": "Prose", "language": "prose", "name": "
 
 
 def record(at: str, prompt: str, answer: str, **more: object) -> dict[str, object]:
-    """A record as somebody would write it by hand, for an example."""
+    """A record as a person would write it by hand, for an example."""
     req = {"kind": "session", "prompt": prompt, "perm": perm()}
     return {
         "t": "session", "v": 2, "key": key_of(req), "at": at, "try": 1, "req": req,

@@ -74,7 +74,7 @@ def test_a_broken_link_and_a_missing_anchor_are_found(tmp_path: Path) -> None:
 
 
 def test_every_page_has_its_place_in_the_site() -> None:
-    """What the build of the site would find after half a minute."""
+    """Errors that the build of the site would find after half a minute."""
     text = (DOCS / "site" / "conf.py").read_text(encoding="utf-8")
     listed = {f"{name}.md" for name in re.findall(r'"([\w/-]+)"', text)} | {"README.md"}
     listed |= {f"docs/reference/{part}.md" for page in reference.pages() for part, _ in reference.parts(page)}

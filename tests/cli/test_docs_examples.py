@@ -1,4 +1,4 @@
-"""What the pages on sessions and of the reference show is what happens: files load, programs compile, commands run."""
+"""The examples of the pages on sessions and of the reference work: files load, programs compile, commands run."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def stub() -> StubServer:
 def test_a_settings_file_leads_to_an_answer(
     page: str, number: int, tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As it is written, but with our own servers and agent behind the names."""
+    """As it is written, but with our own servers and agent for the names."""
     (tmp_path / "prose.toml").write_text(blocks(page, "toml")[number])
     for variable in ("ANTHROPIC_API_KEY", "OPENAI_API_KEY", "GATEWAY_KEY"):
         monkeypatch.setenv(variable, "not-a-real-key")
@@ -218,7 +218,7 @@ COMING = {"max-output", "stdin", "env", "format"} - set(ALLOWED["exec"])
 
 
 def fences(page: str, language: str) -> list[tuple[str, str]]:
-    """The words behind the language, and the text of each block."""
+    """The words after the language, and the text of each block."""
     text = (DOCS / f"reference/{page}.md").read_text(encoding="utf-8")
     return re.findall(rf"^```{language}\b([^\n]*)\n(.*?)^```$", text, re.MULTILINE | re.DOTALL)
 

@@ -21,7 +21,7 @@ exec "echo gone"
 
 @pytest.fixture
 def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
-    """A run that stands at the gate `go`."""
+    """A run that waits at the gate `go`."""
     monkeypatch.chdir(tmp_path)
     Path("p.prose").write_text(PROGRAM)
     code = "import sys; from prose_kernel.cli.main import main; sys.exit(main())"

@@ -1,4 +1,4 @@
-"""A run that is killed while it stands at a gate, and resumed: in files, SQLite and PostgreSQL (openprose.md 5.9)."""
+"""A run that is killed while it waits at a gate, and resumed: in files, SQLite and PostgreSQL (openprose.md 5.9)."""
 
 from __future__ import annotations
 
@@ -96,7 +96,7 @@ class Killed:
         ]
 
     def details(self) -> list[dict[str, object]]:
-        """What is noted beside the approvals in the log."""
+        """The other notes than approvals in the log."""
         if self.kind == "filesystem":
             lines = (self.directory / "gates" / "audit.jsonl").read_text().splitlines()
             return [entry["metadata"] for entry in map(json.loads, lines) if entry["event_type"] == "approved"]
@@ -180,7 +180,7 @@ def forge(run: Path, change: Callable[[list[Record]], None]) -> None:
     file = JournalFile(forged := path.with_name("forged.jsonl"))
     file.copy(records)
     file.close()
-    path.write_bytes(forged.read_bytes())  # the same file, which tells the process that owns the run (A52)
+    path.write_bytes(forged.read_bytes())  # the same file, which names the process that owns the run (A52)
     forged.unlink()
 
 

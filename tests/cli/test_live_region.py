@@ -17,7 +17,7 @@ LINES = [
 
 
 class Terminal:
-    """Where lines are drawn: what was written, and a size that changes."""
+    """A terminal for drawn lines: the written text, and a size that changes."""
 
     def __init__(self, columns: int = 80, rows: int = 24) -> None:
         self.size = (columns, rows)

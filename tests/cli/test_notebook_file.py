@@ -1,4 +1,4 @@
-"""`prose run notebook.ipynb`: its cells in order, in one run, beside the notebook."""
+"""`prose run notebook.ipynb`: its cells in order, in one run, next to the notebook."""
 
 from __future__ import annotations
 

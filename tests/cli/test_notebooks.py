@@ -1,4 +1,4 @@
-"""The notebooks that ship: their recordings are made of the answers beside them, and say who wrote them."""
+"""The notebooks that ship: their recordings are made of the answers next to them, and name the author."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ __all__ = ["place"]
 
 
 def cell(name: str, text: str = "") -> str:
-    """A cell with a command that tells that it has run."""
+    """A cell with a command that notes each of its runs."""
     return f'let {name} = exec "echo {name} >> ran; echo {text or name}"'
 
 

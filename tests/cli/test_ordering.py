@@ -13,7 +13,7 @@ from prose_kernel.runtime.events import BranchStep
 
 @dataclass
 class Work:
-    """What a branch does, in order: says a word, or runs branches side by side."""
+    """The actions of a branch, in order: prints a word, or runs branches in parallel."""
 
     steps: list[str | list[Work]] = field(default_factory=list)
 

@@ -1,4 +1,4 @@
-"""What is shipped: the wheel registers the kernel and brings the command, and works without the checkout."""
+"""The package: the wheel registers the kernel and installs the command, and works without the checkout."""
 
 from __future__ import annotations
 

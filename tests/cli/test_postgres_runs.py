@@ -1,4 +1,4 @@
-"""Runs in PostgreSQL as people start them: configuration, several at once, gates from elsewhere, a server that restarts."""
+"""Runs in PostgreSQL as people start them: configuration, parallel runs, gates from elsewhere, a server that restarts."""
 
 from __future__ import annotations
 
@@ -147,7 +147,7 @@ def test_tables_of_another_version_are_an_error(
 
 @pytest.fixture
 def waiting(here: Path, postgres_url: str) -> Iterator[subprocess.Popen[str]]:
-    """A run without a terminal that stands at a gate."""
+    """A run without a terminal that waits at a gate."""
     configure(postgres_url)
     pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     with subprocess.Popen([*COMMAND, "run", "g.prose", "--state=postgres"], text=True, **pipes) as running:  # type: ignore[call-overload]

@@ -41,8 +41,7 @@ PAGES = {"openprose": ("openprose", reference.SCRIPTS), "vvm": ("vvm",)}
 
 
 def codes_of(language: str, *, own: bool = False) -> set[str]:
-    """The codes among the string constants of the source, but for those in the rooms of other languages; `own`: in the
-    language's rooms alone."""
+    """The codes among the string constants of the source, but for those in the rooms of other languages; `own`: only in the language's rooms."""
     others = set(LANGUAGES) - {language}
     return {
         code
@@ -70,7 +69,7 @@ def entries(language: str) -> list[str]:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_code_of_the_package_has_an_entry(language: str) -> None:
-    """What any program can run into (a session that failed, a disk that is full) is on the page of OpenProse."""
+    """Errors of any program (a failed session, a full disk) are on the page of OpenProse."""
     at_run = {key for key in entries("openprose") if key.startswith("E2")}
     missing = sorted(codes_of(language, own=True) - at_run - set(entries(language)))
     assert missing == [], f"docs/reference/{language} needs an entry `#### CODE: title` for {', '.join(missing)}"
@@ -122,7 +121,7 @@ def test_a_word_leads_to_the_section_that_defines_it(word: str, key: str) -> Non
 
 @dataclass(frozen=True)
 class Example:
-    """A program of a page: its text, what the compiler and the run are to say, and where it stands."""
+    """A program of a page: its text, the expected output of compiler and run, and its place."""
 
     language: Language
     text: str
@@ -259,8 +258,7 @@ def test_each_correction_is_of_a_code_and_has_a_program(language: str) -> None:
 
 
 def test_an_example_of_a_code_is_corrected() -> None:
-    """The tests above compile the corrected programs. Where there is none, the program is as it should be, or the mistake is in other
-    files."""
+    """The tests above compile the corrected programs. Without a finding the program is correct, or the mistake is in other files."""
     without = [
         heading.key
         for page in LANGUAGES

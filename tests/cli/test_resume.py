@@ -1,4 +1,4 @@
-"""`prose run --resume`: runs that were killed, interrupted or have failed go on where they were."""
+"""`prose run --resume`: runs that were killed, interrupted or have failed continue where they were."""
 
 from __future__ import annotations
 
@@ -64,13 +64,13 @@ class Place:
         return Ran(status, *self._capfd.readouterr())
 
     def killed(self, *arguments: str) -> Ran:
-        """`prose` in a process of its own, which does not live to its end."""
+        """`prose` in a separate process, which is killed."""
         done = forked.prose(*arguments, cwd=self.path)
         return Ran(done.returncode, done.stdout, done.stderr)
 
     @property
     def ran(self) -> list[str]:
-        """What commands have noted."""
+        """Return the notes of commands."""
         return (self.path / "ran").read_text().split()
 
     def runs(self, below: str = ".prose") -> list[Path]:
@@ -78,7 +78,7 @@ class Place:
         return [run.directory for run in all_runs([Directories(self.path / below / "runs")])]
 
     def state(self, run: Path) -> list[str]:
-        """What its log says, without ids and times; branches log what happened as it happened, so it is sorted."""
+        """Its log, without ids and times; branches log events in the order of time, so it is sorted."""
         text = RUN.sub("RUN", (run / "state.md").read_text())
         return sorted(re.sub(r"\d{4}-\d\d-\d\dT\S+", "TIME", text).splitlines())
 
@@ -163,7 +163,9 @@ def test_a48_a_run_killed_between_its_end_and_its_output_gives_its_result(place:
     first = place.prose("run", "p.prose")
     (run,) = place.runs()
     journal = run / "journal.jsonl"
-    journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))  # it was closed by nobody
+    journal.write_bytes(
+        b"".join(journal.read_bytes().splitlines(keepends=True)[:-1])
+    )  # it was closed without a decision
     place.write("p.prose", 'exec "echo other >> ran"\n')  # the result is that of the text that ran
     for _ in range(2):
         again = place.prose("run", "--resume", run.name)
@@ -735,7 +737,7 @@ def test_which_run_is_meant(place: Place) -> None:
     assert place.ran == ["p", "q", "p", "q"]
 
 
-# ---------------------------------------------------------------- beside a branch that computes
+# ---------------------------------------------------------------- next to a branch that computes
 
 
 @pytest.mark.parametrize(("how", "durable"), [((), True), (("--interrupted", "fail"), False)])
@@ -791,7 +793,7 @@ def test_a52_a_key_has_one_run(place: Place) -> None:
     assert place.ran == ["a", "b", "a", "b"]
     assert len(place.runs()) == 2
     assert place.prose("runs", "rm", run.name, "--yes").status == 0
-    assert place.prose(*command).out == "c: oneb\n"  # a removed run is no run
+    assert place.prose(*command).out == "c: oneb\n"  # a removed run is not a run
     assert place.ran == ["a", "b"] * 3
 
 

@@ -1,4 +1,4 @@
-"""`prose run`: what it prints where, how it ends, and what it leaves behind."""
+"""`prose run`: its output, its exit status, and its files."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Run = Callable[..., Ran]
 
 @pytest.fixture
 def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]) -> Run:
-    """Run a program text, in this process, in a directory of its own."""
+    """Run a program text, in this process, in its own directory."""
     monkeypatch.chdir(tmp_path)
 
     def run(text: str, *arguments: str) -> Ran:
@@ -463,7 +463,7 @@ RESULTS = {
     "memory": {"monday": "One flat white with oat milk.", "tuesday": "A flat white with oat milk, as always."},
     "research": {"report": "Lenses gather the light. Horns carry farther.", "status": "ready"},
 }
-"""What the examples in VVM give back with the answers of `examples.yaml`."""
+"""The results of the examples in VVM with the answers of `examples.yaml`."""
 
 
 def test_every_result_is_that_of_an_example() -> None:

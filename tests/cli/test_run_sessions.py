@@ -44,13 +44,13 @@ def here(tmp_path: Path, stub: StubServer, monkeypatch: pytest.MonkeyPatch) -> P
 
 @pytest.fixture
 def prose(here: Path) -> Prose:
-    """The command, in a process of its own."""
+    """The command, in a separate process."""
     return lambda *arguments, **environment: forked.prose(*arguments, cwd=here, env={**os.environ, **environment})
 
 
 @pytest.fixture(scope="module")
 def cassette(stub: StubServer, tmp_path_factory: pytest.TempPathFactory) -> bytes:
-    """What PROGRAM leaves when it is recorded once."""
+    """The files of PROGRAM after one recording."""
     directory = tmp_path_factory.mktemp("recorded")
     table = f'[providers.stub]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nmodel = "ok-1"\n'
     (directory / "prose.toml").write_text(table)

@@ -1,4 +1,4 @@
-"""`prose run` with tools of one's own: recorded, replayed, budgeted, audited, interrupted, killed, resumed; both
+"""`prose run` with custom tools: recorded, replayed, budgeted, audited, interrupted, killed, resumed; both
 languages, and programs from elsewhere."""
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Prose:
         self._capfd = capfd
 
     def __call__(self, *arguments: str, status: int = 0) -> str:
-        """What it prints; ids, times and sizes are replaced."""
+        """Its output; ids, times and sizes are replaced."""
         assert main(list(arguments)) == status
         out, err = self._capfd.readouterr()
         text = RUN.sub("RUN", out + err)

@@ -1,7 +1,6 @@
 """Pages that are worked through from top to bottom: each file is written and each command is run, in their order.
 
-A block below a line such as "`notes.prose`:" is that file, also a later version of it. A block `console` holds commands and
-what they print; a line `...` stands for any number of lines.
+A block below a line such as "`notes.prose`:" is that file, also a later version of it. A block `console` holds commands and their output; a line `...` stands for any number of lines.
 """
 
 from __future__ import annotations

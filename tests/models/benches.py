@@ -1,4 +1,4 @@
-"""What tests of tools share."""
+"""Shared parts of tests of tools."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from prose_kernel.models.tools.workbench import SessionWorkbench
 
 
 async def answer_of(bench: SessionWorkbench, tool: str, arguments: Mapping[str, object]) -> str:
-    """What the model is told of a call."""
+    """The result of a call for the model."""
     return (await bench.call(tool, arguments)).text

@@ -36,7 +36,7 @@ class ScriptedPerson:
 
 
 class SilentPerson(ScriptedPerson):
-    """Somebody who is here and never answers; `asked` is set when the first question stands."""
+    """An interactive person who never answers; `asked` is set when the first question is shown."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -138,7 +138,7 @@ async def test_refusals_and_failures_are_distinguished(desk: Desk) -> None:
     ):
         answer = await answer_of(bench, "Exec", arguments)
         assert word in answer and bench.trace[-1].outcome == outcome, arguments
-    assert "hi" in await answer_of(bench, "Exec", ECHO)  # the session goes on
+    assert "hi" in await answer_of(bench, "Exec", ECHO)  # the session continues
 
 
 async def test_a15_a_tool_that_was_not_granted_is_answered_and_audited(desk: Desk) -> None:
@@ -149,7 +149,7 @@ async def test_a15_a_tool_that_was_not_granted_is_answered_and_audited(desk: Des
         assert word in answer and bench.trace[-1].outcome == "refused"
     (denied,) = desk.audit.events
     assert (denied["event"], denied["tool"], denied["error"]) == ("tool.call.denied", "Exec", "permission_denied")
-    assert "Say" not in await answer_of(bench, "read", {"path": "nothing"})  # the session goes on
+    assert "Say" not in await answer_of(bench, "read", {"path": "nothing"})  # the session continues
 
 
 async def test_a15_a_refusal_by_shape_is_audited_with_its_kind(desk: Desk) -> None:
@@ -291,7 +291,7 @@ let a = session: worker
 async def run(
     tmp_path: Path, stub: StubServer, model: str, execute: str, table: str
 ) -> tuple[str, list[dict[str, object]]]:
-    """The answer of a session in a run of its own, and the audit log of that run."""
+    """The answer of a session in a separate run, and the audit log of that run."""
     (tmp_path / "prose.toml").write_text(
         f'provider = "stub"\n[providers.stub]\nkind = "openai"\nbase_url = "{stub.openai_url}"\nkey = ""\n'
         f'model = "{model}"\n{table}'

@@ -1,4 +1,4 @@
-"""Every button of every form is an answer that whoever asks understands at once; nobody is asked twice."""
+"""Every button of every form is a valid answer to its question; no question is asked twice."""
 
 from __future__ import annotations
 

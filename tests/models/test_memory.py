@@ -38,7 +38,7 @@ def asked(
 
 
 class Inner:
-    """A provider that answers with a fixed text, or does as it is told; keeps the requests it got."""
+    """A provider with a fixed or scripted answer; keeps the requests it got."""
 
     def __init__(self, act: Act | None = None) -> None:
         self.requests: list[SessionRequest] = []

@@ -127,7 +127,7 @@ def run(cwd: Path, text: str | list[str], name: str, **chosen: Any) -> Callable[
 
 
 def left(cwd: Path) -> dict[str, str]:
-    """All that a run leaves, but for what tells of the process."""
+    """All files of a run, except facts about the process."""
     own = ("journal.jsonl", "script.yaml", "calls", ".lock", "lock")
     found = {}
     for path in sorted(path for path in cwd.rglob("*") if path.is_file() and path.name not in own):
@@ -170,7 +170,7 @@ def test_a_run_killed_at_any_instant_leaves_what_an_unbroken_one_leaves(tmp_path
     for at in range(1, instants + 1) if EVERY_INSTANT else sorted(sample):
         prepare(cwd)
         if in_a_child(cwd, work, at) is None:
-            if journal_in(cwd) is None:  # nothing was asked yet: the program begins anew
+            if journal_in(cwd) is None:  # nothing was asked yet: the program begins again
                 assert not Path("calls").exists()
                 continue
             in_a_child(cwd, work)

@@ -1,4 +1,4 @@
-"""Tools of one's own: a real MCP server, functions of a prose_tools.py, rules, bounds, ends, recordings."""
+"""Custom tools: a real MCP server, functions of a prose_tools.py, rules, bounds, ends, recordings."""
 
 from __future__ import annotations
 
@@ -415,7 +415,7 @@ async def test_sessions_that_wait_for_a_server_share_its_failure(
     ends = await asyncio.gather(*(here.of("mute") for _ in range(5)), return_exceptions=True)
     assert all("did not say hello" in str(end) for end in ends)
     assert (tmp_path / "starts").read_text() == "started\n"
-    with pytest.raises(ProviderError, match="did not say hello"):  # a later session tries anew
+    with pytest.raises(ProviderError, match="did not say hello"):  # a later session tries again
         await here.of("mute")
     assert (tmp_path / "starts").read_text() == "started\n" * 2
     await here.pool.close()
@@ -484,7 +484,7 @@ async def test_any_exception_of_a_function_is_reported_immediately(
     (tmp_path / "prose_tools.py").write_text(held)
     here = Bench(tmp_path, guard)
     bench = await here.of("fails")
-    for count in (1, 2):  # the process goes on
+    for count in (1, 2):  # the process continues
         said = await answer_of(bench, "fails", {})
         assert said.startswith("failed: ") and problem.rpartition(".")[2] in said
         assert problem == "StopIteration" or said.endswith(f": {count}")

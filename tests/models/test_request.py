@@ -1,4 +1,4 @@
-"""What a session is told, word for word, and what its reply is taken for (openprose.md 4.2, 4.3, 4.6)."""
+"""The message to a session, word for word, and the meaning of its reply (openprose.md 4.2, 4.3, 4.6)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What belongs to a run beside its answers, when the run was killed: usage, recordings, memories, tasks."""
+"""Other parts of a killed run than its answers: usage, recordings, memories, tasks."""
 
 from __future__ import annotations
 
@@ -116,7 +116,7 @@ let c = session "Two"
 
 @pytest.fixture
 def _slow(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every call has an answer of its own; `slow` comes last."""
+    """Every call has its own answer; `slow` comes last."""
     calls = [0]
 
     async def run(
@@ -162,7 +162,7 @@ async def test_what_a_resumed_run_has_used_before_is_neither_unused_nor_used_aga
     journal = journal_in(tmp_path)
     assert journal is not None
     journal.unlink()  # the run that follows is another one
-    moved = f"let p = 1\nlet q = 2\n{RACE}"  # other paths: what is asked alone finds a record, one after the other
+    moved = f"let p = 1\nlet q = 2\n{RACE}"  # other paths: sequential requests find a record, one after the other
     replayed = {"cassette_mode": "replay", "cassette": "mine"}
     assert in_a_child(tmp_path, runs(tmp_path, moved, **replayed), before=answer("c1/6/s0")) is None
     here = workspace(tmp_path, **replayed)
@@ -294,7 +294,7 @@ async def test_memory_of_a_killed_session_is_put_back_for_the_first_comer(tmp_pa
     text = CAPTAIN.format("project") + "".join(CELLS)
     assert in_a_child(tmp_path, runs(tmp_path, text), before=answer("c1/2/s0")) is None
     place = tmp_path / ".prose" / "agents" / "captain"
-    assert remembered(place) == ["- Plan: Said.", "- Go on: Said."]  # nobody has told the journal
+    assert remembered(place) == ["- Plan: Said.", "- Go on: Said."]  # the journal has no record of it
     journal = journal_in(tmp_path)
     assert journal is not None
     how = how_to_resume(tmp_path)
@@ -447,4 +447,4 @@ async def test_only_the_branch_that_won_a_race_leaves_a_memory(tmp_path: Path) -
     await runs(tmp_path, text)()
     agents = tmp_path / ".prose" / "agents"
     left = [path.parent.name for path in agents.glob("*/*.md")]
-    assert left in (["first"] * 2, ["second"] * 2)  # both answer at once: threads decide who is first
+    assert left in (["first"] * 2, ["second"] * 2)  # both answer at the same time: threads decide which is first

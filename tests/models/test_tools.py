@@ -372,7 +372,7 @@ async def test_a_link_swapped_in_between_check_and_use_gains_nothing(cwd: Path, 
                 pass
 
     def replaced(source: Path, place: Path) -> bool:
-        """Whether the rename worked: a write may have made the place anew in between."""
+        """Whether the rename worked: a write may have created the place again in between."""
         try:
             source.rename(place)
         except OSError:

@@ -495,7 +495,7 @@ def test_a_condition_about_a_field_needs_no_judge(
 
 
 def test_a49_the_first_typed_answer_loads_no_grammars(tmp_path: Path) -> None:
-    """A later jsonschema compiles grammars when it is imported beside `rfc3987_syntax`: here both are stand-ins."""
+    """A later jsonschema compiles grammars when it is imported together with `rfc3987_syntax`: here both are stand-ins."""
     (tmp_path / "rfc3987_syntax.py").write_text("")
     (tmp_path / "jsonschema").mkdir()
     text = "try:\n  import rfc3987_syntax as found\nexcept ImportError:\n  found = None\nclass Draft202012Validator:\n  pass\n"

@@ -1,4 +1,4 @@
-"""Inputs, and the one person everybody asks (openprose.md 6.3)."""
+"""Inputs, and the single person for all questions (openprose.md 6.3)."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def memories(cwd: Path, clock: Any = None, **facts: Any) -> DigestMemories:
 async def call(
     of: DigestMemories, *patches: str, mode: MemoryMode = "continue", binding: MemoryBinding = BINDING
 ) -> tuple[str, str | None]:
-    """One call: what it is told, and why its patch is discarded."""
+    """One call: its memory, and the reason for a discarded patch."""
     memory = await of.open(binding, mode)
     try:
         return memory.prelude, await memory.keep(patches)
@@ -62,7 +62,7 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
-# ---------------------------------------------------------------- what is told, what is kept
+# ---------------------------------------------------------------- passed facts and kept facts
 
 
 async def test_a_first_call_gets_an_empty_memory(tmp_path: Path) -> None:
@@ -276,7 +276,7 @@ async def test_m8_ordinary_words_are_not_secrets(tmp_path: Path, text: str) -> N
     assert (await call(memories(tmp_path), patch(retain=[text])))[1] is None
 
 
-# ---------------------------------------------------------------- files that somebody has edited
+# ---------------------------------------------------------------- edited files
 
 
 async def test_lines_that_make_no_sense_are_passed_over(here: Path) -> None:
@@ -464,7 +464,7 @@ with FileLock(sys.argv[1]):
 
 @pytest.fixture
 def holder(here: Path) -> Iterator[subprocess.Popen[str]]:
-    """Another process that keeps the memory locked until it is told."""
+    """Another process that keeps the memory locked until a signal."""
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(here / HERE / "lock")],
         stdin=subprocess.PIPE,

@@ -1,4 +1,4 @@
-"""The message of an agent call and what its reply stands for (docs/reference/vvm.md 6.5, 7.3)."""
+"""The message of an agent call and the meaning of its reply (docs/reference/vvm.md 6.5, 7.3)."""
 
 from __future__ import annotations
 

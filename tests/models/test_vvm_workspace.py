@@ -131,7 +131,7 @@ async def test_s10_an_interrupt_is_not_an_error_value_and_frees_the_memory(tmp_p
         here.interrupt()
         with pytest.raises(asyncio.CancelledError):
             await running
-        assert not started.is_set()  # neither handler nor finally asked anybody
+        assert not started.is_set()  # neither handler nor finally made a request
         assert await here.execute("@a `Note`(())") == "Noted. Really."
     finally:
         await here.close()

@@ -37,7 +37,7 @@ def vvm_specification() -> KernelSpec:
 
 @dataclass
 class Ran:
-    """What one execute request brought: the reply, and its outputs in order."""
+    """The result of one execute request: the reply, and its outputs in order."""
 
     reply: Message
     outputs: list[Message] = field(default_factory=list)

@@ -49,11 +49,11 @@ class Recording:
 
     @property
     def texts(self) -> list[str]:
-        """What each output says, in plain text."""
+        """The plain text of each output."""
         return [call[2] if call[0] == "stream" else call[1].data["text/plain"] for call in self.calls]
 
     def saved(self) -> list[tuple[str, Any]]:
-        """What a notebook file would hold: updates replace what they update, streams of one name run together."""
+        """The outputs in a notebook file: updates replace their targets, streams of one name are joined."""
         out: list[list[Any]] = []
         for call in self.calls:
             if call[0] == "update":

@@ -21,7 +21,7 @@ def stub() -> Iterator[StubServer]:
 
 
 class Notebook:
-    """A notebook whose model says another word each time that somebody asks it."""
+    """A notebook whose model gives another word for each request."""
 
     def __init__(self, client: Client, stub: StubServer, asks: str = ASKS) -> None:
         self.client = client
@@ -29,7 +29,7 @@ class Notebook:
         self.asks = asks
 
     def run(self, cell: str, says: str) -> str:
-        """What the session in the cell says; `says` is the model's word now."""
+        """The answer of the session in the cell; `says` is the model's word now."""
         self.stub.script("now", says)
         self.client.channels.session.metadata = {"cellId": cell} if cell else {}
         ran = self.client.run(self.asks, allow_stdin=True)

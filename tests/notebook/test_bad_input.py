@@ -1,4 +1,4 @@
-"""What no person means to send: odd characters in cells, many cells at once, front ends that vanish."""
+"""Unintended input: odd characters in cells, many cells at the same time, front ends that vanish."""
 
 from __future__ import annotations
 

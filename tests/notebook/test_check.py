@@ -1,4 +1,4 @@
-"""`%check` and `prose exercises`: what passes, what the learner is told, that nothing of the run is changed."""
+"""`%check` and `prose exercises`: passed checks, messages to the learner, and that nothing of the run is changed."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ async def cells(tmp_path: Path) -> AsyncIterator[Cells]:
 
 
 async def told(cells: Cells, code: str) -> str:
-    """What a cell shows last, or the error that it ends with."""
+    """The last output of a cell, or the error that it ends with."""
     seen = Recording()
     problem = await cells.run(code, seen, live=False)
     return f"{problem.evalue}" if problem is not None else seen.texts[-1]

@@ -27,7 +27,7 @@ def plain(shown: str) -> str:
 
 
 class Console:
-    """One `jupyter console` and its kernel. Between two calls it stands at an empty prompt."""
+    """One `jupyter console` and its kernel. Between two calls it waits at an empty prompt."""
 
     def __init__(self, kernel: str, directory: Path) -> None:
         self.place = directory / ".jupyter"
@@ -47,7 +47,7 @@ class Console:
         }
         self.child = pexpect.spawn(
             sys.executable,
-            # After a second without an answer the front end decides alone, and for good, where a cell ends.
+            # After a second without an answer the front end decides by itself, and permanently, where a cell ends.
             ["-m", "jupyter_console", "--kernel", kernel, f"--{SHELL}.kernel_is_complete_timeout={SECONDS}"],
             cwd=str(directory),
             env=variables,
@@ -60,7 +60,7 @@ class Console:
         self.until(READY)
 
     def until(self, text: str) -> str:
-        """What the terminal gets before `text`."""
+        """The output of the terminal before `text`."""
         self.child.expect_exact(text)
         return str(self.child.before)
 
@@ -70,7 +70,7 @@ class Console:
         self.typed = self.until(ENTERED)
 
     def run(self, *lines: str) -> str:
-        """What a cell shows, up to the next prompt."""
+        """The output of a cell, up to the next prompt."""
         self.type(*lines)
         return self.shown()
 

@@ -242,7 +242,7 @@ def test_a_frame_counts_for_freshness_and_comes_out_again(tmp_path: Path) -> Non
 
 
 class Drawing:
-    """What shows itself as PNG, as images of Pillow do."""
+    """An object that displays itself as PNG, like images of Pillow."""
 
     def _repr_png_(self) -> bytes:
         return png()

@@ -1,4 +1,4 @@
-"""What docs/how-to/data-and-images.md shows is what happens."""
+"""The examples of docs/how-to/data-and-images.md give the results that it shows."""
 
 from __future__ import annotations
 

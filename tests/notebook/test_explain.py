@@ -115,7 +115,7 @@ async def test_the_last_error(cells: Cells) -> None:
     assert (await failed(cells, "%explain"))[0] == "%explain: no cell has failed yet"
     await failed(cells, "exec ls")
     assert (await shown(cells, "%explain")).startswith("#### E004: ")
-    await failed(cells, "%explain nonsense")  # what a magic says of itself is no error of the program
+    await failed(cells, "%explain nonsense")  # a message of a magic isn't an error of the program
     assert (await shown(cells, "%explain")).startswith("#### E004: ")
     await failed(cells, "%%vvm\nx = 2 * 3")
     assert (await shown(cells, "%explain")).startswith("#### V001: ")

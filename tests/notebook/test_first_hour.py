@@ -1,4 +1,4 @@
-"""What people type into their first cells because another kernel has it: it works, or the error says what to type."""
+"""First cells of people who know another kernel: they work, or the error says what to type."""
 
 from __future__ import annotations
 

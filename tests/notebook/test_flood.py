@@ -21,7 +21,7 @@ def shared(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def cutting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    """A kernel with the settings that everybody has."""
+    """A kernel with default settings."""
     with kernel(tmp_path_factory.mktemp("cutting"), forks=True) as client:
         yield client
 

@@ -278,7 +278,7 @@ async def test_the_front_end_tells_the_order_of_the_cells(book: Notebook) -> Non
     assert book.why() == {}
     book.cells.provenance.arrange([("a", "let other = 1"), ("b", "let y = x"), ("below", "x = 5")])
     await book.run("below", "x = 6")
-    assert book.why() == {"b": ["x was changed by [4]"]}  # it had run before, wherever it stands
+    assert book.why() == {"b": ["x was changed by [4]"]}  # it had run before, at any position
     await book.run("a", "let x = 1")
     assert book.why() == {"b": ["x was changed by [5]"], "below": ["x, which it binds, was bound again by [5]"]}
     book.cells.provenance.arrange([("a", "let x = 1")])
@@ -626,7 +626,7 @@ async def test_the_panel_looks_at_files_once_at_a_time_and_answers_each_cell(
 
 
 class Heard:
-    """What a panel sends."""
+    """The messages of a panel."""
 
     def __init__(self) -> None:
         self.stale: list[Any] = []

@@ -26,7 +26,7 @@ def run(client: Client, cell: str, code: str, deleted: list[str] | None = None) 
 
 
 def stale(client: Client, line: str = "%stale") -> dict[str, list[str]]:
-    """The stale cells as an output's metadata tells them."""
+    """The stale cells in an output's metadata."""
     ran = run(client, "looks", line)
     assert ran.status == "ok", ran.content
     (shown,) = ran.of("display_data")

@@ -19,7 +19,7 @@ SPECIFICATIONS = {
 
 @pytest.fixture(scope="module", autouse=True)
 def installed(tmp_path_factory: pytest.TempPathFactory) -> object:
-    """The kernelspecs of the repository in a prefix of their own, with this interpreter."""
+    """The kernelspecs of the repository in a separate prefix, with this interpreter."""
     root = tmp_path_factory.mktemp("jupyter")
     for name, specification in SPECIFICATIONS.items():
         target = root / "data" / "kernels" / name

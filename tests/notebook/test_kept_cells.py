@@ -29,7 +29,7 @@ def settings(directory: Path, stub: StubServer, rerun: str = "keep") -> None:
 
 
 def ran(client: Client, cell: str, code: str, **how: object) -> str:
-    """What a cell prints; `how` it runs again is in the metadata of the request."""
+    """The output of a cell; `how` it runs again is in the metadata of the request."""
     client.channels.session.metadata = {"cellId": cell, "prose_rerun": how}
     done = client.run(code, allow_stdin=True)
     assert done.status == "ok", done.error

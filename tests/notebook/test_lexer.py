@@ -1,4 +1,4 @@
-"""Colours: every character keeps its place, and the words of the language are told apart."""
+"""Colours: every character keeps its place, and the words of the language are distinguished."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What somebody who watches a cell sees of what is under way, in real kernels; the notebook keeps nothing of it."""
+"""Live views of running activities of a cell, in real kernels; the notebook keeps nothing of them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 def watch(client: Client, code: str, go: Path) -> str:
-    """Start a watched cell, wait until it shows that a command is under way, and let the command end."""
+    """Start a watched cell, wait until it shows that a command is running, and let the command end."""
     go.unlink(missing_ok=True)
     request = client.send(code, allow_stdin=True)
     client.until(request, lambda message: "fetching" in str(message["content"].get("data", "")))

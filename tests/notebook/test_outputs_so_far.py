@@ -1,4 +1,4 @@
-"""What cells have shown so far is there for a page that was loaded again (A29)."""
+"""Outputs of cells so far are available to a reloaded page (A29)."""
 
 from __future__ import annotations
 

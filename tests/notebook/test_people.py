@@ -1,5 +1,4 @@
-"""Questions with a form, and who may answer them: a front end that was not asked, a forged or late answer, a page that
-was loaded anew, an interrupt, a deadline (A8, A9)."""
+"""Questions with a form, and who may answer them: a front end that was not asked, a forged or late answer, a reloaded page, an interrupt, a deadline (A8, A9)."""
 
 from __future__ import annotations
 
@@ -25,7 +24,7 @@ GATE = 'gate deploy:\n  prompt: "Deploy?"\nexec "echo deployed"'
 
 @contextmanager
 def another(client: Client) -> Iterator[Any]:
-    """A second front end of the same kernel: a client with a session of its own."""
+    """A second front end of the same kernel: a client with its own session."""
     channels = BlockingKernelClient(connection_file=client.manager.connection_file)
     channels.load_connection_file()
     channels.start_channels()
@@ -183,7 +182,7 @@ def test_a8_messages_of_other_clients_decide_nothing(client: Client) -> None:
         for wrong in ({"key": "x"}, {"key": ""}, {"key": None}, {"key": [key]}, {}):
             assert control(stranger, "prose_question_request", wrong)["content"].get("waiting") is not True
         settled(stranger)
-        with pytest.raises(Empty):  # nor is anybody else asked
+        with pytest.raises(Empty):  # nor is another person asked
             stranger.get_stdin_msg(timeout=0)
     answer(client.channels, question, "reject")
     ran = client.finish(request)
@@ -243,7 +242,7 @@ def test_an_interrupt_withdraws_the_question(client: Client) -> None:
     assert client.finish(following).displays[-1] == "result: text = Grace"
 
 
-# ---------------------------------------------------------------- a page that was loaded anew
+# ---------------------------------------------------------------- a reloaded page
 
 
 def python_kernel() -> KernelSpec:
@@ -260,7 +259,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 def reloaded(client: Client, cell: str) -> Ran:
-    """A gate waits, its page is loaded anew: a client with another identity and the key of the tab."""
+    """A gate waits, its page is reloaded: a client with another identity and the key of the tab."""
     request = client.send(cell, allow_stdin=True)
     question = asked(client.channels)
     key = question["metadata"]["prose"]["key"]

@@ -61,7 +61,7 @@ async def cells(tmp_path: Path) -> AsyncIterator[Cells]:
 
 
 async def shown(cells: Cells, *codes: str) -> Display:
-    """What the last of these cells shows last; nothing of a cell that only prints."""
+    """The last display of the last of these cells; nothing for a cell that only prints."""
     for code in codes:
         output = Recording()
         await cells.run(code, output, live=False)

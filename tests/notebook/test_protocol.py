@@ -174,7 +174,7 @@ def test_queued_cells_run_when_the_front_end_says_so(client: Client) -> None:
 
 def test_looking_is_answered_while_a_cell_runs(client: Client) -> None:
     client.run("let plan = 1")
-    request = client.send('exec "echo started; sleep 4717"')  # it ends by the interrupt alone, after all answers
+    request = client.send('exec "echo started; sleep 4717"')  # it ends only by the interrupt, after all answers
     client.until_text(request, "started")
     assert "plan" in client.ask("complete_request", {"code": "let x = pl", "cursor_pos": 10})["content"]["matches"]
     assert client.ask("inspect_request", {"code": "plan", "cursor_pos": 2, "detail_level": 0})["content"]["found"]

@@ -1,4 +1,4 @@
-"""What a cell shows for what happens in it."""
+"""The outputs of a cell for its events."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`%restore`, `%history` and `%back`: a notebook whose kernel was restarted or killed goes on where it was."""
+"""`%restore`, `%history` and `%back`: a notebook whose kernel was restarted or killed continues where it was."""
 
 from __future__ import annotations
 
@@ -139,7 +139,7 @@ def test_a29_cells_are_named_by_the_numbers_of_their_prompts(directory: Path) ->
         assert "cell 4:1" in client.run("%profile all").displays[0]
         assert "no cell 3" in client.run("%back 3").error["evalue"]
         assert "after cell 4" in client.run("%back 4").displays[0]
-    with kernel(directory, forks=True) as client:  # the numbers beside the cells stay those of the kernel before
+    with kernel(directory, forks=True) as client:  # the numbers of the cells stay those of the kernel before
         client.run("%restore")
         rows = [row.split()[:2] for row in client.run("%history").displays[0].splitlines()[1:]]
         assert [row for row in rows if "/" not in row[0]] == [["c1", "[2]"], ["c2", "[4]"]]
@@ -230,7 +230,7 @@ def test_a33_an_approval_before_the_restart_is_asked_again(directory: Path, vvm:
         if vvm:
             assert client.run('n = "one"').status == "ok"
         assert client.run(first + cell, ["approve"], allow_stdin=True).status == "ok"
-        if not vvm:  # in the same process the person's own word stands
+        if not vvm:  # in the same process the person's own choice is kept
             client.run("let b = 1")
             assert client.run("%back 1").status == "ok"
         again(client)
@@ -331,7 +331,7 @@ def test_a26_a_restart_in_the_middle_of_a_command_is_like_any_other_end(director
     )
     with kernel(directory, forks=True) as client:
         client.run('let a = exec "echo a >> ran; echo one"')
-        for _ in range(2):  # and once more, in what goes on
+        for _ in range(2):  # and once more, in the continuation
             client.send(cell)
             until((directory / "on").exists)
             (directory / "on").unlink()

@@ -1,4 +1,4 @@
-"""What stands at the end of a cell: every value once, the last one as the result."""
+"""The end of a cell's output: every value once, the last one as the result."""
 
 from __future__ import annotations
 

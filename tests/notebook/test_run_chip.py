@@ -1,4 +1,4 @@
-"""What the chip in the toolbar of a notebook says: provider, models, cost, and how much was replayed."""
+"""The chip in the toolbar of a notebook: provider, models, cost, and how much was replayed."""
 
 from __future__ import annotations
 

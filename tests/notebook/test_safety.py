@@ -1,4 +1,4 @@
-"""What a person sees may not act."""
+"""Displayed content must not act."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a cell shows of its sessions, event by event: streaming, attempts, tools, hostile text."""
+"""Sessions in the output of a cell, event by event: streaming, attempts, tools, hostile text."""
 
 from __future__ import annotations
 

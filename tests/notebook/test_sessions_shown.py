@@ -51,7 +51,7 @@ def saved(ran: Ran) -> list[dict[str, Any]]:
         content = message["content"]
         display_id = content.get("transient", {}).get("display_id")
         if message["msg_type"] == "clear_output":
-            found, places = [], {}  # everything follows anew
+            found, places = [], {}  # all fields follow again
             continue
         if message["msg_type"] == "update_display_data":
             places[display_id]["data"] = content["data"]
@@ -175,7 +175,7 @@ def test_a_permission_is_asked_while_the_session_runs(client: Client, home: Path
     assert ran.status == "ok", ran.error
     assert "made.txt" in ran.text()
     assert saved(ran)[-1]["data"]["text/plain"].startswith("session: 1 tool call\n  ✓ write")
-    refused = client.run(code)  # nobody is there
+    refused = client.run(code)  # non-interactive
     assert "refused" in refused.displays[-1]
     client.run("%provider stub:ok-0")
 

@@ -1,4 +1,4 @@
-"""The person: questions on the stdin channel, and a clear error when nobody is there."""
+"""The person: questions on the stdin channel, and a clear error in non-interactive runs."""
 
 from __future__ import annotations
 

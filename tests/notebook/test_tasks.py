@@ -265,7 +265,7 @@ async def test_stopping(notebook: Notebook) -> None:
     assert "cancelled" in await card(output, "cancelled")
 
 
-# ---------------------------------------------------------------- what is told
+# ---------------------------------------------------------------- reports
 
 
 async def test_a_quiet_line_tells_once_and_only_a_person(notebook: Notebook) -> None:

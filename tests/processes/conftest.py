@@ -16,7 +16,7 @@ from prose_kernel.processes.process_table import carries, members
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput
 
 GRACE = 0.4
-"""The tests' time between two steps of a ladder; what it is for users is a test of its own."""
+"""The tests' time between two steps of a termination; the users' default has a separate test."""
 
 HOUR = 3600.0
 """Seconds. However slow the machine, only a clock that a test moves gets there."""
@@ -34,7 +34,7 @@ def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
 class Clock:
     """The clock of an engine's loop. It runs as always; a test moves it forward, or stops it meanwhile.
 
-    What ends before the clock has come to an hour did not wait for that hour, on any machine.
+    A call that ends before the clock reaches an hour did not wait for that hour, on any machine.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -95,7 +95,7 @@ async def clock(engine: Engine) -> AsyncIterator[Clock]:
 
 
 async def end_of(call: asyncio.Task[T]) -> T:
-    """The result of a call that ends now, with patience for a busy machine alone."""
+    """The result of a call that ends now, with patience only for a busy machine."""
     await eventually(call.done, what="the call has ended")
     return await call
 

@@ -19,7 +19,7 @@ from prose_kernel.runtime.ports import CommandRequest
 
 
 async def main(state_dir: str, fork: str, *texts: str) -> None:
-    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # when whoever started this is gone
+    ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # when the process that started this is gone
     engine = Engine(state_dir=Path(state_dir))
     commands = ShellCommands(engine, "bash")
     print(engine.marker, flush=True)

@@ -27,7 +27,7 @@ async def workspace(tmp_path: Path) -> AsyncIterator[Workspace]:
 
 
 async def stdout(workspace: Workspace, program: str) -> str:
-    """What the last command of a program printed."""
+    """The output of the last command of a program."""
     value = await workspace.execute(program)
     assert isinstance(value, ExecText)
     return value.text

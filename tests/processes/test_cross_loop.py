@@ -50,7 +50,7 @@ async def test_a_cancelled_call_waits_for_the_end_of_its_work(engine: Engine) ->
 async def test_a_call_cancelled_before_its_work_began_comes_back(engine: Engine) -> None:
     engine.start()
     go = threading.Event()
-    engine.post(go.wait)  # the engine's loop is busy: it sees the call and its cancellation at once
+    engine.post(go.wait)  # the engine's loop is busy: it sees the call and its cancellation together
     call = asyncio.create_task(in_engine(engine, answer))
     await asyncio.sleep(0)
     call.cancel()

@@ -25,7 +25,7 @@ class Case:
     name: str
     text: str
     ends: str | None
-    """Where the outermost shell ends, relative to the start; None: no report, the directory stays what it was."""
+    """The final directory of the outermost shell, relative to the start; None: no report, the directory stays what it was."""
     whole_text_shells: str | None = ""
     """The same in zsh and ksh93, where it differs: they read the whole text before they run its first line."""
 

@@ -203,7 +203,7 @@ async def test_hazard_35_who_leaves_the_session_is_left_alone(run: Runner) -> No
 
 
 async def test_groups_inside_the_session_end_with_the_command(run: Runner, engine: Engine) -> None:
-    """`timeout` and job control make groups of their own; that is not leaving."""
+    """`timeout` and job control make new groups; that is not leaving."""
     result = await run("set -m; timeout 30 sleep 30 & timeout 30 sleep 30", timeout=0.5)
     assert (result.outcome, result.background_left) == ("timed_out", 0)
     assert marked(engine.marker) == []
@@ -238,7 +238,7 @@ async def test_what_ignores_an_interrupt_gets_no_grace_once_the_leader_has_ended
     assert (await end_of(task)).outcome == "interrupted"
 
 
-@pytest.mark.linux  # elsewhere nobody tells what a process does about a signal: everyone gets the grace after TERM
+@pytest.mark.linux  # elsewhere a process's handling of signals is unknown: each gets the grace after TERM
 async def test_what_handles_the_signal_keeps_its_grace_without_the_leader(
     run: Runner, engine: Engine, clock: Clock
 ) -> None:
@@ -291,7 +291,7 @@ async def test_cancelling_ends_the_group_before_the_call_ends(run: Runner, engin
 
 
 async def test_cancelling_after_an_interrupt_lets_its_ladder_continue(run: Runner, engine: Engine) -> None:
-    """What the workspace does: the program gets its INT and its time, and the call ends as cancelled."""
+    """The sequence of the workspace: the program gets its INT and its time, and the call ends as cancelled."""
     engine.grace = 30.0
     task = run.start("trap 'sleep .1; touch cleaned; exit 7' INT; touch ready; while :; do sleep 0.02; done")
     await appears(run.directory / "ready")
@@ -366,7 +366,7 @@ def test_a_caller_whose_loop_is_gone_leaves_nothing(engine: Engine) -> None:
 async def test_what_even_kill_does_not_end_is_given_up_counted_and_reaped_later(
     run: Runner, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Signals that have no effect stand for a process in the hands of the system, or of somebody else."""
+    """Signals without effect simulate a process in uninterruptible sleep, or of another user."""
     sent: list[int] = []
     monkeypatch.setattr(os, "killpg", lambda group, number: sent.append(number))
     printed = asyncio.Event()

@@ -253,7 +253,7 @@ def test_groups_that_have_ended_are_forgotten() -> None:
 
 
 async def test_hazard_30_a_stranger_with_a_number_of_ours_is_never_signalled() -> None:
-    """The group that a command left is gone, and its number belongs to somebody else now."""
+    """The group that a command left is gone, and its number belongs to another process now."""
     stranger = subprocess.Popen(["sleep", "60"], start_new_session=True)
     try:
         now = member_of(stranger.pid)

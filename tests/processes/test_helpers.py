@@ -35,7 +35,7 @@ def marked(entry: str) -> list[int]:
 
 
 class Heard:
-    """What a helper printed, with a way to wait for a text."""
+    """The output of a helper, with a way to wait for a text."""
 
     def __init__(self) -> None:
         self.text = ""

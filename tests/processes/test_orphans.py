@@ -15,7 +15,7 @@ from prose_kernel.processes import system
 pytestmark = pytest.mark.skipif(not system.LINUX, reason="only Linux has sub-reapers")
 
 GONE = "while kill -0 $(cat pid) 2>/dev/null; do sleep 0.05; done; echo gone"
-"""What scripts do that stop a service: it never ends while the dead process has not been waited for."""
+"""Wait as scripts that stop a service do: without an end until the dead process has been waited for."""
 
 
 async def test_a34_an_orphan_is_a_child_of_the_run(run: Runner, tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What is captured and what is shown while it runs (exec-and-tasks.md 1.2 "Capture", 2.7, 5.1; hazards 1 to 18)."""
+"""Captured output and output that is shown while a command runs (exec-and-tasks.md 1.2 "Capture", 2.7, 5.1; hazards 1 to 18)."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ async def test_hazard_14_a_bad_consumer_changes_nothing(
 
 
 async def test_hazard_14_the_command_continues_while_the_front_end_is_blocked(run: Runner) -> None:
-    """The caller's loop stands still, far longer than a pipe's worth of output needs."""
+    """The caller's loop is blocked, far longer than a pipe's worth of output needs."""
     task = run.start("seq 1000000; touch done", lambda stream, text: None)
     await asyncio.sleep(0)
     until((run.directory / "done").exists)  # on purpose: blocks this loop
@@ -299,14 +299,14 @@ BIG = 300_000_000
 
 
 def _waiting() -> int:
-    """What this process holds, in bytes."""
+    """The memory of this process, in bytes."""
     with Path("/proc/self/statm").open() as statm:
         return int(statm.read().split()[1]) * resource.getpagesize()
 
 
 @pytest.mark.linux
 async def test_a21_what_waits_for_a_busy_display_is_bounded_and_its_ends_are_exact(engine: Engine, run: Runner) -> None:
-    """The caller's loop stands still while 300 MB come: both ends arrive, with the size of what is between them."""
+    """The caller's loop is blocked while 300 MB arrive: both ends are shown, with the size of the part between them."""
     pieces: list[tuple[str, Omitted]] = []
 
     def consume(stream: Stream, text: str, omitted: Omitted = NOTHING_OMITTED) -> None:
@@ -329,7 +329,7 @@ async def test_a21_what_waits_for_a_busy_display_is_bounded_and_its_ends_are_exa
 
 @pytest.mark.linux
 async def test_a21_a_command_waits_for_a_display_without_a_limit_and_nothing_is_lost(run: Runner) -> None:
-    """The caller's loop stands still: what it has not taken waits in the pipe, and all of it arrives afterwards."""
+    """The caller's loop is blocked: unread output waits in the pipe, and all of it arrives afterwards."""
     sizes: list[int] = []
     before, peak = _waiting(), 0
     busy = threading.Event()

@@ -89,7 +89,7 @@ def kept(directory: Path) -> list[Path]:
 
 
 def told(directory: Path) -> int:
-    """How many groups stand in the private files as running or left."""
+    """The number of groups in the private files that are running or left."""
     count = 0
     for file in kept(directory):
         groups = watchdog_process.Groups("")
@@ -126,7 +126,7 @@ def test_acceptance_10_hazards_71_72_a_killed_kernel_leaves_nothing(
     others = sessions - set(detached)
     assert [member.pid for member in members() if member.session in others] == []
     until(lambda: watchdogs(victim.marker) == [])
-    os.kill(detached[0], signal.SIGKILL)  # left alone on purpose: it called setsid
+    os.kill(detached[0], signal.SIGKILL)  # not ended on purpose: it called setsid
 
 
 def test_a_kernel_that_ends_with_running_commands_leaves_nothing(tmp_path: Path) -> None:
@@ -194,7 +194,7 @@ def started_and_died(program: str, tmp_path: Path, texts: tuple[str, ...]) -> su
 def test_hazard_71_a_kernel_killed_while_it_starts_a_command_leaves_nothing(
     tmp_path: Path, texts: tuple[str, ...]
 ) -> None:
-    """The kernel dies before it could tell the watchdog of the command: the first one, and a later one."""
+    """The kernel dies before it could notify the watchdog of the command: the first one, and a later one."""
     kernel = started_and_died(_KILLED_WHILE_STARTING, tmp_path, texts)
     marker, leader = kernel.stdout.split()
     assert kernel.returncode == -signal.SIGKILL
@@ -311,7 +311,7 @@ def test_a18_a_command_is_swept_though_both_were_killed_in_its_first_instant(
     marker, leader = kernel.stdout.split()
     try:
         until(lambda: watchdogs(marker) == [])
-        until(lambda: int(leader) in marked(marker))  # nobody was there to end it, though it may still be starting
+        until(lambda: int(leader) in marked(marker))  # no owner was left to end it, though it may still be starting
         host("true")
         until(lambda: [pid for pid in marked(marker) if not detached(pid)] == [])
         assert len(marked(marker)) == len(texts) - 1, "what a command detached on purpose is left alone"

@@ -1,4 +1,4 @@
-"""A CLI agent for tests: the stub agent as a real process, behind the real provider, with a person who may be asked."""
+"""A CLI agent for tests: the stub agent as a real process, with the real provider and a person for questions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def marked(entry: str) -> list[int]:
 
 @dataclass
 class Bench:
-    """An agent under test. `host` holds the host's rules; `progress` all that was told."""
+    """An agent under test. `host` holds the host's rules; `progress` all reports."""
 
     sessions: AcpSessions
     engine: Engine

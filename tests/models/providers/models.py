@@ -1,4 +1,4 @@
-"""What tests of models share: servers behind the stub in each wire format, a session's request, a real workbench."""
+"""Shared parts of tests of models: servers of the stub in each wire format, a session's request, a real workbench."""
 
 from __future__ import annotations
 

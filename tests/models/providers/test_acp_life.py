@@ -274,7 +274,7 @@ async def test_closing_during_the_start_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_an_agent_can_be_closed_in_another_loop(tmp_path: Path) -> None:
-    """A kernel that ends without a word closes its run in a loop of its own."""
+    """A kernel that ends without a message closes its run in a separate loop."""
 
     async def begin() -> object:
         context = agent(tmp_path, "ignore=term")

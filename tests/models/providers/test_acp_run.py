@@ -67,7 +67,7 @@ def test_a_program_runs_with_an_agent_and_replays_without_it(tmp_path: Path, mar
         assert ran.returncode == 0, ran.stderr
         said.append(ran.stdout + ran.stderr)
         assert marked(f"ACP_MARK={mark}") == []
-        (tmp_path / "prose.toml").write_text("")  # the second time nobody could answer
+        (tmp_path / "prose.toml").write_text("")  # the second time no answer was possible
     for text in said:
         assert "plan = large\nx = one\ny = two\n" in text
         assert "both: large  one  two \n" in text

@@ -18,7 +18,7 @@ from prose_kernel.runtime.services import HelperEnd
 
 
 class Shell:
-    """A real process behind the `Terminal` port, without the engine that users have."""
+    """A real process for the `Terminal` port, without the engine that users have."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process

@@ -30,7 +30,7 @@ Asking = Callable[..., JudgeRequest]
 
 
 def asking(*todo: str, **more: object) -> JudgeRequest:
-    """A question that tells the stub agent what to reply."""
+    """A question that contains the stub agent's reply."""
     return JudgeRequest("\n".join(f"do: {each}" for each in todo), "c1/j0", **more)  # type: ignore[arg-type]
 
 

@@ -39,7 +39,7 @@ def file(path: str) -> ContextItem:
 
 
 def parts(stub: StubServer) -> list[str]:
-    """What the last message consists of: its texts, and the images and PDFs as base64."""
+    """The parts of the last message: its texts, and the images and PDFs as base64."""
     assert stub.last is not None
     body = stub.last.body
     message = next(one for one in reversed(body.get("messages") or body["input"]) if one.get("role") == "user")
@@ -233,7 +233,7 @@ async def test_a_recording_holds_digests_and_replays_without_the_files(stub: Stu
     (tmp_path / "logo.png").unlink()
     said = await run(tmp_path, stub, mode="replay")
     assert len(said) == 1 and "logo.png has changed since" in said[0]
-    (tmp_path / "chart.png").write_bytes(png(shade=150))  # of the same size: the same line stands for it
+    (tmp_path / "chart.png").write_bytes(png(shade=150))  # of the same size: it has the same line
     with pytest.raises(RunError, match=r"`context\.chart` holds another image"):
         await run(tmp_path, stub, mode="replay")
     assert stub.stats.requests == 0

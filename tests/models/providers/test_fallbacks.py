@@ -1,4 +1,4 @@
-"""Chains of fallbacks: what another model is asked for, what it goes on from, and what is told of it."""
+"""Chains of fallbacks: the requests to another model, the messages it continues from, and the reports."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ async def test_another_model_answers_where_the_first_cannot_for_now(
     assert why.startswith(f"anthropic {first}: anthropic: ")
     notes = [part.text for part in live.shown if part.kind == "note"]
     assert notes[-1].endswith("; gateway ok-0 is asked instead")
-    # the stub asks to wait 7 seconds with 429 and 503; nobody waits who has a fallback
+    # the stub asks to wait 7 seconds with 429 and 503; sessions with a fallback don't wait
     assert stub.stats.by_model == {first: 1, "ok-0": 1}
 
 
@@ -114,7 +114,7 @@ async def test_a43_an_alias_and_an_agent_may_name_a_model_of_another_server(stub
 async def test_the_other_model_continues_where_the_first_has_failed(
     stub: StubServer, wire: str, tmp_path: Path
 ) -> None:
-    """What tools did is not done again, and their results are known to the model that goes on."""
+    """Tool calls are not repeated, and their results are known to the model that continues."""
     (tmp_path / "notes.txt").write_text("remember the milk")
     calls = [{"name": "read", "arguments": {"path": "notes.txt"}}]
     first = stub.script("fails-later", {"calls": calls}, {"error": 529})
@@ -231,7 +231,7 @@ def test_a_chain_that_cannot_be_followed(fallback: tuple[str, ...], message: str
 async def test_a_run_with_a_fallback_is_recorded_and_replayed(
     stub: StubServer, tmp_path: Path, language: Language, program: str
 ) -> None:
-    """What answered is in the recording; the key knows the alias alone, so a replay needs neither server."""
+    """The answering model is in the recording; the key has only the alias, so a replay needs neither server."""
     first = ModelServer(
         "openai",
         stub.openai_url,

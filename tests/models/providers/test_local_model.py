@@ -1,4 +1,4 @@
-"""End to end on a real small model behind a real llama.cpp server: the plumbing, not the content.
+"""End to end with a real small model in a real llama.cpp server: the plumbing, not the content.
 
 `make local-model` installs what it needs (90 MB of weights and the server); without it these tests are skipped.
 """

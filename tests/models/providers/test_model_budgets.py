@@ -73,7 +73,7 @@ async def test_too_few_tokens_for_an_answer_are_not_asked_for(stub: StubServer, 
 
 @pytest.mark.parametrize("wire", ["anthropic", "chat"])
 async def test_a_stream_ends_where_the_budget_does(stub: StubServer, wire: str, tmp_path: Path) -> None:
-    """Also when the server would go on for ever; what came until then is counted."""
+    """Also when the server would send without end; the text until then is counted."""
     budget = limited_to("30 tokens")
     async with Live(stub, wire, "drip", tmp_path, tools=False) as live:
         with budgets.counting((budget,), lambda: "here"), pytest.raises(BudgetSpent):
@@ -249,7 +249,7 @@ async def test_a49_any_name_of_a_model_is_legal_and_one_without_a_meaning_is_rep
 async def test_a24_a_replay_ends_where_the_budget_did(
     stub: StubServer, tmp_path: Path, budget: str, exact: bool
 ) -> None:
-    """Also where it ended sessions that were under way, of which no answer is recorded."""
+    """Also for running sessions that it ended, which have no recorded answer."""
     text = f'let got = []\ntry:\n  {TWENTY.rstrip()}\n    session "Issue {{i}} of the project"\ncatch as e:\n  got = [e.code, e.message]\noutput n = got\n'
     found = []
     for mode in ("auto", "replay", "replay"):

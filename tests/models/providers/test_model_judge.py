@@ -158,7 +158,7 @@ async def test_a_number_where_its_digits_were_wanted_is_understood(stub: StubSer
 async def test_a_busy_server_is_tried_again_after_a_while(stub: StubServer, wire: str, tmp_path: Path) -> None:
     clock = FakeClock()
     async with Live(stub, wire, "err-500-2", tmp_path, clock=clock, judge_output="prompted") as live:
-        with pytest.raises(Undecided):  # the stub's third answer is no object: once more, then undecided
+        with pytest.raises(Undecided):  # the stub's third answer is not an object: once more, then undecided
             await live.judge.decide(about())
     assert [int(slept) for slept in clock.slept] == [1, 4] and stub.stats.requests == 4
     stub.reset()

@@ -1,6 +1,6 @@
 """Real CLI agents, installed by `make agents`, driven over loopback against the stub model server (sessions.md 5).
 
-Each has a home directory of its own and a dummy key. Whatever it tries to reach outside ends at a closed port.
+Each has a home directory of its own and a dummy key. All its outside connections end at a closed port.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What sessions cost in requests and tokens: whole programs, through the command's own workspace, against the stub."""
+"""Costs of sessions in requests and tokens: whole programs, through the command's own workspace, against the stub."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How many calls a server gets at once after it has said that it is busy."""
+"""The number of parallel calls that a server gets after it has reported that it is busy."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ async def test_no_call_begins_while_the_server_asks_to_wait() -> None:
     await server.end(1, 2, 3)
     for _ in range(200):
         await asyncio.sleep(0)
-    assert server.clock.slept == [7.0]  # one of them waits, the others stand behind it
+    assert server.clock.slept == [7.0]  # one of them waits, the others queue after it
     assert (server.clock.time, server.begun) == (7.0, [0, 1, 2, 3, 4, 5])
     await server.end(4, error=ProviderRateLimit("slow down", retry_after=60.0))
     assert server.throttle.closed_for == 60.0
@@ -151,7 +151,7 @@ async def test_waiting_for_a_pause_is_interrupted_immediately() -> None:
 
 
 async def test_who_could_go_elsewhere_does_not_wait_for_a_long_pause() -> None:
-    """Those that have begun to wait before the server closed go as well, also from behind those that must wait."""
+    """Calls that waited before the server closed proceed as well, also after others that must wait."""
     server = Server(1)
     await server.start(2)  # a call, and one that has nowhere else to go
     refused: list[str] = []

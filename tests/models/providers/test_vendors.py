@@ -206,7 +206,7 @@ async def test_a_module_is_imported_once_and_outside_the_loop(tmp_path: Path, mo
     loads = [asyncio.create_task(loading.load("slow_module", what="it", extra="llm")) for _ in range(20)]
     impatient = asyncio.create_task(loading.load("slow_module", what="it", extra="llm"))
     for _ in range(5):
-        await asyncio.sleep(0)  # the loop goes on although the module is not ready
+        await asyncio.sleep(0)  # the loop continues although the module is not ready
     impatient.cancel()
     with pytest.raises(asyncio.CancelledError):
         await impatient

@@ -28,7 +28,7 @@ SYSTEM = (("/usr", "r"), ("/bin", "r"))
 
 
 class Bench:
-    """`await bench(argv...)` is one call of `Exec` by an agent; whoever is not asked about may run the system's programs."""
+    """`await bench(argv...)` is one call of `Exec` by an agent; without a rule it may run the system's programs."""
 
     def __init__(self, engine: Engine, directory: Path) -> None:
         self.engine = engine

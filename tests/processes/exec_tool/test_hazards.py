@@ -253,7 +253,7 @@ def test_hazards_71_72_the_kernel_is_killed(tmp_path: Path, also: str) -> None:
         (monitor,) = [m.pid for m in ours if m.parent == host.pid]
         killed = {"": [], "monitor": [monitor], "guards": [m.pid for m in ours]}[also]
         if also == "guards":
-            # the watchdog has been told by the time that it runs
+            # the watchdog knows of it before it runs
             until(lambda: any(b"watchdog_process" in cmdline(m.pid) for m in members() if m.parent == host.pid))
         for pid in killed:
             os.kill(pid, signal.SIGSTOP)

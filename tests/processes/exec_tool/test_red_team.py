@@ -173,7 +173,7 @@ async def test_red_team_directory_swapped_in_a_loop(bench: Bench, tmp_path: Path
 
 
 async def test_red_team_binary_swapped_between_check_and_start(bench: Bench, tmp_path: Path) -> None:
-    """Hazard 53: files exchanged by renaming, in a directory that somebody else may write."""
+    """Hazard 53: files exchanged by renaming, in a directory that another user may write."""
     place, stop = tmp_path / "bin", threading.Event()
     place.mkdir()
     texts = {name: f"#!/bin/sh\necho {name}\n" for name in ("good", "evil")}
@@ -301,7 +301,7 @@ async def test_red_team_secrets_of_the_kernel(bench: Bench, monkeypatch: pytest.
 
 
 async def test_red_team_descriptors_of_the_kernel(bench: Bench, tmp_path: Path) -> None:
-    """Hazard 60: also those that somebody made inheritable."""
+    """Hazard 60: also those that were made inheritable."""
     with (tmp_path / "secret").open("w") as file:
         os.set_inheritable(file.fileno(), True)
         answer = result(await bench("/bin/ls", "/proc/self/fd"))
@@ -376,7 +376,7 @@ async def test_red_team_double_fork(bench: Bench) -> None:
         "        for fd in (0, 1, 2): os.close(fd)\n"
         "        os.chdir('/')\n"
         "        time.sleep(300)\n"
-        "for _ in range(3): os.wait()\n"  # until all three are in sessions of their own
+        "for _ in range(3): os.wait()\n"  # until all three are in separate sessions
         "print('out')\n"
     )
     answer = result(await bench.python(code, "mark-66.1"))
@@ -417,7 +417,7 @@ async def test_red_team_two_hundred_children(bench: Bench) -> None:
 
 
 async def test_red_team_what_is_killed_is_forked_again(bench: Bench) -> None:
-    """Processes that replace each other: each forks its successor in a session of its own, and ends."""
+    """Processes that replace each other: each forks its successor in a new session, and ends."""
     code = (
         "import os, sys, time, signal\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
@@ -596,7 +596,7 @@ except OSError: pass
 
 
 async def connects(bench: Bench, **record: object) -> list[str]:
-    """What a program of an agent with these rules reaches here: TCP, a socket without a file, UDP."""
+    """The connections of an agent's program with these rules: TCP, a socket without a file, UDP."""
     agent = bench.agent(("/", "r"), **record)
     name = f"red-team-{os.getpid()}"
     with (
@@ -694,7 +694,7 @@ async def test_red_team_patterns_bind_files(bench: Bench, tmp_path: Path) -> Non
         for name in ("a.md", "key.pem")
     ]
     assert answers == ["open", ""]
-    # as for file tools: `out` without `/` at its end is the directory alone
+    # as for file tools: `out` without `/` at its end is only the directory
     for name in ("out/new", "log"):
         result(await bench("/bin/cp", f"{tmp_path}/a.md", f"{tmp_path}/{name}", agent="patterned", cwd=str(tmp_path)))
     assert not (tmp_path / "out" / "new").exists() and (tmp_path / "log").read_text() == "open"

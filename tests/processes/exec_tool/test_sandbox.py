@@ -1,4 +1,4 @@
-"""What a confined program tries to get out: by other sockets, shared memory, namespaces, other interfaces of the system."""
+"""Attempts of a confined program to get out: by other sockets, shared memory, namespaces, other interfaces of the system."""
 
 from __future__ import annotations
 

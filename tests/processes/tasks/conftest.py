@@ -1,4 +1,4 @@
-"""A task service on an engine of its own."""
+"""A task service on a separate engine."""
 
 from __future__ import annotations
 

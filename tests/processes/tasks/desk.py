@@ -1,4 +1,4 @@
-"""A task service on an engine of its own, and ways to look at what it leaves."""
+"""A task service on a separate engine, and ways to inspect its files and processes."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ class Desk:
 
     @property
     def processes(self) -> list[int]:
-        """What lives of all that this engine's commands have started."""
+        """The living processes among all that this engine's commands have started."""
         return [m.pid for m in members() if carries_prefix(m.pid, f"{self.engine.marker}:task:")]
 
     async def close(self) -> None:

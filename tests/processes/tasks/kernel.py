@@ -34,7 +34,7 @@ async def main(directory: str, state: str, *commands: str) -> None:
         print(receipt.disposition, flush=True)
     print(engine.marker, flush=True)
     print("ready", flush=True)
-    await asyncio.sleep(120)  # whoever forgets to kill it
+    await asyncio.sleep(120)  # if a test forgets to kill it
 
 
 if __name__ == "__main__":

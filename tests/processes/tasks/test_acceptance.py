@@ -148,7 +148,7 @@ async def test_6_a_stop_that_races_with_the_end_has_one_outcome(make_desk: MakeD
         assert results[0].task.status == ended.status
 
     started = 0
-    while len(tasks) < LOOPS / 2:  # what ended in its window was no race
+    while len(tasks) < LOOPS / 2:  # a task that ended in its window was not a race
         await asyncio.gather(*(once(started + number) for number in range(3)))
         started += 3
     assert {event.task.status for event in desk.results()} == {"completed", "cancelled"}
@@ -227,7 +227,7 @@ KERNEL = Path(__file__).with_name("kernel.py")
 
 
 def start_kernel(directory: Path, state: Path, *commands: str) -> tuple[subprocess.Popen[str], str]:
-    """A kernel of its own; and its engine's marker, once its tasks run."""
+    """A separate kernel; and its engine's marker, once its tasks run."""
     kernel = subprocess.Popen(
         [sys.executable, str(KERNEL), str(directory), str(state), *commands], stdout=subprocess.PIPE, text=True
     )
