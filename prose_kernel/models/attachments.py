@@ -1,8 +1,8 @@
-"""The images and PDFs that go with a session's message (docs/how-to/data-and-images.md).
+"""The images and PDFs sent with a session's message (docs/how-to/data-and-images.md).
 
-There are two ways to give one: a value of the context is or holds an image, or the program names a file (`file:` in a
-context, a ref in the input of an agent of VVM) whose name ends as that of an image. A file is read under the session's
-rules for `read`, and counts as read by the session: a recording tells when it has changed.
+An image comes from a context value that is or holds one, or from a file that the program names (`file:` in a context, a
+ref in the input of an agent of VVM) and whose suffix is that of an image. A file is read under the session's rules for
+`read` and counts as read by the session, so a recording notices when it changes.
 """
 
 from __future__ import annotations
@@ -25,14 +25,15 @@ if TYPE_CHECKING:
 MOST: Final = 20
 """Images and PDFs of one message."""
 TOGETHER: Final = 20_000_000
-"""Bytes of all of them: as text they are a third longer, and servers take messages of about 30 MB."""
+"""Bytes of all attachments of a message: base64 makes them a third longer, and servers accept about 30 MB."""
 
 _SUFFIXES: Final = (".png", ".jpg", ".jpeg", ".gif", ".webp", ".pdf")
 
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """One image or PDF. `label` is what the message calls it; `path` where it is, for a file that the program names."""
+    """One image or PDF. `label` is its name in the message; `path` is the file's path, "" unless the program names a
+    file."""
 
     label: str
     data: bytes = field(repr=False)
@@ -41,8 +42,8 @@ class Attachment:
 
 
 async def attachments(request: SessionRequest, access: Access) -> tuple[Attachment, ...]:
-    """What goes with the message, in the order of the context. Raises `PermissionDenied` for a file that may not be
-    read, `ProviderError` for one that is not there, for what is broken, and for too much."""
+    """Return the attachments of the message, in the order of the context. Raises `PermissionDenied` for a file that may
+    not be read, and `ProviderError` for a missing file, broken data, or too many or too large attachments."""
     wanted = list(_wanted(request))
     if len(wanted) > MOST:
         raise _refused(f"{len(wanted):,} images and PDFs", f"a message takes up to {MOST}", "ask in several sessions")
@@ -58,7 +59,7 @@ async def attachments(request: SessionRequest, access: Access) -> tuple[Attachme
 
 
 def _wanted(request: SessionRequest) -> Iterator[tuple[str, bytes | None]]:
-    """The images and PDFs in their order, each with its name and its bytes; of a file, its path alone."""
+    """Yield the name and bytes of each image and PDF, in order. For a file, the path and None."""
     for item in request.context or ():
         if item.file and (item.text or "").lower().endswith(_SUFFIXES):
             yield item.text or "", None

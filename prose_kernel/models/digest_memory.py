@@ -1,9 +1,9 @@
 """Memory of agents as a digest and a ledger: the files, the lock, the patch of an answer (docs/reference/vvm.md 6.6).
 
-A directory holds `digest.md` (always told), `ledger.jsonl` (facts, appended), `meta.json` (about the last use) and
-`lock`. The runtime writes them, from a patch that the session puts at the end of its reply; a patch that is not in
-order is discarded whole. Files may be edited by hand, so nothing in them is believed: they are read as far as a limit,
-through no link, and lines that make no sense are passed over.
+A directory holds `digest.md` (always sent to the model), `ledger.jsonl` (facts, appended), `meta.json` (about the last
+use) and `lock`. The runtime writes them from a patch that the session puts at the end of its reply; an invalid patch is
+discarded as a whole. Files may be edited by hand, so they are not trusted: they are read up to a limit, never through a
+link, and lines that cannot be parsed are skipped.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ LEDGER: Final = "ledger.jsonl"
 META: Final = "meta.json"
 LOCK: Final = memory_directory.LOCKS[1]
 _TAIL: Final = 256 * 1024
-"""Bytes at the end of a ledger in which facts are looked for."""
+"""Bytes at the end of a ledger that are searched for facts."""
 _META_LIMIT: Final = 64 * 1024
 _PROTOCOL: Final = (
     "You may end your reply with ONE fenced block tagged vvm-memory holding a JSON object:\n"
@@ -43,8 +43,8 @@ _PROTOCOL: Final = (
 
 
 class DigestMemories:
-    """The `Memories` port. `queues` holds whose turn it is at each memory, in this run; `idle` tells that nothing is
-    to be kept, because nobody really answers (a dry run)."""
+    """The `Memories` port. `queues` serialises the calls of this run that use the same memory; `idle` means that
+    nothing is written, because no provider answers (a dry run)."""
 
     def __init__(
         self,
@@ -62,8 +62,8 @@ class DigestMemories:
         self._idle = idle
 
     async def open(self, binding: MemoryBinding, mode: MemoryMode) -> OpenMemory:
-        """Calls of this run wait in line for the same memory, without a limit; other processes are waited for as long
-        as the limits say."""
+        """Open a memory for one call. Calls of this run wait in line for the same memory, without a limit; for other
+        processes they wait as long as the limits allow."""
         directory = self._directory(binding)
         writes = mode == "continue" and not self._idle
         turn = self._queues.turns[directory]
@@ -89,7 +89,8 @@ class DigestMemories:
     # ------------------------------------------------------------ where
 
     def _directory(self, binding: MemoryBinding) -> str:
-        """The directory of a memory, absolute. Raises `ProviderError` where it would lie behind a link, or nowhere."""
+        """Return the absolute directory of a memory. Raises `ProviderError` if it is reached through a link, or cannot
+        exist."""
         try:
             directory = self._named(binding)
             link = os.path.realpath(directory) != directory
@@ -146,7 +147,7 @@ class DigestMemories:
     # ------------------------------------------------------------ reading
 
     def _told(self, binding: MemoryBinding, directory: str, mode: MemoryMode) -> str:
-        """What stands before the task. Raises `ProviderError` for files that cannot be read as a memory."""
+        """Return the text that precedes the task. Raises `ProviderError` for files that cannot be read as a memory."""
         try:
             digest = _digest(Path(directory, DIGEST), self._limits.digest)
             facts = _facts(Path(directory, LEDGER), self._limits)
@@ -164,7 +165,7 @@ class DigestMemories:
     # ------------------------------------------------------------ writing
 
     def _keep(self, directory: str, patches: Sequence[str]) -> str | None:
-        """Apply a patch, with a way back that is needed until the journal knows of it."""
+        """Apply a patch, undoable until the journal has the answer. Returns a warning, or None."""
         now = timestamp(self._clock.now(), "seconds")
         why: str | None = None
         try:
@@ -184,7 +185,7 @@ class DigestMemories:
 
 
 class _Open:
-    """A memory while one call has it."""
+    """A memory while one call holds it."""
 
     def __init__(self, memories: DigestMemories, directory: str, prelude: str, held: contextlib.ExitStack) -> None:
         self.prelude = prelude
@@ -215,7 +216,7 @@ def _unusable(binding: MemoryBinding, why: str, hint: str) -> ProviderError:
 
 
 def _place(binding: MemoryBinding) -> str:
-    """Where a memory is, in words."""
+    """Return the path of a memory for messages."""
     directory = {"project": ".vvm/memory", "user": "~/.vvm/memory"}.get(binding.scope) or (binding.path or ".").rstrip(
         "/"
     )
@@ -226,7 +227,7 @@ def _place(binding: MemoryBinding) -> str:
 
 
 def _state(directory: str) -> str | None:
-    """A digest that differs between two states of a memory; None for an empty one."""
+    """Return a hash that differs between two states of a memory; None for an empty one."""
     try:
         digest, _ = memory_directory.contents(Path(directory, DIGEST), _TAIL)
         _, size = memory_directory.contents(Path(directory, LEDGER), 0)
@@ -236,7 +237,7 @@ def _state(directory: str) -> str | None:
 
 
 def _digest(path: Path, limit: int) -> str:
-    """The digest; if it is too long, its beginning, with a mark."""
+    """Return the text of the digest; if it is too long, its beginning with a mark."""
     data, size = memory_directory.contents(path, limit)
     text = memory_directory.decoded(path.name, data or b"", "ignore" if size > limit else "strict")
     if size > limit:
@@ -245,7 +246,7 @@ def _digest(path: Path, limit: int) -> str:
 
 
 def _facts(path: Path, limits: MemoryLimits) -> list[str]:
-    """The newest facts that fit, oldest first."""
+    """Return the newest facts that fit, oldest first."""
     data, size = memory_directory.contents(path, _TAIL, tail=True)
     lines = (data or b"").split(b"\n")[1 if size > _TAIL else 0 :]  # the first line of a tail has lost its beginning
     found: list[str] = []
@@ -261,7 +262,7 @@ def _facts(path: Path, limits: MemoryLimits) -> list[str]:
 
 
 def _newest(lines: Sequence[bytes]) -> Iterator[str]:
-    """The facts of a ledger, the newest first; lines that make no sense are passed over."""
+    """Yield the facts of a ledger, newest first; lines that cannot be parsed are skipped."""
     for line in reversed(lines):
         retained = jsonl.json_object(line).get("retain")
         for fact in reversed(retained) if isinstance(retained, list) else ():
@@ -273,7 +274,7 @@ def _newest(lines: Sequence[bytes]) -> Iterator[str]:
 
 
 class _Discarded(ValueError):
-    """Why a patch is not kept, in a word or two."""
+    """A patch is not kept; the message is the reason in a word or two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,7 +285,7 @@ class _Patch:
 
 
 def _patch(patches: Sequence[str], limits: MemoryLimits) -> _Patch:
-    """The one patch of a reply, checked. Raises `_Discarded`."""
+    """Return the one patch of a reply, checked. Raises `_Discarded`."""
     if not patches:
         return _Patch()
     if len(patches) > 1:
@@ -321,7 +322,7 @@ def _size(text: str) -> int:
 
 
 def _apply(directory: str, patch: _Patch, now: str) -> None:
-    """Both files hold the patch, or neither does. Raises what the disk says."""
+    """Write the patch to both files, or to neither. Raises `OSError`, `ToolFailed` and `ToolRefused`."""
     ledger = Path(directory, LEDGER)
     if ledger.is_symlink():
         raise ToolRefused(f"{LEDGER} is a link")
@@ -336,7 +337,7 @@ def _apply(directory: str, patch: _Patch, now: str) -> None:
 
 
 def _note(path: Path, now: str, warning: str | None) -> None:
-    """Write `meta.json` about the last use; it never has text of the patch."""
+    """Write `meta.json` about the last use; it never contains text of the patch."""
     data, _ = memory_directory.contents(path, _META_LIMIT)
     meta = {"schema_version": 1, "created_at": now, **jsonl.json_object(data or b"{}")}
     meta |= {"last_used_at": now, "last_mode": "continue"}

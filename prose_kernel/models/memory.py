@@ -1,4 +1,4 @@
-"""The memory of persistent agents: its files, and one session at a time that uses them (reference 4.4)."""
+"""The memory of persistent agents: its files, and their use by one session at a time (reference 4.4)."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from prose_kernel.runtime.text import one_line
 MEMORY: Final = "memory.md"
 MEMORY_LIMIT: Final = 1024 * 1024
 NOT_RUN: Final = "dry-run"
-"""The origin of an answer that nobody gave: it leaves no memory."""
+"""The origin of an answer that no provider gave: it leaves no memory."""
 
 _PROMPT_LENGTH: Final = 2000
 _HEADING: Final = "## Sessions"
@@ -47,10 +47,10 @@ _TITLE: Final = re.compile(r"# Segment \d+(?=\n|$)")
 
 
 class MemoryFiles:
-    """The memory of an agent while one session has it; its lock is held by the caller.
+    """The memory of an agent while one session uses it; the caller holds its lock.
 
-    `former` is the text of `memory.md` at the start (None: there is none), `segment_name` the file of this
-    invocation. Raises `ProviderError` for a memory that is there and cannot be read as text.
+    `former` is the text of `memory.md` at the start (None: no such file), `segment_name` the file of this invocation.
+    Raises `ProviderError` for an existing memory that cannot be read as text.
     """
 
     def __init__(self, directory: str, memory: AgentMemory) -> None:
@@ -69,7 +69,7 @@ class MemoryFiles:
         self.segment_name = self._segment.name
 
     def keep(self, request: SessionRequest, result: SessionResult, now: datetime) -> None:
-        """Both files are there afterwards: as the result has them, as the session left them, or made here."""
+        """Ensure that both files exist: from the result, as the session wrote them, or generated."""
         if result.origin == NOT_RUN:
             return
         if result.memory_after is not None:
@@ -83,7 +83,7 @@ class MemoryFiles:
             self._write(self._segment, segment_text(self._segment.stem, request, result, now))
 
     def texts(self) -> tuple[str | None, str | None]:
-        """The memory and the segment as they are now; None for what is not there, or no text."""
+        """Return the current memory and segment; None for a file that is missing or not text."""
         return _text(self._path), _text(self._segment)
 
     def _write(self, path: Path, text: str) -> None:
@@ -104,7 +104,7 @@ class MemoryFiles:
 
 
 def read(path: Path) -> str | None:
-    """The text of a memory file; None if there is none. Raises `ValueError` with the reason."""
+    """Return the text of a memory file; None if there is none. Raises `ValueError` with the reason."""
     data, _ = memory_directory.contents(path, MEMORY_LIMIT + 1)
     if data is None:
         return None
@@ -114,7 +114,7 @@ def read(path: Path) -> str | None:
 
 
 def not_kept(memory: AgentMemory, error: Exception) -> ProviderError:
-    """Why the memory could not be written, before or after the session."""
+    """Return the error for a memory that could not be written, before or after the session."""
     why = places.reason(error) if isinstance(error, OSError) else str(error)
     return ProviderError(
         f"the memory of agent '{memory.agent}' cannot be kept: {why}",
@@ -124,19 +124,20 @@ def not_kept(memory: AgentMemory, error: Exception) -> ProviderError:
 
 
 def _place(memory: AgentMemory) -> str:
-    """Where the memory is, in words: the path, unless it is different for every run."""
+    """Return the location of the memory for messages: its path, unless that differs in every run."""
     if memory.scope == "true":
         return f"agents/{memory.agent}/memory.md in the run's directory"
     return f"{memory.directory.rstrip('/')}/memory.md"
 
 
-# ---------------------------------------------------------------- written in the session's place
+# ---------------------------------------------------------------- texts for sessions that wrote none
 
 
 def memory_text(memory: AgentMemory, request: SessionRequest, result: SessionResult, former: str | None = None) -> str:
-    """The memory of an agent whose session wrote none: on `resume` what stood there, and one line for this session.
+    """Return a memory for an agent whose session wrote none: on `resume` the former text, and one line for this
+    session.
 
-    It is a part of later recordings' keys: nothing in it may depend on the day or on how many runs there were.
+    The text is a part of later recordings' keys: it must not depend on the date or on the number of runs.
     """
     line = f"- {one_line(request.task, 200) or 'no task'}: {_summary(result)}\n"
     kept = (former if former is not None else memory.text) if memory.resume else None
@@ -150,7 +151,7 @@ def memory_text(memory: AgentMemory, request: SessionRequest, result: SessionRes
 
 
 def segment_text(stem: str, request: SessionRequest, result: SessionResult, now: datetime) -> str:
-    """The record of one invocation whose session wrote none."""
+    """Return the record of one invocation whose session wrote none."""
     prompt = clipped(request.task, _PROMPT_LENGTH, kept=_PROMPT_LENGTH)
     return (
         f"# Segment {stem.rpartition('-')[2]}\n\n"
@@ -168,7 +169,7 @@ def _summary(result: SessionResult) -> str:
 
 
 def _mark(path: Path) -> tuple[int, int, int] | None:
-    """What tells that a file was written again; None when there is none."""
+    """Return values that change whenever the file is written; None if there is no file."""
     try:
         found = path.stat()
     except OSError:
@@ -187,13 +188,13 @@ OnProgress = Callable[[SessionProgress], None]
 
 
 class RememberingSessions:
-    """The `Sessions` port around another one, for agents with memory; all other sessions pass unchanged.
+    """A `Sessions` port that wraps another one and handles agents with memory; other sessions pass unchanged.
 
-    The inner one gets `AgentMemory.text` and `.segment` filled in. Afterwards both files are written: with
-    `memory_after` and `segment` of the result, or as the session left them, or by the machine in its place. An
-    attempt that fails leaves the memory as it was. Sessions of one memory run one after the other, also those of
-    other processes. Where a run lives in memory alone, so does memory that lives with the run: `directory` is then
-    empty, and the session is told the text.
+    The inner port gets `AgentMemory.text` and `.segment` filled in. Afterwards both files are written: with
+    `memory_after` and `segment` of the result, as the session left them, or with generated text. A failed attempt
+    leaves the memory unchanged. Sessions that share a memory run one after the other, also those of other processes. If
+    a run is kept in memory only, so is the agent memory that lives with the run: `directory` is then empty, and the
+    session is sent the text.
     """
 
     def __init__(
@@ -205,7 +206,8 @@ class RememberingSessions:
         self._memories = memories or memory_directory.Memories()
 
     async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
-        """Raises what the inner one raises, and `ProviderError` for a memory that cannot be read, kept or locked."""
+        """Run a session. Raises the errors of the inner port, and `ProviderError` for a memory that cannot be read,
+        kept or locked."""
         request = await self._with_contents(request)
         memory = request.memory
         if memory is None:
@@ -245,7 +247,7 @@ class RememberingSessions:
             return answer
 
     def _opened(self, directory: str, memory: AgentMemory) -> MemoryFiles:
-        """The files as no killed process has left them, with a way back. Raises `ProviderError`."""
+        """Return the files, recovered from killed processes and undoable. Raises `ProviderError`."""
         segment = re.compile(re.escape(memory.agent) + r"-\d{3,}\.md")
         memory_directory.recover(
             directory, lambda name: name == MEMORY or segment.fullmatch(name), self._memories.is_answered
@@ -278,7 +280,7 @@ class RememberingSessions:
     # ------------------------------------------------------------ memory in the run
 
     async def _in_the_run(self, request: SessionRequest, memory: AgentMemory, on_progress: OnProgress) -> SessionResult:
-        """Memory that nothing is written for: kept as text as long as the run lives."""
+        """Run a session whose memory is not written to files: its text is kept as long as the run lives."""
         name = _name(request, memory)
         texts = self._memories.of_the_run
         async with self._memories.turns[name]:
@@ -297,7 +299,7 @@ class RememberingSessions:
     # ------------------------------------------------------------ memory as context
 
     async def _with_contents(self, request: SessionRequest) -> SessionRequest:
-        """The request with the contents of memories that are its context: nobody further in could tell them."""
+        """Return the request with the contents of the memories in its context: inner ports cannot read them."""
         if not any(item.location and item.content is None and not item.missing for item in request.context or ()):
             return request
         items = [await self._with_content(item) for item in request.context or ()]
@@ -319,7 +321,7 @@ def _name(request: SessionRequest, memory: AgentMemory) -> str:
 
 
 def _settle(directory: str, memory: AgentMemory, files: MemoryFiles, held: contextlib.ExitStack) -> None:
-    """The memory is written: it counts, and others may use it, when the journal has the answer."""
+    """Keep the memory, and release its lock, when the journal has the answer."""
     text, segment = files.texts()
     if memory.scope == "true":
         note = {"text": text, "segment": files.segment_name, "of_segment": segment}
@@ -328,11 +330,11 @@ def _settle(directory: str, memory: AgentMemory, files: MemoryFiles, held: conte
     memory_directory.settle(directory, note, held)
 
 
-# ---------------------------------------------------------------- what a resumed run knows again
+# ---------------------------------------------------------------- memories of a resumed run
 
 
 def again(memories: memory_directory.Memories, cwd: str, request: object, note: Mapping[str, Any]) -> None:
-    """An answer has been replayed: what was noted beside it about a memory counts again."""
+    """Restore what the journal noted about a memory together with an answer that has been replayed."""
     if "outside" in note:
         memories.known[note["outside"]] = memory_directory.Known(note["digest"])
         return
@@ -348,8 +350,8 @@ def again(memories: memory_directory.Memories, cwd: str, request: object, note: 
 
 
 def restore_memories(run_directory: Path, known: Mapping[str, memory_directory.Known]) -> None:
-    """Give a run that is resumed the memories of its own (`persist: true`) that the replayed answers left: those, and
-    no others. What cannot be written stays as it is."""
+    """Restore the memories inside a resumed run (`persist: true`) to their state after the replayed answers, and remove
+    all others. A file that cannot be written stays as it is."""
     here = run_directory.resolve()
     known = {name: memory for name, memory in known.items() if Path(name).is_relative_to(here)}
     for found in (*run_directory.glob("agents/*"), *run_directory.glob("imports/**/agents/*")):

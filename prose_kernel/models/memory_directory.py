@@ -1,12 +1,12 @@
-"""A memory's directory: one session at a time uses it, and it can be put back until the journal has the answer
+"""A memory's directory: used by one session at a time, and undoable until the journal has the answer
 (docs/how-to/durability.md).
 
 A process may be killed while a session writes its memory, or later and before the answer is in the journal. The session
-then runs again, and must find the memory as it was. So `.undo` is written into the directory before anything is
-changed, whole or not at all: the request that changes the memory, its journal, and the former contents of the files. It
-is removed when the journal has the answer, before the lock is released. Any process that takes the lock and finds the
-file therefore knows that its owner was killed: a change stays if its answer is in the journal, and is put back
-otherwise. That holds for whichever run comes first, the resumed one or another.
+then runs again, and must find the memory as it was. So `.undo` is written atomically into the directory before anything
+is changed: the request that changes the memory, its journal, and the former contents of the files. It is removed when
+the journal has the answer, before the lock is released. Any process that takes the lock and finds the file therefore
+knows that its owner was killed: a change stays if its answer is in the journal, and is undone otherwise. This holds for
+whichever run takes the lock first, the resumed one or another.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from prose_kernel.runtime.ports import Clock
 
 FILE: Final = ".undo"
 LOCKS: Final = (".lock", "lock")
-"""The names of lock files: of memories as texts, and of memories as digests."""
+"""The names of lock files: for text memories, and for digest memories."""
 
 _LARGEST: Final = 64 * 1024 * 1024
 _UNFINISHED: Final = "..undo.tmp"
@@ -50,7 +50,7 @@ IsAnswered = Callable[[Path, str], bool]
 
 @dataclass(slots=True)
 class Known:
-    """A memory as the replayed answers left it: the digest of one outside of the run, the texts of one in the run."""
+    """A memory as the replayed answers left it: the digest of a memory outside the run, the texts of one inside it."""
 
     digest: str | None = None
     text: str | None = None
@@ -58,10 +58,11 @@ class Known:
 
 
 class Memories:
-    """The memories that the sessions of one run share: the queue of each, and those that live only as long as the run.
+    """The memories that the sessions of one run share: the queue of each, and the texts of those that live only with
+    the run.
 
-    It outlives a change of provider. `is_answered` looks into a journal, `warn` shows a warning. In a run that is
-    resumed, `known` has the memories as the replayed answers left them, by directory.
+    The object outlives a change of provider. `is_answered` looks into a journal, `warn` shows a warning. In a resumed
+    run, `known` has the memories as the replayed answers left them, by directory.
     """
 
     def __init__(
@@ -76,11 +77,12 @@ class Memories:
         self._compared: set[str] = set()
 
     def go_back(self) -> None:
-        """The run continues at an earlier point: warn about memories that hold what came later."""
+        """The run continues at an earlier point: warn about memories that contain later changes."""
         self._went_back = True
 
     def compare(self, directory: str, digest: str | None, told: str) -> None:
-        """Warn before the first use of a memory outside of a run that went back, if it is not as it was then."""
+        """Warn before the first use of a memory outside a run that went back, if the memory has changed since that
+        point."""
         if not self._went_back or directory in self._compared:
             return
         self._compared.add(directory)
@@ -89,7 +91,7 @@ class Memories:
 
 
 def digest_of(text: str | bytes | None) -> str | None:
-    """A digest that differs between two states of a memory; None for no memory."""
+    """Return a hash that differs between two states of a memory; None for no memory."""
     if text is None:
         return None
     data = text.encode("utf-8", "replace") if isinstance(text, str) else text
@@ -127,8 +129,8 @@ async def locked(
 
 
 def contents(path: Path, limit: int, *, tail: bool = False) -> tuple[bytes | None, int]:
-    """The first or the last bytes of a file, and its size; None if there is no file. Raises `ValueError` for anything
-    but a plain file, with the reason."""
+    """Return the first or the last bytes of a file, and its size; None if there is no file. Raises `ValueError` with
+    the reason for anything but a plain file."""
     with plain_files.reading_if_there(path) as file:
         if file is None:
             return None, 0
@@ -139,7 +141,7 @@ def contents(path: Path, limit: int, *, tail: bool = False) -> tuple[bytes | Non
 
 
 def decoded(name: str, data: bytes, errors: str = "strict") -> str:
-    """The text in a file of this name. Raises `ValueError`."""
+    """Decode the contents of the file `name`. Raises `ValueError`."""
     if b"\0" in data:
         raise ValueError(f"{name} is a binary file")
     try:
@@ -153,11 +155,12 @@ def write(path: Path, text: str | bytes) -> None:
     places.write_whole(Place(path.name, str(path)), text.encode("utf-8", "replace") if isinstance(text, str) else text)
 
 
-# ---------------------------------------------------------------- the way back
+# ---------------------------------------------------------------- undo
 
 
 class _Record(msgspec.Struct):
-    """`files` maps names to their former contents (None: there was no such file), `ends` to their former sizes."""
+    """The contents of `.undo`. `files` maps names to former contents (None: there was no such file), `ends` to former
+    sizes."""
 
     journal: str
     key: str
@@ -166,7 +169,7 @@ class _Record(msgspec.Struct):
 
 
 def remember(directory: str, names: tuple[str, ...], *, growing: tuple[str, ...] = ()) -> None:
-    """Record the contents of these files, and the sizes of `growing` ones, to which lines are only added.
+    """Record the contents of the files `names`, and the sizes of `growing`, files that are only appended to.
 
     Raises `OSError`, and `ValueError` for anything but a plain file.
     """
@@ -189,7 +192,7 @@ def forget(directory: str) -> None:
 
 
 def put_back(directory: str) -> None:
-    """Make the memory as it was at the last `remember`. What cannot be put back stays as it is."""
+    """Restore the memory to its state at the last `remember`. What cannot be restored stays as it is."""
     record = _read(directory)
     if record is not None:
         _put_back(directory, record)
@@ -197,7 +200,8 @@ def put_back(directory: str) -> None:
 
 
 def settle(directory: str, note: Mapping[str, object], held: contextlib.ExitStack | None = None) -> None:
-    """The memory is written: it counts, and `held` ends, when the journal has the answer with this note beside it."""
+    """When the journal has the answer, keep the written memory, else undo it; then close `held`. `note` is recorded
+    with the answer."""
 
     def settled(kept: bool) -> None:
         with held or contextlib.nullcontext():
@@ -212,9 +216,9 @@ def settle(directory: str, note: Mapping[str, object], held: contextlib.ExitStac
 
 
 def recover(directory: str, own: Callable[[str], object], is_answered: IsAnswered) -> None:
-    """After taking the lock: put back the changes of a killed process, unless its answer is in the journal.
+    """Undo the changes of a killed process, unless its answer is in the journal. Call it after taking the lock.
 
-    `own` recognises the names of files of such a memory; nothing else is touched, whatever the record names.
+    `own` recognises the file names of such a memory; other files are not touched, whatever the record names.
     """
     record = _read(directory)
     if record is None:
@@ -228,8 +232,8 @@ def recover(directory: str, own: Callable[[str], object], is_answered: IsAnswere
 
 
 def forget_answered(memories: Memories) -> None:
-    """Remove the records of killed processes from memories outside of the run, if the answer is in the journal after
-    all. Any other record is left to the next user of the memory; so is a memory that another process has locked."""
+    """Remove the records of killed processes from memories outside the run, if the answer did reach the journal. Any
+    other record is left to the next user of the memory; so is a memory that another process has locked."""
     used = [directory for directory, known in memories.known.items() if known.digest is not None]
     unfinished = [directory for directory in used if Path(directory, FILE).is_file()]
     if not unfinished:
@@ -247,7 +251,7 @@ def forget_answered(memories: Memories) -> None:
 
 
 def tidy(directory: str) -> None:
-    """Remove what a killed process has left here. Never raises."""
+    """Remove the files that a killed process has left here. Never raises."""
     with contextlib.suppress(OSError):
         left = [path for path in Path(directory).iterdir() if _LEFT_OVER.fullmatch(path.name)]
         for path in sorted(left, key=lambda path: path.name == FILE):  # the record last: until then it is needed

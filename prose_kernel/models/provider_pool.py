@@ -1,4 +1,4 @@
-"""The models and CLI agents of a run: made when first needed, shared by sessions and judge, closed at its end."""
+"""The models and CLI agents of a run: created when first needed, shared by sessions and judge, closed with the run."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ if TYPE_CHECKING:
     from prose_kernel.models.tools.workbench import SessionWorkbench
 
 MoreTools = Callable[[SessionRequest, Policy, PermissionDesk], "Sequence[Tool]"]
-"""Makes the tools of a session that other rooms provide."""
+"""Returns the tools of a session that other packages provide."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProviderContext:
-    """What live providers work with. `streams`: somebody may watch replies come."""
+    """The dependencies of live providers. `streams`: replies may be watched as they arrive."""
 
     options: SessionOptions
     where: Surroundings
@@ -47,7 +47,7 @@ class ProviderContext:
         return Policy.of_session(request, self.options.permissions, self.where)
 
     def offered(self, request: SessionRequest, *, person: bool) -> tuple[str, ...]:
-        """Those of `tool_names` that are offered where there is a person to ask, or where there is none."""
+        """Return the names of `tool_names` that are offered with a person available to ask, or without one."""
         from prose_kernel.models.tools.workbench import idle_tools
 
         names = self.tool_names(request)
@@ -78,7 +78,7 @@ class ProviderContext:
         return SessionWorkbench(request, policy, self.desk, self.where, on_progress, more, self.options.tools)
 
     async def found(self, request: SessionRequest) -> Sequence[Tool]:
-        """The tools that the session names in `tools:`. Raises `ProviderError` for one that cannot be had."""
+        """Return the tools that the session names in `tools:`. Raises `ProviderError` for one that is unavailable."""
         return await self.own_tools.tools(request, self.policy(request), self.desk) if self.own_tools else ()
 
     def brought(self, request: SessionRequest, policy: Policy) -> Sequence[Tool]:
@@ -116,7 +116,7 @@ class LiveProviders:
         return self._sessions[choice]
 
     async def prepare(self, choice: Choice) -> None:
-        """Load what a model needs; nobody is called. Raises `ProviderError` if it is unavailable."""
+        """Load the packages of a model without calling it. Raises `ProviderError` if it is unavailable."""
         self._check(choice)
         if choice.kind == "model":
             servers = self._model_servers()
@@ -159,7 +159,7 @@ class LiveProviders:
                 raise problem  # all of them have been closed by now
 
     def _model_servers(self) -> ModelServers:
-        """Sessions and judgements share them."""
+        """Return the servers that sessions and judgements share."""
         if self._servers is None:
             from prose_kernel.models.providers.model_servers import ModelServers
 
@@ -181,7 +181,7 @@ class LiveProviders:
 
 
 class LiveSessions:
-    """The `Sessions` port of one choice, which is made at the first session."""
+    """The `Sessions` port of one choice; its provider is created at the first session."""
 
     def __init__(self, live: LiveProviders, choice: Choice) -> None:
         self._live = live

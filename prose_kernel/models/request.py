@@ -1,8 +1,8 @@
-"""The message a session gets, and the reply it gives (openprose.md 4.2, 4.3, 4.6; docs/reference/vvm.md 6.5, 7.3).
+"""The message to a session, and the reply from it (openprose.md 4.2, 4.3, 4.6; docs/reference/vvm.md 6.5, 7.3).
 
-Nothing here asks or answers. There are two protocols. By value (`in_message`, `taken_apart`): the contexts are in the
-message and the reply is the answer; for models and people. By files (`assemble`, `answered`): the session reads what
-it is referred to and writes its binding; for CLI agents.
+This module only builds messages and parses replies. There are two protocols. By value (`in_message`, `taken_apart`):
+the contexts are in the message and the reply is the answer; for models and people. By files (`assemble`, `answered`):
+the session reads the files that the message names and writes its binding; for CLI agents.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ REMEMBER = (
 )
 
 LONGEST = 50_000
-"""Characters of one context that are sent whole to a session that can read files."""
+"""Characters of a context up to which it is sent whole to a session that can read files."""
 EXCERPT = 10_000
 """Characters of a longer context that are sent: its beginning and its end."""
 
@@ -69,14 +69,14 @@ class Part:
 
 @dataclass(frozen=True, slots=True)
 class Assembled:
-    """A session's message in sections, in the order of 4.2; those that do not apply are absent. By value, each context
-    is a part."""
+    """A session's message in sections, in the order of 4.2, without those that do not apply. By value, each context is
+    a part."""
 
     parts: tuple[Part, ...]
 
     @property
     def text(self) -> str:
-        """The whole message, sections apart by one blank line."""
+        """The whole message, its sections separated by one blank line."""
         return "\n\n".join(part.text for part in self.parts)
 
     @property
@@ -88,12 +88,13 @@ class Assembled:
         return found
 
     def section(self, name: Section) -> str | None:
-        """The text of one section; None when it is absent. For a backend with a real system channel, for example."""
+        """Return the text of one section; None if it is absent. For a backend with a real system channel, for
+        example."""
         return "\n\n".join(part.text for part in self.parts if part.section == name) or None
 
 
 def assemble(request: SessionRequest) -> Assembled:
-    """The message of a session that reads and writes files, in the order of 4.2; a missing memory is empty."""
+    """Return the message of a session that reads and writes files, in the order of 4.2; a missing memory is empty."""
     if request.kind == "call":
         return _call(request)
     sections: list[tuple[Section, str | None]] = [
@@ -110,12 +111,12 @@ def assemble(request: SessionRequest) -> Assembled:
 
 
 def in_message(request: SessionRequest, *, reads: bool, files: Mapping[str, str] | None = None) -> Assembled:
-    """The message of a session that gets its contexts by value, and answers with its reply.
+    """Return the message of a session that gets its contexts by value, and answers with its reply.
 
-    What many requests begin with comes first, for the caches of servers: the agent, the rules, the contexts from the
-    most stable to the newest, then the memory and the task. `reads` tells that the session can read files: of a
-    context longer than `LONGEST` it gets an excerpt and the path. `files` are the texts of the files that the input of
-    a call refers to. Raises `StateError` for a context that is missing by now.
+    The parts that many requests share come first, for the caches of servers: the agent, the rules, the contexts from
+    the most stable to the newest, then the memory and the task. With `reads` the session can read files: of a context
+    longer than `LONGEST` it gets an excerpt and the path. `files` are the texts of the files that the input of a call
+    refers to. Raises `StateError` for a context that has been deleted.
     """
     call = request.kind == "call"
     pieces = _input(request, files or {}) if call else _contexts(request.context or ())
@@ -140,7 +141,7 @@ def _assembled(sections: Iterable[tuple[Section, str | None]]) -> Assembled:
 
 @dataclass(frozen=True, slots=True)
 class _Piece:
-    """One context: its name, its text, and the place where a session can read all of it ("": none)."""
+    """One context: its name, its text, and the path where a session can read all of it ("": none)."""
 
     name: str
     text: str
@@ -148,12 +149,12 @@ class _Piece:
 
 
 def too_long(request: SessionRequest) -> bool:
-    """Whether a context is longer than what is sent of it to a session that can read files."""
+    """Return whether a context is longer than what is sent of it to a session that can read files."""
     return any(piece.place and len(piece.text) > LONGEST for piece in _contexts(request.context or ()))
 
 
 def _contexts(items: Iterable[ContextItem]) -> list[_Piece]:
-    """The contexts from the most stable to the newest."""
+    """Return the contexts from the most stable to the newest."""
     return [_piece(item) for item in sorted(items, key=lambda item: item.age)]
 
 
@@ -166,19 +167,20 @@ def _piece(item: ContextItem) -> _Piece:
         return _Piece(item.name, "(not readable from here)" if item.location else item.text or "")
     text = full_content(item.content)
     if len(text) > LONGEST and not item.location and item.text is not None and len(item.text) <= LONGEST:
-        text = item.text  # a list of references: the session reads those that it needs
+        text = item.text  # a list of references: the session reads what it needs
     return _Piece(item.name, text, item.location or "")
 
 
 def _input(request: SessionRequest, files: Mapping[str, str]) -> list[_Piece]:
-    """The input of a call, and the texts of the files that it refers to."""
+    """Return the input of a call, and the texts of the files that it refers to."""
     if request.given is None:
         return []
     return [*(_Piece(place, text, place) for place, text in files.items()), _Piece("input", request.given.text)]
 
 
 def _fenced(piece: _Piece, *, reads: bool) -> str:
-    """A context between fences that it does not hold itself; no other context changes them, for the caches."""
+    """Return a context between fences that it does not contain; they do not depend on other contexts, for the
+    caches."""
     name, text = one_line(piece.name), piece.text
     fence = fence_of((text,))
     if reads and piece.place and len(text) > LONGEST:
@@ -199,7 +201,7 @@ _OPENS, _CLOSES = "<memory>", "</memory>"
 
 
 def taken_apart(reply: str, request: SessionRequest) -> tuple[str, str | None]:
-    """The answer in a reply, and the memory after it; None where there is none."""
+    """Return the answer in a reply, and the memory after it; None if there is none."""
     if request.memory is None or request.output is not None:
         return reply, None
     whole = reply.rstrip()
@@ -211,11 +213,11 @@ def taken_apart(reply: str, request: SessionRequest) -> tuple[str, str | None]:
 
 
 class AnswerStream:
-    """Passes the pieces of a streamed reply on, without the memory after the answer. Call `end` after the last one."""
+    """Passes on the pieces of a streamed reply, without the memory after the answer. Call `end` after the last one."""
 
     def __init__(self, on_text: Callable[[str], None]) -> None:
         self.on_text = on_text
-        self._held = "\n"  # the beginning counts as that of a line
+        self._held = "\n"  # the start of the reply is the start of a line
         self._first = True
         self._hidden = False
 
@@ -246,7 +248,8 @@ class AnswerStream:
 
 
 def _call(request: SessionRequest) -> Assembled:
-    """The message of an agent call (docs/reference/vvm.md 6.5): prelude, task and input as they are, what they need."""
+    """Return the message of an agent call (docs/reference/vvm.md 6.5): prelude, task and input unchanged, and
+    instructions."""
     given = request.given
     sections: list[tuple[Section, str | None]] = [
         ("system", f"System: {request.system}" if request.system else None),
@@ -260,7 +263,7 @@ def _call(request: SessionRequest) -> Assembled:
 
 
 def _references(given: Given | None) -> str | None:
-    """How to use references to files in an input (docs/reference/vvm.md 7.3)."""
+    """Return the instructions for references to files in an input (docs/reference/vvm.md 7.3)."""
     if given is None or not given.references:
         return None
     lines = [
@@ -314,12 +317,13 @@ def memory_file(memory: AgentMemory) -> str:
 
 
 def segment_file(memory: AgentMemory) -> str:
-    """The segment this invocation writes: the highest existing number plus 1, three digits, four after 999 (4.4)."""
+    """Return the segment file of this invocation: the highest existing number plus 1, three digits, four after 999
+    (4.4)."""
     return memory.segment or next_segment(memory.directory, memory.agent)
 
 
 def next_segment(directory: str, agent: str) -> str:
-    """The next free segment file of an agent in a directory."""
+    """Return the next free segment file of an agent in a directory."""
     numbered = re.compile(re.escape(agent) + r"-(\d{3,})\.md")
     try:
         entries = [entry.name for entry in Path(directory).iterdir()]
@@ -330,7 +334,7 @@ def next_segment(directory: str, agent: str) -> str:
 
 
 def _memory(memory: AgentMemory | None) -> str | None:
-    """Where the memory is and what to do with it; its text where it has no file."""
+    """Return the location of the memory and how to use it; its text if it has no file."""
     if memory is None:
         return None
     if not memory.directory:
@@ -344,7 +348,8 @@ def _memory(memory: AgentMemory | None) -> str | None:
 
 
 def rows_told(request: SessionRequest) -> SessionRequest:
-    """The request for a program of somebody else, which can read files and no rows: their contents are told."""
+    """Return the request for an external program, which can read files but no database rows: rows are replaced by their
+    text."""
     items = request.context
     if not any(item.row for item in items or ()):
         return request
@@ -352,7 +357,8 @@ def rows_told(request: SessionRequest) -> SessionRequest:
 
 
 def all_told(request: SessionRequest) -> SessionRequest:
-    """The request for a person, who reads no files to answer a question: context and memory are told."""
+    """Return the request for a person, who does not read files to answer: context and memory are replaced by their
+    text."""
     items, memory = request.context, request.memory
     return structs.replace(
         request,
@@ -392,7 +398,7 @@ def _context_line(item: ContextItem) -> str:
 
 
 def _drawn(item: ContextItem) -> str:
-    """An image in words, where the whole value is one; "" for everything else."""
+    """Return a description if the whole value is an image; "" otherwise."""
     value = item.content
     if not isinstance(value, ExecText) or not value.result.image:
         return ""
@@ -401,7 +407,7 @@ def _drawn(item: ContextItem) -> str:
 
 
 def _asked_for(request: SessionRequest) -> str | None:
-    """The words that ask for a typed answer, with the last one that did not fit."""
+    """Return the text that asks for a typed answer, with the last answer that did not fit."""
     if request.output is None:
         return None
     return asked_for(request.output, request.correction, request.wrong[-1][0] if request.wrong else "")
@@ -425,24 +431,24 @@ def _output(target: Target | None, scope: BlockScope | None, memory: AgentMemory
     )
 
 
-# ---------------------------------------------------------------- what people are shown
+# ---------------------------------------------------------------- for display
 
 
 def headline(request: SessionRequest) -> str:
-    """One line naming the session: path, kind, label, agent, model, retry."""
+    """Return one line naming the session: path, kind, label, agent, model, retry."""
     named = {"label": request.label, "agent": request.agent, "model": request.model, "retry": request.attempt}
     facts = (f"{what} {value}" for what, value in named.items() if value)
     return " · ".join([f"{request.kind} {request.at}".rstrip(), *facts])
 
 
 def asked(request: SessionRequest) -> str:
-    """One line for the one who answers in its place: agent or label, else `session`; and the retry."""
+    """Return one line for the person who answers: agent or label, else `session`; and the retry."""
     who = request.agent or request.label or "session"
     return f"{who} · retry {request.attempt}" if request.attempt else who
 
 
 def permission_lines(permissions: Mapping[str, str | tuple[str, ...]]) -> list[str]:
-    """One line a permission type; an empty list of patterns reads `nothing` (4.5)."""
+    """Return one line per permission type; an empty list of patterns reads `nothing` (4.5)."""
     return [
         f"{kind}: {rule if isinstance(rule, str) else ', '.join(rule) or 'nothing'}"
         for kind, rule in permissions.items()
@@ -450,10 +456,10 @@ def permission_lines(permissions: Mapping[str, str | tuple[str, ...]]) -> list[s
 
 
 def shown(request: SessionRequest, *, to_answer: bool = False) -> str:
-    """A session as a person is shown it: headline, permissions, skills, and the assembled message.
+    """Return a session as shown to a person: headline, permissions, skills, and the assembled message.
 
-    For the one who is to answer (`to_answer`) the headline says who is asked, and the output instruction is left out:
-    the answer is typed, not written to a file, and the provider says how it ends.
+    For the person who answers (`to_answer`) the headline names the agent, and the output instruction is left out: the
+    answer is typed, not written to a file, and the provider explains how it ends.
     """
     lines = [asked(request) if to_answer else headline(request)]
     if request.permissions:
@@ -471,7 +477,7 @@ def shown(request: SessionRequest, *, to_answer: bool = False) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """The confirmation of 4.6. Fields the reply does not give are empty."""
+    """The confirmation of 4.6. Fields that the reply does not have are empty."""
 
     name: str
     location: str = ""
@@ -484,9 +490,9 @@ _FIELD = re.compile(r"[\s>*_`-]*(Binding written|Location|Execution ID|Summary|M
 
 
 def confirmation(reply: str) -> Confirmation | None:
-    """The confirmation in a reply, wherever it begins; None when there is no `Binding written:` line.
+    """Return the confirmation in a reply, wherever it begins; None if there is no `Binding written:` line.
 
-    What stands before and after is ignored, and light markdown around a line (`- **Summary:** x`) does no harm.
+    Text before and after is ignored, and light markdown around a line (`- **Summary:** x`) is allowed.
     """
     fields: dict[str, str] = {}
     for match in filter(None, map(_FIELD.match, reply.splitlines())):
@@ -505,7 +511,7 @@ def confirmation(reply: str) -> Confirmation | None:
 
 
 def summarise(text: str) -> str:
-    """The first line of an answer that says something, cut to 160 characters: the summary of a plain answer."""
+    """Return the first non-blank line of an answer, cut to 160 characters: the summary of a plain answer."""
     first = next((stripped for line in text.splitlines() if (stripped := line.strip())), "")
     return clipped(first, SUMMARY_LENGTH, tidy=True)
 
@@ -519,10 +525,10 @@ def answered(
     request: SessionRequest | None = None,
     writes: bool = False,
 ) -> SessionResult:
-    """The result that a reply stands for: its confirmation, or the reply itself as the value (4.6).
+    """Return the result of a reply: its confirmation, or the reply itself as the value (4.6).
 
-    The reply to a call is the answer as it is; but not where a file is to be written and whoever replies could write it
-    (`writes`), or says so: then the reply only confirms (docs/reference/vvm.md 7.3).
+    The reply to a call is the answer itself. But if a file should be written and the session could write it (`writes`),
+    or confirms that it did, the reply is only the confirmation (docs/reference/vvm.md 7.3).
     """
     confirmed = confirmation(reply)
     if request is not None and request.kind == "call":

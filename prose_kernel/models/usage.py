@@ -1,4 +1,4 @@
-"""What a run has consumed: sessions, judgements, tokens and cost for each provider and model."""
+"""The usage of a run: sessions, judgements, tokens and cost for each provider and model."""
 
 from __future__ import annotations
 
@@ -34,9 +34,9 @@ Judged = TypeVar("Judged", Verdict, Pick, Finding)
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """The totals of one provider and model. `cost` is in US dollars: what is known; `unpriced` counts answers without
-    a known price, `uncounted` those whose tokens were not reported. What is replayed costs nothing and is counted in
-    `replayed` alone (and as a session or judgement)."""
+    """The totals of one provider and model. `cost` is in US dollars, as far as known; `unpriced` counts answers without
+    a known price, `uncounted` those without reported tokens. A replayed answer costs nothing and is counted only in
+    `replayed` (and as a session or judgement)."""
 
     provider: str
     model: str
@@ -62,9 +62,10 @@ _listener: ContextVar[Callable[[str, str, Usage], None] | None] = ContextVar("pr
 
 
 def consumed(provider: str, model: str, usage: Usage | None) -> None:
-    """Report what a failed or cancelled attempt consumed; a result carries its own usage.
+    """Report the usage of a failed or cancelled attempt; a result carries its own usage.
 
-    A failure leaves as an exception, and a cancellation as one that must not be changed, so this takes another way.
+    Such an attempt ends with an exception, which cannot carry it if it is a cancellation; so usage is reported
+    separately.
     """
     listener = _listener.get()
     if listener is not None and usage is not None and (usage.requests or usage.tokens_in or usage.tokens_out):
@@ -72,13 +73,13 @@ def consumed(provider: str, model: str, usage: Usage | None) -> None:
 
 
 def discarded(result: SessionResult) -> None:
-    """Report what a result consumed that is not used: it was empty, unreadable, or could not be kept."""
+    """Report the usage of a result that is not used: it was empty, unreadable, or could not be stored."""
     if not result.replayed:
         consumed(result.provider, str(result.details.get("model", "")), result.usage)
 
 
 def _note(what: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
-    """Write down for a run that is resumed what `UsageTotals.again` counts then."""
+    """Record for a resumed run what `UsageTotals.again` will count."""
     aside = asides.current()
     if aside is not None:
         note = [what, provider, model, plain(usage) if usage is not None else None, replayed]
@@ -86,15 +87,15 @@ def _note(what: str, provider: str, model: str, usage: Usage | None, replayed: b
 
 
 class UsageTotals:
-    """Counts results as they come, and what attempts consumed that failed or were cancelled."""
+    """Counts results as they arrive, and the usage of attempts that failed or were cancelled."""
 
     def __init__(self) -> None:
         self._lines: dict[tuple[str, str], Line] = {}
 
     @contextlib.contextmanager
     def listening(self, at: str = "") -> Iterator[None]:
-        """What is `consumed` inside the block, in this task and those it starts, is counted here; those who watch the
-        run see it under the path `at`. Counted is also what earlier processes consumed for the same request in vain."""
+        """Count everything `consumed` inside the block, in this task and those it starts; observers of the run see it
+        under the path `at`. Failed usage of earlier processes for the same request is counted as well."""
         token = _listener.set(self.consumed)
         tracing.belongs_to(at)
         try:
@@ -111,7 +112,7 @@ class UsageTotals:
         self._count("session", provider, model, result.usage, result.replayed)
 
     def judgement(self, answer: Verdict | Pick | Finding) -> None:
-        """Count a judgement; one by a rule is nobody's, and not counted."""
+        """Count a judgement; one by a rule costs nothing and is not counted."""
         if answer.by in ("rules", "dry-run"):
             return
         details = answer.details
@@ -119,11 +120,11 @@ class UsageTotals:
         self._count("judgement", provider, model, reported(details.get("usage")), bool(details.get("replayed")))
 
     def consumed(self, provider: str, model: str, usage: Usage) -> None:
-        """Count what an attempt consumed that leaves no result."""
+        """Count the usage of an attempt without a result."""
         self._count("", provider, model, usage, False)
 
     def again(self, notes: Sequence[Sequence[Any]]) -> None:
-        """Count what was noted in the journal of a run that is resumed: it belongs to the same run."""
+        """Count the notes in the journal of a resumed run: they belong to the same run."""
         for what, provider, model, usage, replayed in notes:
             if what != "attempt":
                 self._add(what, provider, model, reported(usage), replayed)
@@ -158,7 +159,7 @@ class UsageTotals:
         return sum(self.lines, Line("total", ""))
 
     async def judged(self, at: str, answering: Awaitable[Judged]) -> Judged:
-        """Count a judgement at the path `at`, and what it consumes on the way."""
+        """Await a judgement at the path `at`, and count it and its usage."""
         with self.listening(at):
             answer = await answering
         self.judgement(answer)
@@ -166,16 +167,16 @@ class UsageTotals:
 
 
 def plain(usage: Usage) -> dict[str, object]:
-    """A usage as a judgement's details hold it; `reported` reads it."""
+    """Return a usage in the form of a judgement's details; `reported` reads it."""
     as_usual = {"counted": True, "tokens_cached": 0}
     return {name: value for name, value in structs.asdict(usage).items() if as_usual.get(name, ...) != value}
 
 
-# ---------------------------------------------------------------- ports that count
+# ---------------------------------------------------------------- counting ports
 
 
 class CountedSessions:
-    """The `Sessions` port around another one."""
+    """A `Sessions` port that wraps and counts another one."""
 
     def __init__(self, inner: Sessions, usage: UsageTotals) -> None:
         self._inner = inner
@@ -188,14 +189,14 @@ class CountedSessions:
                     result = await self._inner.run(request, on_progress)
             except BaseException:
                 if not budgets.waits_for_its_place():
-                    _note("attempt", "", "", None, False)  # it leaves no result, but was a session
+                    _note("attempt", "", "", None, False)  # without a result, but counts as a session
                 raise
             self._usage.session(result)
         return result
 
 
 class CountedJudge:
-    """The `Judge` port around another one."""
+    """A `Judge` port that wraps and counts another one."""
 
     def __init__(self, inner: Judge, usage: UsageTotals) -> None:
         self._inner = inner
@@ -215,7 +216,7 @@ class CountedJudge:
 
 
 class CountedPhrases:
-    """The `Phrases` port around another one."""
+    """A `Phrases` port that wraps and counts another one."""
 
     def __init__(self, inner: Phrases, usage: UsageTotals) -> None:
         self._inner = inner
@@ -227,15 +228,15 @@ class CountedPhrases:
 
 @runtime_checkable
 class Ahead(Protocol):
-    """A judge that may have answered before it is asked."""
+    """A judge that may have an answer before it is asked."""
 
     def kept(self, request: JudgeRequest) -> Verdict | None:
-        """The answer that came together with that to an earlier question; it is handed out once."""
+        """Return the answer that arrived together with that to an earlier question; each is returned once."""
 
 
 class LimitedJudge:
-    """The `Judge` port around one that costs something: it is asked as far as the budgets allow. An answer that is paid
-    for already is given under a spent budget, too."""
+    """A `Judge` port that wraps one with costs: it is asked only within the budgets. An answer that is already paid for
+    is given under a spent budget, too."""
 
     def __init__(self, inner: Judge) -> None:
         self._inner = inner
@@ -260,13 +261,13 @@ class LimitedJudge:
 
 
 PATIENCE: Final = 20.0
-"""Seconds that a person waits for the words of a question before its text is shown."""
+"""Seconds that a person waits for a rephrased question before the original text is shown."""
 
 
 class LimitedPhrases:
-    """The `Phrases` port over the model or agent that `live` gives, asked as far as the budgets and patience allow.
+    """The `Phrases` port of the model or agent that `live` returns, asked only within the budgets and `PATIENCE`.
 
-    `live` is called for each question; None: there is none.
+    `live` is called for each question; None if there is no model or agent.
     """
 
     def __init__(self, live: Callable[[], Phrases | None]) -> None:

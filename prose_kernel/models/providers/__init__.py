@@ -1,4 +1,4 @@
-"""One module for each way to run a session; here what is said when something is missing, and loading in a thread."""
+"""One module for each way to run a session. This file has the errors for missing parts, and imports in a thread."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIX = (
 
 
 def nobody(why: str) -> NoProvider:
-    """The error of a session that nobody can answer, with the fix."""
+    """Return the error for a session that no provider can answer, with the fix."""
     return NoProvider(why, hint=FIX)
 
 
@@ -26,7 +26,7 @@ _lock = threading.Lock()
 
 
 def missing(what: str, extra: str) -> NoProvider:
-    """The error of a package that is not installed, with the line that installs it."""
+    """Return the error for packages that are not installed, with the line that installs them."""
     return NoProvider(
         f"{what} needs packages that are not installed: the extra [{extra}]",
         hint=f"pip install 'prose_kernel[{extra}]' (in a notebook: %pip install 'prose_kernel[{extra}]'), then restart",
@@ -34,9 +34,10 @@ def missing(what: str, extra: str) -> NoProvider:
 
 
 async def load(module: str, *, what: str, extra: str) -> ModuleType:
-    """The module, imported once however many ask for it at the same time.
+    """Return the module, imported once even if several callers request it at the same time.
 
-    Raises `NoProvider` with the pip line when it, or something it imports, is not installed; a later call tries again.
+    Raises `NoProvider` with the pip line if the module, or one that it imports, is not installed; a later call tries
+    again.
     """
     with _lock:
         loading = _loading.get(module)

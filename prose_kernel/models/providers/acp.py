@@ -1,7 +1,7 @@
 """Sessions of CLI agents over the Agent Client Protocol: one client for all of them (sessions.md 5).
 
-An agent is what `[agents.NAME]` of the settings names: it is started at first use, shared by the sessions of a run,
-started again when it died, and ended with the run. What it did behind our back is not known: `effects: partial`.
+An agent is configured in `[agents.NAME]` of the settings: it is started at first use, shared by the sessions of a run,
+restarted after it died, and ended with the run. Its effects are known only in part: `effects: partial`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,8 @@ CUT: Final = "the reply ends here because the limit of tokens was reached"
 
 @dataclass(frozen=True, slots=True)
 class AgentHost:
-    """What a run gives to its CLI agents: permissions, the directory, and the owner of their processes and terminals.
+    """The environment of a run's CLI agents: permissions, the directory, and the owner of their processes and
+    terminals.
 
     Without `terminals`, agents cannot run commands through the client.
     """
@@ -91,7 +92,8 @@ class AcpSessions:
         self._agents: set[Agent] = set()
 
     async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
-        """One attempt. Raises `PermissionDenied` before the agent hears of it when the rules cannot be enforced."""
+        """Make one attempt. Raises `PermissionDenied`, before anything is sent to the agent, if the rules cannot be
+        enforced."""
         if request.tools and request.kind != "call":
             raise ProviderError(
                 f"`tools` cannot be given to the agent {self._name}, which has its own",
@@ -116,7 +118,7 @@ class AcpSessions:
         return result
 
     async def ask(self, message: str, model: str | None = None) -> SessionResult:
-        """The reply to a message that is no session of the program: whatever the agent asks for is denied.
+        """Return the reply to a message that is not a session of the program; every request of the agent is denied.
 
         `model` is an alias or one of the agent's own names.
         """
@@ -127,7 +129,7 @@ class AcpSessions:
             return await self._session([message], [], access, lambda progress: None, wanted)
 
     async def close(self) -> None:
-        """End the agent's processes and all that they started. A session after that starts the agent anew."""
+        """End the agent's processes and all that they started. A later session starts the agent again."""
         starting, self._starting = self._starting, None
         if starting is not None:
             starting.cancel()
@@ -136,7 +138,7 @@ class AcpSessions:
         await asyncio.gather(*(agent.stop() for agent in agents))
 
     def _model(self, alias: str | None) -> str | None:
-        """The agent's name for a model alias; None lets the agent choose."""
+        """Return the agent's name for a model alias; None lets the agent choose."""
         if alias is None:
             return None
         found = self._command.aliases.get(alias)
@@ -190,7 +192,8 @@ class AcpSessions:
         return await self._result(conversation, details, request)
 
     async def _attached(self, one: Attachment, agent: Agent) -> list[Block]:
-        """An image or PDF as the agent takes it: its bytes, else a link to its file, which the agent reads itself."""
+        """Return an image or PDF in the form that the agent accepts: its bytes, else a link to a file that the agent
+        reads."""
         from acp import schema
 
         title = schema.TextContentBlock(type="text", text=f"{one.label}: {one.picture.text}")
@@ -205,7 +208,7 @@ class AcpSessions:
         return [title, link]
 
     def _file_of(self, one: Attachment) -> Path:
-        """The file of an image: the one that the program names, else one below the run's directory."""
+        """Return the file of an image: the one that the program names, else one below the run's directory."""
         if one.path:
             return Path(self._host.where.cwd, Path(one.path).expanduser())
         if self._host.where.run_directory is None:
@@ -222,7 +225,7 @@ class AcpSessions:
     async def _turn_of(
         self, agent: Agent, session: Opened, blocks: Sequence[Block], conversation: Conversation
     ) -> schema.PromptResponse:
-        """One turn of the agent. What a turn consumed that fails or is cancelled is reported here."""
+        """Run one turn of the agent. The usage of a turn that fails or is cancelled is reported here."""
         from prose_kernel.models.providers.acp_client import usage_of
 
         try:
@@ -266,7 +269,7 @@ class AcpSessions:
     # ------------------------------------------------------------ the process
 
     async def _agent(self) -> Agent:
-        """The running agent, started by the first who needs it; what fails then fails for all who wait."""
+        """Return the running agent, started by the first caller; a failed start fails for all callers that wait."""
         for agent in self._agents:
             if not agent.retired and not agent.dead.is_set():
                 return agent
@@ -301,8 +304,8 @@ class AcpSessions:
 
 
 def messages(request: SessionRequest) -> list[str]:
-    """The message of a session as blocks of text: the system prompt first, since the protocol has no place for it,
-    then all else in its order; a memory that is to be read is at hand, wherever its file is."""
+    """Return the message of a session as blocks of text: the system prompt first, since the protocol has no field for
+    it, then the rest in order. A memory that should be read is included, wherever its file is."""
     assembled = assemble(rows_told(request))
     rest = Assembled(tuple(part for part in assembled.parts if part.section != "system"))
     blocks = [f"{SYSTEM}\n\n{request.system}"] if request.system else []
@@ -313,7 +316,7 @@ def messages(request: SessionRequest) -> list[str]:
 
 
 def links(request: SessionRequest, where: Surroundings) -> list[tuple[str, str]]:
-    """Where the session's context is: name and address of each item that is a file."""
+    """Return the name and address of each context item that is a file."""
     return [
         (item.name, Path(where.cwd, Path(item.location).expanduser()).as_uri())
         for item in request.context or ()

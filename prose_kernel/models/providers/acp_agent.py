@@ -1,6 +1,6 @@
-"""One running CLI agent: its process, the connection to it, and the conversations in it (sessions.md 5).
+"""One running CLI agent: its process, the connection to it, and its conversations (sessions.md 5).
 
-Loaded with the protocol's library at the first session of an agent.
+Imported with the protocol's library at the first session of an agent.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Opened:
 
 @dataclass(slots=True)
 class Models:
-    """How a session's model is chosen: the option's id (None: by the older call), what is offered, what is set."""
+    """How a session's model is chosen: the option's id (None: by the older call), the offers, the current one."""
 
     option: str | None = None
     offered: tuple[str, ...] = ()
@@ -53,7 +53,8 @@ class Models:
 
 
 class Agent:
-    """Start it with `start`; `stop` ends its process and all that it started. `dead` is set when it has ended.
+    """A running agent: `start` creates it, `stop` ends its process and all that it started. `dead` is set when it has
+    ended.
 
     A `retired` agent takes no new sessions.
     """
@@ -84,7 +85,8 @@ class Agent:
     async def start(
         cls, name: str, command: AgentCommand, *, guard: Guard, cwd: str, patience: Patience, terminals: bool
     ) -> Agent:
-        """Start the process and say hello. Raises `ProviderError`; then nothing of it is left."""
+        """Start the process and initialise the protocol. Raises `ProviderError`, after ending everything that was
+        started."""
         agent = cls(name, command, patience)
         try:
             agent._helper = await guard.start(command.command, command.env, cwd, agent._wire.take)
@@ -121,7 +123,7 @@ class Agent:
         disturbed = asyncio.ensure_future(self._wire.disturbed.wait())
         try:
             await asyncio.wait((hello, disturbed), return_when=asyncio.FIRST_COMPLETED)
-            if not hello.done() and self._wire.broken is None:  # who has more to say than a banner says it soon
+            if not hello.done() and self._wire.broken is None:  # an agent that prints a banner answers soon
                 await asyncio.wait((hello,), timeout=self._patience.noise)
             if not hello.done():
                 raise await self._gone() if self._wire.broken is not None else self._no_agent()
@@ -162,9 +164,10 @@ class Agent:
         )
 
     async def stop(self, grace: float | None = None) -> None:
-        """Cancel by protocol what still runs, then TERM, a grace, KILL to all of it. Returns when nothing is left.
+        """Cancel running turns by protocol, then send TERM, wait for `grace` seconds, and send KILL. Returns when all
+        have ended.
 
-        Also called in another loop than it was started in, when a kernel ends.
+        Also called in another loop than the agent was started in, when a kernel ends.
         """
         self.retired = True
         here = asyncio.get_running_loop() is self._loop
@@ -180,7 +183,7 @@ class Agent:
     # ------------------------------------------------------------ sessions
 
     async def open(self, cwd: str, conversation: Conversation) -> Opened:
-        """A new session; what the agent says and asks in it goes to the conversation, until `leave`."""
+        """Open a session; the agent's messages and requests in it go to the conversation, until `leave`."""
         params = schema.NewSessionRequest(cwd=cwd, mcp_servers=[])
         raw = await self._send("session/new", serialize_params(params) | {"mcpServers": []})
         answer = self._read(schema.NewSessionResponse, raw, "session/new")
@@ -188,7 +191,7 @@ class Agent:
         return Opened(answer.session_id, _models(answer, raw))
 
     async def choose_model(self, session: Opened, model: str) -> None:
-        """Let the session use this model. Raises `ProviderError` when the agent does not offer it."""
+        """Let the session use this model. Raises `ProviderError` if the agent does not offer it."""
         models = session.models
         if models.current == model:
             return
@@ -214,8 +217,8 @@ class Agent:
         models.current = model
 
     async def prompt(self, session: Opened, blocks: Sequence[Any]) -> schema.PromptResponse:
-        """Send a prompt and wait for the end of the turn: raises what the conversation found wrong, and
-        `ProviderTimeout` when the agent falls silent for too long. Cancelled or failed, the turn is called off."""
+        """Send a prompt and wait for the end of the turn. Raises the fault that the conversation found, and
+        `ProviderTimeout` if the agent is silent for too long. A cancelled or failed turn is called off."""
         conversation = self.conversations[session.id]
         params = serialize_params(schema.PromptRequest(session_id=session.id, prompt=list(blocks)))
         conversation.heard = self._loop.time()
@@ -248,8 +251,8 @@ class Agent:
         return response
 
     async def _call_off(self, id: str, sending: asyncio.Future[Any]) -> None:
-        """Cancel a turn by protocol; an agent that does not heed it gets no more sessions, and is ended by the last
-        one that leaves it. A second cancellation cuts the waiting short."""
+        """Cancel a turn by protocol. An agent that ignores it gets no more sessions, and the last session that leaves
+        it ends it. A second cancellation cuts the waiting short."""
         conversation = self.conversations[id]
         conversation.call_off()
         self._notify_cancel(id)
@@ -272,7 +275,7 @@ class Agent:
         self._helper.write(json.dumps(message, separators=(",", ":")) + "\n")
 
     async def leave(self, session: Opened) -> None:
-        """The session is over. The last one to leave a retired agent ends it."""
+        """End a session. The last one to leave a retired agent ends the agent."""
         conversation = self.conversations.pop(session.id)
         await conversation.close()
         if self.retired:
@@ -287,12 +290,12 @@ class Agent:
         try:
             await self._send("session/close", {"sessionId": id})
         except ProviderError:
-            return  # a courtesy: what it keeps in memory for the session is its own affair
+            return  # a courtesy: the agent may keep the session in memory
 
     # ------------------------------------------------------------ requests
 
     async def _send(self, method: str, params: dict[str, Any]) -> Any:
-        """A request that must be answered soon."""
+        """Send a request that must be answered soon."""
         sending = asyncio.ensure_future(self._connection.send_request(method, params))
         try:
             await asyncio.wait((sending,), timeout=self._patience.start)
@@ -332,7 +335,7 @@ class Agent:
         )
 
     async def _gone(self) -> ProviderError:
-        """The error of a connection that broke: what became of the process, and its last words."""
+        """Return the error for a broken connection: how the process ended, and its last words."""
         if self._wire.broken is not None:
             await self.stop()
             if self._wire.noise is None:
@@ -369,7 +372,7 @@ class Agent:
 
 
 def _said(refused: RequestError) -> str:
-    """An error of the agent on one line: its message, and what it gives as details."""
+    """Return an error of the agent on one line: its message and its details."""
     data = refused.data
     details = data.get("details") or data.get("message") or data.get("error") if isinstance(data, dict) else data
     words = [str(refused), details] if isinstance(details, str) and details not in str(refused) else [str(refused)]
@@ -377,7 +380,7 @@ def _said(refused: RequestError) -> str:
 
 
 def _models(answer: schema.NewSessionResponse, raw: Any) -> Models:
-    """The models that a new session offers: as an option of its configuration, or in the older way."""
+    """Return the models that a new session offers: as an option of its configuration, or in the older way."""
     for option in answer.config_options or ():
         if isinstance(option, schema.SessionConfigOptionSelect) and "model" in (option.category, option.id):
             return Models(option.id, tuple(_values(option.options)), option.current_value)

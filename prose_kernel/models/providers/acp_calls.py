@@ -1,6 +1,6 @@
-"""What a CLI agent reports that it did: its tool calls as a trace, and the edits among them as file writes.
+"""The work that a CLI agent reports: its tool calls as a trace, and the edits among them as file writes.
 
-An agent tells what it likes, in its own words, and what it did behind our back is not in it: `effects: partial`.
+An agent chooses what it reports and how, and other effects are not in it: `effects: partial`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _OUTPUTS: Final = ("output", "stdout", "content", "text", "error", "stderr")
 
 @dataclass(slots=True)
 class Reported:
-    """One tool call, brought up to date by what the agent says about it."""
+    """One tool call, updated with each report of the agent about it."""
 
     call: Call
     status: str = "pending"
@@ -44,7 +44,7 @@ class Reported:
 
 
 class Calls:
-    """The tool calls of one session in the order in which they were first heard of."""
+    """The tool calls of one session, in the order of their first reports."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
@@ -53,15 +53,15 @@ class Calls:
         self._number = 0
 
     def heard(self, id: str, *, anew: bool = False) -> Reported:
-        """The call with this id, known or new. `anew` begins another one if the known one is over: ids are not always
-        unique."""
+        """Return the call with this id, known or new. `anew` starts another one if the known one has ended: ids are not
+        always unique."""
         if anew and id in self._reported and self._reported[id].done:
             self._number += 1
             self._reported[f"{id}\0{self._number}"] = self._reported.pop(id)
         return self._reported.setdefault(id, Reported(Call(None, "", None)))
 
     def own(self, call: Call, *, refused: str | None = None, failed: str | None = None) -> ToolUse:
-        """Something that the agent asked us to do: on a file, in a terminal."""
+        """Record an action that the agent asked the client for: on a file, in a terminal."""
         self._number += 1
         status = "completed" if refused is None and failed is None else "failed"
         reported = Reported(call, status, said=failed or "", refused=refused, ours=True)
@@ -69,13 +69,13 @@ class Calls:
         return self.use(reported)
 
     def done_by_us(self, reported: Reported) -> bool:
-        """Whether all that the call touched was done by us for the agent, so that it was checked."""
+        """Return whether the client did everything that the call touched, so that it was checked."""
         ours = {path for each in self._reported.values() if each.ours for path in self._resolved(each.call)}
         touched = self._resolved(reported.call)
         return bool(touched) and ours.issuperset(touched)
 
     def use(self, reported: Reported) -> ToolUse:
-        """A call as the trace shows it."""
+        """Return a call as the trace shows it."""
         call = reported.call
         if reported.refused is not None:
             return ToolUse(_name(call), self._summary(call), "refused", self._detail(reported.refused))
@@ -86,7 +86,7 @@ class Calls:
 
     @property
     def trace(self) -> tuple[ToolUse, ...]:
-        """All calls. What the agent reports as well is not told twice because we did it for it."""
+        """All calls. An action that the client did for the agent and that the agent reports as well appears once."""
         told = {path for each in self._reported.values() if not each.ours for path in self._resolved(each.call)}
         return tuple(
             self.use(each)
@@ -116,7 +116,7 @@ class Calls:
     # ------------------------------------------------------------ files
 
     def look(self, reported: Reported) -> None:
-        """Remember what the files of a change held before it. Reads files: call it in a thread."""
+        """Remember the former contents of the files of a change. Reads files: call it in a thread."""
         if reported.call.kind not in ("edit", "delete", "move"):
             return
         for path in paths_of(reported.call):
@@ -125,11 +125,11 @@ class Calls:
                 self._before[place.path] = place, _without(self._text(place), reported.edits.get(path))
 
     def wrote(self, place: Place, before: str | None) -> None:
-        """We wrote a file for the agent."""
+        """Record that the client wrote a file for the agent."""
         self._before.setdefault(place.path, (place, before))
 
     def writes(self) -> tuple[FileWrite, ...]:
-        """The files that are not as they were, without the session's own. Reads files: call it in a thread."""
+        """Return the files that have changed, except the session's own. Reads files: call it in a thread."""
         found = []
         for place, before in self._before.values():
             after = self._text(place)
@@ -138,7 +138,7 @@ class Calls:
         return tuple(found)
 
     def reads(self) -> tuple[FileRead, ...]:
-        """The files that the agent said it had read. Reads files: call it in a thread."""
+        """Return the files that the agent reported as read. Reads files: call it in a thread."""
         for reported in self._reported.values():
             if reported.call.kind == "read" and reported.status == "completed":
                 for path in paths_of(reported.call):
@@ -160,7 +160,7 @@ def _name(call: Call) -> str:
 
 
 def _without(now: str | None, edit: tuple[str | None, str] | None) -> str | None:
-    """The text before an edit, when the edit may have been done already: undone where it can be seen in the text."""
+    """Return the text before an edit that may have been done already: the edit is undone if the text shows it."""
     if now is None or edit is None:
         return now
     old, new = edit
@@ -172,7 +172,7 @@ def _without(now: str | None, edit: tuple[str | None, str] | None) -> str | None
 
 
 def updated(call: Call, kind: str | None, title: str | None, raw: object, paths: tuple[str, ...]) -> Call:
-    """A call with what an update says anew; what it leaves out stays."""
+    """Return a call with the values of an update; values that the update omits stay."""
     return replace(
         call,
         kind=kind or call.kind,
@@ -183,7 +183,7 @@ def updated(call: Call, kind: str | None, title: str | None, raw: object, paths:
 
 
 def output_of(raw: object) -> str:
-    """The text in a tool's raw output, in whatever shape it comes."""
+    """Return the text in a tool's raw output, whatever its shape."""
     if isinstance(raw, str):
         return raw
     if isinstance(raw, list):

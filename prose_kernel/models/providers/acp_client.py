@@ -1,6 +1,6 @@
-"""Our side of one conversation with a CLI agent: what it tells, what it asks for, what it may have (sessions.md 5).
+"""The client's side of one conversation with a CLI agent: its messages, its requests, its permissions (sessions.md 5).
 
-Loaded with the protocol's library at the first session of an agent.
+Imported with the protocol's library at the first session of an agent.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ class _CalledOff(RequestError):
 class Conversation:
     """One session inside an agent's process.
 
-    `usage` and `cost` are what the agent reported so far, also of a turn that failed or was cancelled.
-    `heard` is when the agent last gave a sign of life; while we are `busy` for it (a question to the person, a command)
-    it has to be silent. `fault` is an error that must end the session; `disturbed` tells that there is one.
+    `usage` and `cost` are what the agent has reported so far, also of a turn that failed or was cancelled. `heard` is
+    the loop time of the agent's last message; while `busy` is above 0 (a question to the person, a command) the agent
+    has to wait. `fault` is an error that must end the session; `disturbed` is set with it.
     """
 
     def __init__(
@@ -81,12 +81,12 @@ class Conversation:
 
     @property
     def reply(self) -> str:
-        """What the agent said last: its text since its last tool call, or the text before if there is none since."""
+        """The agent's last text: the text since its last tool call, or the text before if there is none since."""
         said = ("".join(pieces) for pieces in reversed(self._text))
         return next((text for text in said if text.strip()), "").strip("\n")
 
     def call_off(self) -> None:
-        """The session is being cancelled: what the agent waits for is answered with that."""
+        """Cancel the session: pending requests of the agent are answered with the cancellation."""
         self._called_off = True
         for asking in tuple(self._asking):
             asking.cancel()
@@ -96,10 +96,10 @@ class Conversation:
         running, self._running = self._running, {}
         await asyncio.gather(*(terminal.close() for terminal in running.values()), return_exceptions=True)
 
-    # ------------------------------------------------------------ what the agent tells
+    # ------------------------------------------------------------ messages of the agent
 
     def update(self, update: BaseModel) -> None:
-        """A `session/update`. What is not known is passed over."""
+        """Handle a `session/update`. Unknown updates are ignored."""
         match update:
             case schema.AgentMessageChunk(content=schema.TextContentBlock(text=text)):
                 self._say(_SURROGATE.sub("\N{REPLACEMENT CHARACTER}", text))
@@ -134,7 +134,7 @@ class Conversation:
             self._on_progress(SessionProgress("tool", use.summary, use, took))
 
     def _reported(self, update: schema.ToolCallUpdate | schema.ToolCall) -> Reported:
-        """The call with what this says about it; its files looked at before anything is answered."""
+        """Return the call with this update applied. Its files are read before the agent gets an answer."""
         anew = isinstance(update, schema.ToolCallStart)
         reported = self.calls.heard(update.tool_call_id, anew=anew)
         paths = [location.path for location in update.locations or ()]
@@ -146,7 +146,7 @@ class Conversation:
                 case schema.ContentToolCallContent(content=schema.TextContentBlock(text=text)):
                     reported.said = text
                 case schema.TerminalToolCallContent(terminal_id=id) if id in self._running:
-                    reported.asked = True  # it ran through us, and was checked then
+                    reported.asked = True  # the client ran it, and checked it then
         if output := output_of(update.raw_output):
             reported.said = output
         reported.call = updated(reported.call, update.kind, update.title, update.raw_input, tuple(paths))
@@ -154,7 +154,7 @@ class Conversation:
         return reported
 
     def _check(self, reported: Reported) -> None:
-        """What was done without asking, against a rule that closes it, ends the session: it was not enforced."""
+        """End the session if the call was done without asking and a rule forbids it: the rule was not enforced."""
         if reported.asked or reported.status != "completed" or self.calls.done_by_us(reported):
             return
         why = self._rules.forbids(reported.call)
@@ -177,10 +177,10 @@ class Conversation:
             self.fault = fault
             self.disturbed.set()
 
-    # ------------------------------------------------------------ what the agent asks for
+    # ------------------------------------------------------------ requests of the agent
 
     async def permit(self, asked: schema.RequestPermissionRequest) -> schema.RequestPermissionResponse:
-        """May it do this?"""
+        """Answer a permission request."""
         reported = self._reported(asked.tool_call)
         reported.asked = True
         try:
@@ -202,7 +202,7 @@ class Conversation:
         return schema.RequestPermissionResponse(outcome=schema.AllowedOutcome(outcome="selected", option_id=chosen))
 
     async def _while_busy(self, work: Awaitable[Answer]) -> Answer:
-        """The work's answer. Raises `_CalledOff` when the session is called off meanwhile."""
+        """Return the result of `work`. Raises `_CalledOff` if the session is called off meanwhile."""
         asking = asyncio.ensure_future(work)
         if self._called_off:
             asking.cancel()
@@ -246,7 +246,7 @@ class Conversation:
         return schema.WriteTextFileResponse()
 
     async def start(self, asked: schema.CreateTerminalRequest) -> schema.CreateTerminalResponse:
-        """A command for the agent."""
+        """Start a command for the agent."""
         if self._terminals is None:
             raise RequestError.method_not_found("terminal/create")
         terminals, command = self._terminals, [asked.command, *(asked.args or ())]
@@ -301,7 +301,7 @@ class Conversation:
         return terminal
 
     async def _do(self, call: Call, work: Awaitable[Answer]) -> Answer:
-        """Something for the agent. Its refusal or failure goes into the trace, and to the agent."""
+        """Do `work` for the agent. Its refusal or failure goes into the trace, and to the agent."""
         try:
             return await self._while_busy(work)
         except ToolRefused as problem:
@@ -320,7 +320,7 @@ class Conversation:
 
 
 def _lines(text: str, first: int | None, limit: int | None) -> str:
-    """Lines from `first` (counted from 1), all without a limit."""
+    """Return the lines from `first` (counted from 1), all of them without a limit."""
     if first is None and limit is None:
         return text
     lines = text.splitlines(keepends=True)
@@ -329,7 +329,8 @@ def _lines(text: str, first: int | None, limit: int | None) -> str:
 
 
 def usage_of(said: schema.Usage | None, cost: float | None) -> Usage:
-    """What a prompt consumed, as far as the agent reports it. It does not report its requests to the model: one."""
+    """Return the usage of a prompt as the agent reports it. Agents do not report their requests to the model: they
+    count as one."""
     if said is None:
         return Usage(1, cost=cost, counted=False)
     read = said.input_tokens + (said.cached_read_tokens or 0) + (said.cached_write_tokens or 0)
@@ -353,7 +354,7 @@ REQUESTS: Final[Mapping[str, tuple[type[BaseModel], Handler]]] = {
 async def dispatch(
     conversations: Mapping[str, Conversation], method: str, params: Any, *, notification: bool
 ) -> dict[str, Any] | None:
-    """A message of the agent. Raises `RequestError` alone, and for a notification nothing at all."""
+    """Handle a message of the agent. Raises only `RequestError`, and nothing for a notification."""
     conversation = conversations.get(str(params.get("sessionId"))) if isinstance(params, dict) else None
     if conversation is not None:
         conversation.heard = asyncio.get_running_loop().time()
@@ -374,7 +375,7 @@ async def dispatch(
         answer = await handler(conversation, asked)
     except (RequestError, asyncio.CancelledError):
         raise
-    except Exception as problem:  # whatever it is: the library would write a traceback
+    except Exception as problem:  # for any other exception the library would write a traceback
         raise RequestError.internal_error({"details": str(problem)}) from None
     return serialize_params(answer) if answer is not None else {}
 

@@ -1,9 +1,9 @@
-"""What a CLI agent may do: its requests in the words of our permissions, and the option that answers one.
+"""The permissions of a CLI agent: its requests translated into our rules, and the option that answers one.
 
 Implements the permissions row of sessions.md 5.
 
-An agent says for each tool call a kind (`read`, `edit`, `execute` ...) and the tool's raw input. What cannot be read
-out of these is denied.
+An agent gives for each tool call a kind (`read`, `edit`, `execute` ...) and the tool's raw input. A call whose effect
+cannot be read from these is denied.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ _PATHS: Final = frozenset(
 _COMMANDS: Final = ("command", "cmd", "script")
 _ADDRESSES: Final = ("url", "uri", "urls")
 _WHOLE: Final = frozenset({"**", "**/*", "./**", "./**/*", "./", "."})
-"""Patterns that cover the workspace, which is what nothing stated covers too."""
+"""Patterns that cover the whole workspace, as a missing rule does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +77,8 @@ class Option:
 
 
 def refuse_unenforceable(name: str, command: AgentCommand, policy: Policy) -> None:
-    """Raises `PermissionDenied` for rules that nobody would keep: an agent reads and fetches by itself, often without
-    asking, so a rule that closes a part of that is advice. With `enforcement = "advisory"` it may be."""
+    """Raise `PermissionDenied` for rules that cannot be enforced: an agent reads and fetches by itself, often without
+    asking, so a rule that restricts this is only advice. `enforcement = "advisory"` allows such rules."""
     if command.enforcement == "advisory":
         return
     read, network = policy.words("read"), policy.words("network")
@@ -100,13 +100,13 @@ def _written(rule: object) -> str:
 
 
 class AgentRules:
-    """The permissions of one session, asked in an agent's words."""
+    """The permissions of one session, applied to an agent's tool calls."""
 
     def __init__(self, access: Access) -> None:
         self._access = access
 
     async def decide(self, call: Call) -> Ruling:
-        """Whether the call may be done; a rule `prompt` asks the person."""
+        """Return whether the call is allowed; a rule `prompt` asks the person."""
         kind = _KINDS.get(call.kind or "")
         if kind is None:
             if call.kind == "think":
@@ -119,8 +119,8 @@ class AgentRules:
         return await self._network(call)
 
     def forbids(self, call: Call) -> str | None:
-        """Why the rules close this call, whoever is asked; None when they do not. For what was done without asking:
-        changes, commands and the network."""
+        """Return why the rules forbid this call without asking anyone; None if they do not. For calls done without
+        asking: changes, commands and the network."""
         kind = _KINDS.get(call.kind or "")
         policy = self._access.policy
         if kind == "write":
@@ -140,14 +140,15 @@ class AgentRules:
         return None
 
     async def command(self, command: str) -> Ruling:
-        """Whether a command may be run."""
+        """Return whether a command may be run."""
         if not command.strip():
             return Ruling("deny", "it is not clear what this would do")
         ruling = self._access.policy.rule("bash", command)
         return await self._ask("bash", command) if ruling.answer == "prompt" else ruling
 
     async def _network(self, call: Call) -> Ruling:
-        """A call without an address (a search) is allowed only by a word, not by patterns."""
+        """Rule on a network call. One without an address (a search) is allowed only by a plain `allow`, not by
+        patterns."""
         policy, address = self._access.policy, address_of(call)
         if address:
             ruling = policy.rule("network", address)
@@ -177,7 +178,7 @@ class AgentRules:
 
 
 def command_of(call: Call) -> str:
-    """The command line of a call, as far as its input tells; a list is shown as one line."""
+    """Return the command line of a call, "" if its input has none; a list is joined to one line."""
     raw = call.raw if isinstance(call.raw, Mapping) else {}
     for name in _COMMANDS:
         said = raw.get(name)
@@ -189,7 +190,7 @@ def command_of(call: Call) -> str:
 
 
 def address_of(call: Call) -> str:
-    """The address that a call goes to, as far as its input tells."""
+    """Return the address that a call goes to, "" if its input has none."""
     raw = call.raw if isinstance(call.raw, Mapping) else {}
     for name in _ADDRESSES:
         said = raw.get(name)
@@ -201,7 +202,7 @@ def address_of(call: Call) -> str:
 
 
 def paths_of(call: Call) -> tuple[str, ...]:
-    """Every file that a call names: its locations, its edits, and the paths of its raw input. Each once."""
+    """Return each file that a call names once: its locations, its edits, and the paths of its raw input."""
     return tuple(dict.fromkeys((*call.paths, *_raw_paths(call.raw))))
 
 
@@ -221,10 +222,10 @@ def _raw_paths(raw: object, depth: int = 0) -> Iterator[str]:
 
 
 def option_for(ruling: Ruling, options: Iterable[Option], *, blanket: bool) -> str | None:
-    """The id of the option that says what was ruled; None: none of them does, so the request is called off.
+    """Return the id of the option that matches the ruling; None if none does, so that the request is called off.
 
-    What was allowed is allowed once: we are asked again the next time, and remember for ourselves. An option for ever
-    is taken only where nothing else is offered and the rule is a plain `allow` (`blanket`).
+    A call is allowed once: the agent asks again the next time, and the client remembers answers itself. A permanent
+    option is taken only if nothing else is offered and the rule is a plain `allow` (`blanket`).
     """
     offered = {option.kind: option.id for option in reversed(tuple(options))}
     if ruling.answer == "allow":
@@ -236,6 +237,6 @@ def option_for(ruling: Ruling, options: Iterable[Option], *, blanket: bool) -> s
 
 
 def is_blanket(policy: Policy, call: Call) -> bool:
-    """Whether the rule for calls of this kind is a plain `allow`."""
+    """Return whether the rule for calls of this kind is a plain `allow`."""
     kind = _KINDS.get(call.kind or "")
     return kind is not None and policy.words(kind) == "allow"

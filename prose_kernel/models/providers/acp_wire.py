@@ -1,7 +1,7 @@
-"""Messages to and from an agent's process: one JSON object a line, and what is none noticed early (sessions.md 5).
+"""Messages to and from an agent's process, one JSON object a line; other output is noticed early (sessions.md 5).
 
-The message transport that the protocol's library takes. Everything odd is sorted out here: the library would write
-a traceback for it.
+This is the transport of the protocol's library. Invalid input is filtered out here, because the library would write a
+traceback for it.
 """
 
 from __future__ import annotations
@@ -17,8 +17,9 @@ from prose_kernel.models.helper_messages import MessageReader
 
 @dataclass(frozen=True, slots=True)
 class Patience:
-    """Seconds: `start` to answer a request that is no prompt (hello, a new session), `noise` to say hello after it has
-    printed something else, `cancel` to end a cancelled turn by protocol, `grace` between TERM and KILL."""
+    """Limits in seconds: `start` to answer a request other than a prompt (`initialize`, a new session), `noise` to
+    answer `initialize` after printing something else, `cancel` to end a cancelled turn by protocol, `grace` between
+    TERM and KILL."""
 
     start: float = 60.0
     noise: float = 5.0
@@ -27,7 +28,7 @@ class Patience:
 
 
 class Wire(MessageReader):
-    """Feed it with what the process prints (`take`); it feeds the library with messages (`receive`)."""
+    """The transport: `take` accepts the output of the process, `receive` returns messages to the library."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -38,7 +39,7 @@ class Wire(MessageReader):
         self._messages: asyncio.Queue[dict[str, Any] | None] = asyncio.Queue()
 
     def take(self, text: str) -> None:
-        """A piece of what the process prints."""
+        """Accept a piece of the process's output."""
         broken = self.broken
         for message in self.messages(text):
             self._messages.put_nowait(message)
@@ -48,7 +49,7 @@ class Wire(MessageReader):
             self.end()
 
     def end(self) -> None:
-        """Nothing more comes."""
+        """End the messages: `receive` returns None."""
         self._messages.put_nowait(None)
 
     # ------------------------------------------------------------ what the library calls
@@ -63,7 +64,8 @@ class Wire(MessageReader):
         self.end()
 
     def is_message(self, message: Any) -> bool:
-        """Whether it is a request, a notification or a response; an odd error is put into its form."""
+        """Return whether this is a request, a notification or a response; an invalid error object is repaired in
+        place."""
         if not isinstance(message, dict):
             return False
         id, method = message.get("id"), message.get("method")

@@ -1,4 +1,4 @@
-"""A CLI agent as the judge: its answer is the last line, one JSON object, read strictly and asked for twice.
+"""A CLI agent as the judge: its answer is the last line, one JSON object, parsed strictly and requested at most twice.
 
 The protocol has no schemas (sessions.md 5); a model over an API judges better and cheaper.
 """
@@ -28,9 +28,9 @@ Read = TypeVar("Read")
 
 
 class AgentJudge:
-    """The `Judge` port, answered by a CLI agent in sessions of its own, in which it is allowed nothing.
+    """The `Judge` port, answered by a CLI agent in separate sessions without any permissions.
 
-    Raises `Undecided` when its answers make no sense, or none comes.
+    Raises `Undecided` if its answers make no sense, or none arrives.
     """
 
     def __init__(self, name: str, sessions: AcpSessions, *, model: str | None = None) -> None:
@@ -39,7 +39,7 @@ class AgentJudge:
         self._model = model
 
     async def decide(self, request: JudgeRequest) -> Verdict:
-        """Yes, no, uncertain; of a loop also that it makes no progress."""
+        """Answer yes, no or uncertain; for a loop also that it makes no progress."""
         words = tuple(ANSWERS) if request.loop is not None else tuple(ANSWERS)[:3]
         form = _form(" or ".join(map(json.dumps, words)))
         question = f"{statement(request)}\n\n`uncertain` when the material does not settle it."
@@ -53,7 +53,7 @@ class AgentJudge:
         return Verdict(ANSWERS[answer], "agent", reason, answer == "no_progress", details)
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
-        """The label of the option that fits best."""
+        """Return the label of the option that fits best."""
         numbered = "\n".join(f"{number}: {label}" for number, label in enumerate(labels, 1))
         form = _form(" or ".join(map(str, range(1, len(labels) + 1))))
         question = f"Which option fits best? Answer with its number.\n{request.question}\n\nOptions:\n{numbered}"
@@ -63,7 +63,7 @@ class AgentJudge:
         return Pick(labels[number - 1], "agent", reason, details)
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
-        """What a text says under a member path: text, or data where it is a number, a list or an object."""
+        """Return what the text contains at a member path: text, or data if it is a number, a list or an object."""
         form = '{"reason": "one short sentence", "found": true or false, "answer": the value, as JSON}'
         question = f"What is `{path}` in the text? Give it as it stands there."
         found, reason, details = await self._ask(message(request, question, value), form, _found)
@@ -73,14 +73,14 @@ class AgentJudge:
         return Finding(found[0], "agent", reason, details)
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
-        """The items of a text, in its order and its words."""
+        """Return the items of a text, in its order and its words."""
         form = _form('["the items", "in the words of the text", "in their order"]')
         question = "Which items does the text list?"
         items, reason, details = await self._ask(message(request, question, value), form, _texts)
         return Finding(items, "agent", reason, details)
 
     async def phrase(self, request: JudgeRequest) -> Finding:
-        """The text of an `input` in plain words. Asked once: the person waits."""
+        """Rephrase an `input` in plain words. Asked once: the person waits."""
         form = '{"question": "one or two short sentences", "options": ["the answers to choose from, or none"]}'
         about = message(request, f"{TO_PHRASE}\n{request.question}")
 
@@ -93,8 +93,8 @@ class AgentJudge:
     async def _ask(
         self, about: str, form: str, read: Callable[[Said], Read], *, system: str = SYSTEM, tries: int = TRIES
     ) -> tuple[Read, str, dict[str, object]]:
-        """What `read` makes of the answer, the reason, and the details. A reply that cannot be read is asked for again,
-        and so is one that never came."""
+        """Return the result of `read` for the answer, the reason, and the details. The question is asked again if the
+        reply cannot be parsed or does not arrive."""
         asked, correction = f"{system}\n\n{about}\n\n{ORDER}{form}", ""
         problem: ProviderError | None = None
         for _ in range(tries):
@@ -125,7 +125,7 @@ class AgentJudge:
 
 
 def last_line(reply: str) -> Said:
-    """The JSON object that is the last line of a reply; empty when that is something else."""
+    """Return the JSON object in the last line of a reply; empty if that line is something else."""
     lines = [line for line in reply.splitlines() if line.strip()]
     try:
         said = json.loads(lines[-1]) if lines else None
@@ -154,7 +154,7 @@ def _number(said: Said, count: int) -> int:
 
 
 def _found(said: Said) -> tuple[Value] | None:
-    """The value, in a tuple; None when the text does not say it."""
+    """Return the value, in a tuple; None if the text does not contain it."""
     if said["found"] is False:
         return None
     if said["found"] is not True:

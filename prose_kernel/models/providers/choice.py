@@ -1,4 +1,4 @@
-"""A provider's name taken apart: `human`, `anthropic`, `ollama:llama3.3`, `acp:opencode` (sessions.md 3.1, 3.3)."""
+"""Parses a provider's name: `human`, `anthropic`, `ollama:llama3.3`, `acp:opencode` (sessions.md 3.1, 3.3)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Choice:
 
     @property
     def live(self) -> bool:
-        """Whether it is a model or an agent, which can judge too."""
+        """Whether it is a model or an agent; these can also judge."""
         return self.kind in ("model", "agent")
 
     @property
@@ -36,7 +36,7 @@ class Choice:
 
 
 def choice_of(name: str | None, options: SessionOptions) -> Choice:
-    """Return the choice that a name stands for; None means none was chosen. Raises `UsageError` for an unknown name."""
+    """Return the choice for a name; None means none was chosen. Raises `UsageError` for an unknown name."""
     if not name:
         return Choice("nobody")
     for kind in KEYLESS:
@@ -54,7 +54,8 @@ def choice_of(name: str | None, options: SessionOptions) -> Choice:
 
 
 def judge_choice(options: SessionOptions) -> Choice:
-    """Return the judge for what the rules leave open: as chosen, else the provider of sessions if it can judge."""
+    """Return the judge for questions that the rules do not decide: as configured, else the provider of sessions if it
+    can judge."""
     name = options.judge.provider
     if name in ("off", "human"):
         return Choice("nobody")
@@ -68,13 +69,13 @@ def judge_choice(options: SessionOptions) -> Choice:
 
 
 def judge_model(choice: Choice, options: SessionOptions) -> str | None:
-    """The model set for judging, unless the judge was named together with its model (`SERVER:MODEL`)."""
+    """Return the model set for judging, unless the judge was named together with its model (`SERVER:MODEL`)."""
     named = options.judge.provider is not None and choice.model is not None
     return None if named else options.judge.model
 
 
 def known_names(options: SessionOptions) -> list[str]:
-    """The names that can be chosen here, for messages and completion."""
+    """Return the names that can be chosen here, for messages and completion."""
     servers = dict.fromkeys((*vendors.BUILT_IN, *options.servers))
     return [*KEYLESS, *servers, *(f"{AGENT}{name}" for name in options.agents)]
 

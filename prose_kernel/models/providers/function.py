@@ -15,10 +15,10 @@ from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionR
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One attempt at a session, as a provider written in Python gets it.
+    """One attempt at a session, as passed to a provider written in Python.
 
-    `task` is the text of the statement with its values inserted. `message` is all that a model is sent as the person's
-    message: contexts, task, output instruction. `system` is the prompt of the agent. `model` is the name that the
+    `task` is the text of the statement with its values inserted. `message` is the complete user message that a model
+    would get: contexts, task, output instruction. `system` is the prompt of the agent. `model` is the name that the
     program gives, if any. `schema` is the JSON Schema of a typed answer; None: the answer is text. `attempt` counts
     from 0, `at` is the path of the session in the run (docs/architecture.md).
     """
@@ -46,7 +46,7 @@ class FunctionSessions:
         self._function = function
 
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
-        """The function's answer. Raises `ProviderError`."""
+        """Return the function's answer. Raises `ProviderError`."""
         await budgets.placed()
         prompt = Prompt(
             request.task,

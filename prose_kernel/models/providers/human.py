@@ -24,22 +24,22 @@ from prose_kernel.runtime.typed_answers import WrongAnswer, taken
 
 HELP = "at a text prompt, Enter ends your answer; `:more` opens several lines; :skip, :fail MESSAGE, :show, :quit"
 TEXT = ":text"
-"""A line that makes text of all lines behind it which come at once; a text area sends it where it has to."""
+"""A first line that makes the rest of the same input plain text; a text area sends it where necessary."""
 FIELDS = "Give one line `field: value` for each field (`:more` opens several lines), or JSON."
 MORE = "Several lines: end with a line that is only `.`"
 PROMPT = "> "
 _MOST_PARTS: Final = 40
-"""Fields of a typed answer that get a field of their own in a form."""
+"""Most fields of a typed answer that a form shows as separate fields."""
 LONGEST = 4000
-"""Characters of one section that are shown at first; `:show` shows all of it."""
+"""Characters of a section that are shown initially; `:show` shows all of it."""
 
 
 class HumanSessions:
     """The `Sessions` port, answered by a person; concurrent sessions are asked one at a time.
 
     An answer is one line and ends with Enter. `:more` opens several lines, which end with a line that is only `.`; `..`
-    stands for a line with one dot, and `::` at the start of a line for one colon. What a larger box gives at once is
-    one answer. `interrupt` ends the run: what `:quit` calls.
+    means a line with one dot, and `::` at the start of a line means one colon. Several lines in one input of a larger
+    box are one answer. `interrupt` ends the run; `:quit` calls it.
     """
 
     def __init__(self, asker: Asker, interrupt: Callable[[], object] | None = None) -> None:
@@ -47,8 +47,8 @@ class HumanSessions:
         self._interrupt = interrupt
 
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
-        """The person's answer, or an empty text after `:skip` (a call is cancelled by it). Raises `ProviderError` after
-        `:fail`, and after `:skip` where an answer has to be typed; `NoProvider` when nobody is here."""
+        """Return the person's answer, or an empty text after `:skip` (which cancels a call). Raises `ProviderError`
+        after `:fail`, and after `:skip` if the answer is typed; `NoProvider` if no person is available."""
         if not self._asker.available:
             raise nobody("nobody is here to answer this session")
         try:
@@ -67,7 +67,7 @@ class HumanSessions:
         several: list[str] | None = None
         while True:
             lines: list[str] = [] if several is None else several
-            # a front end with a larger box may give several lines at once
+            # a front end with a larger box may send several lines together
             said = await forms.ask(self._asker, PROMPT, replace(form, note=wrong))
             first, newline, text = said.partition("\n")
             if newline and first == TEXT and several is None:
@@ -111,13 +111,13 @@ class HumanSessions:
                 self._asker.show(printable(f"{wrong}. {FIELDS}"))
 
     def _fits(self, request: SessionRequest, text: str) -> bool:
-        """Whether this can be the answer; a person is told at once what is wrong with a typed one, and asked again."""
+        """Return whether this is a valid answer; if not, show the person what is wrong with it."""
         if wrong := self._wrong(request, text):
             self._asker.show(printable(f"{wrong}. {FIELDS}"))
         return not wrong
 
     def _wrong(self, request: SessionRequest, text: str) -> str:
-        """Why this cannot be the answer; "" where it can."""
+        """Return why this cannot be the answer; "" if it can."""
         if request.output is None:
             return ""
         try:
@@ -147,7 +147,7 @@ def _form(request: SessionRequest) -> Form:
 
 
 def _parts(schema: Schema) -> tuple[Part, ...]:
-    """A field of the form for each field of a typed answer; none where these are not known."""
+    """Return a form field for each field of a typed answer; none if the fields are unknown."""
     properties = schema.get("properties", {})
     if not 0 < len(properties) <= _MOST_PARTS or not all(isinstance(part, dict) for part in properties.values()):
         return ()
@@ -171,7 +171,7 @@ def _part(name: str, schema: Schema, needed: bool) -> Part:
 
 
 def _with_values(form: Form, said: str) -> Form:
-    """The form with what the person has given already, for another try."""
+    """Return the form filled with the values that the person has already given, for another try."""
     given = json_in(said)
     if not isinstance(given, dict):
         return form
@@ -193,8 +193,8 @@ def _answered(request: SessionRequest, lines: list[str]) -> SessionResult:
 
 
 def to_answer(request: SessionRequest, *, whole: bool = False) -> str:
-    """A session as the one who is to answer is shown it: who is asked, what is allowed, the material with the context
-    in it (nobody reads files to answer a question), how to answer, and last, above the box, the question."""
+    """Return a session as text for the person who answers: agent, permissions, the material with the context included
+    (a person does not read files to answer), how to answer, and last, above the box, the question."""
     lines = [asked(request)]
     if request.permissions:
         lines += ["Permissions:", *(f"  {line}" for line in permission_lines(request.permissions))]

@@ -1,7 +1,7 @@
-"""Several conditions about the same values in one request to a model; answers are kept until it is their turn.
+"""Several conditions about the same values in one request to a model; answers are kept until the program asks for them.
 
-Every condition is still asked by the program in its order, decided alone, recorded alone and written into the journal
-alone; what is shared is the request to the server. Answers kept are used only if nothing has happened since.
+The program still asks each condition in order, and each is decided, recorded and written into the journal separately;
+only the request to the server is shared. Kept answers are used only if nothing has happened since.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ KEPT: Final = 64
 
 
 def together(request: JudgeRequest) -> tuple[JudgeRequest, ...]:
-    """The request and those of its further questions that are about the same values, and show nothing else."""
+    """Return the request and those of its further questions that are about the same values and show nothing else."""
     if not request.further or request.loop is not None:
         return (request,)
     shown, inserted = material(request), dict(request.inserted)
@@ -36,7 +36,7 @@ def together(request: JudgeRequest) -> tuple[JudgeRequest, ...]:
 
 
 def with_all_values(requests: Sequence[JudgeRequest]) -> JudgeRequest:
-    """The first request with the values that were inserted into any of them."""
+    """Return the first request with the values that were inserted into any of the requests."""
     inserted = {name: value for one in requests for name, value in one.inserted}
     return structs.replace(requests[0], inserted=tuple(inserted.items()))
 
@@ -47,22 +47,22 @@ def question(statements: Sequence[str]) -> str:
 
 
 def words(about: str) -> Schema:
-    """A field that is a text."""
+    """Return the schema of a text field."""
     return {"type": "string", "description": about}
 
 
 def texts(about: str) -> Schema:
-    """A field that is a list of texts."""
+    """Return the schema of a field that is a list of texts."""
     return {"type": "array", "items": {"type": "string"}, "description": about}
 
 
 def one_of(about: str, options: Sequence[str]) -> Schema:
-    """A field that is one of these texts."""
+    """Return the schema of a field that is one of these texts."""
     return {"type": "string", "enum": [*options], "description": about}
 
 
 def fields(count: int, about: str, options: tuple[str, ...]) -> dict[str, Schema]:
-    """A reason and an answer for each question, the reason first."""
+    """Return the fields for a reason and an answer to each question, the reason first."""
     found: dict[str, Schema] = {}
     for number in range(1, count + 1):
         found[f"reason_{number}"] = words(f"To question {number}: why, in one short sentence.")
@@ -71,18 +71,18 @@ def fields(count: int, about: str, options: tuple[str, ...]) -> dict[str, Schema
 
 
 def answers(said: Mapping[str, object], count: int) -> list[tuple[str, str]]:
-    """The reason and the answer to each question."""
+    """Return the reason and the answer to each question."""
     return [(str(said[f"reason_{number}"]), str(said[f"answer_{number}"])) for number in range(1, count + 1)]
 
 
 class Kept:
-    """Answers to questions that were asked before it was their turn, by the place in the program."""
+    """Answers to questions that were asked ahead of time, by their place in the program."""
 
     def __init__(self) -> None:
         self._kept: dict[str, dict[object, Verdict]] = {}
 
     def take(self, request: JudgeRequest) -> Verdict | None:
-        """The answer to a request. One that is about anything else ends what is kept for its place."""
+        """Return the kept answer to a request. A different request discards the answers kept for its place."""
         kept = self._kept.pop(_place(request), None)
         said = kept.pop(_identity(request), None) if kept is not None else None
         if said is not None and kept:
@@ -100,7 +100,7 @@ def _place(request: JudgeRequest) -> str:
 
 
 def _identity(request: JudgeRequest) -> object:
-    """What decides the answer, and whether anything but judgements has happened since."""
+    """Return all inputs that decide the answer, including the last event other than a judgement."""
     sent = material(request)
     since = next((event for event in reversed(request.recent) if not event.startswith("**")), None)
     shown = (tuple(sent.whole.items()), tuple(sent.previews.items()), request.inserted)

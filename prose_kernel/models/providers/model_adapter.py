@@ -75,14 +75,14 @@ class ServerLink:
             if ours is not None and not isinstance(ours, ProviderError):
                 raise ours from None
             raise provider_error(problem, self._at, asked.model) from None
-        # both wire formats say why a stream ends: without a reason, something between us cut it off
+        # both wire formats give the reason why a stream ends; without one, the connection was cut off
         if self._says_its_end and not (last.provider_details or {}).get("finish_reason"):
             consumed(self._at.name, asked.model, structs.replace(usage_of(used, asked.options.price), counted=False))
             raise provider_error(ConnectionResetError(), self._at)
         reply = Reply(
             text_of(last), last.model_name or "", usage_of(used, asked.options.price), last.finish_reason == "length"
         )
-        if reply.cut and bounded.capped is not None:  # the budget ended the answer, and a part of it is none
+        if reply.cut and bounded.capped is not None:  # the budget cut the answer off, and a part is not an answer
             consumed(self._at.name, asked.model, reply.usage)
             raise bounded.capped.error()
         return reply
@@ -129,7 +129,7 @@ class ServerLink:
                     self._ways.worked(asked.model, output)
                 return last
             finally:
-                said[0] = plain  # what another server goes on from
+                said[0] = plain  # another server continues from here
 
     def prepare(self, model: str) -> None:
         """Make the model, which loads its vendor's client and prices. Errors are raised again when it is used."""
@@ -159,8 +159,8 @@ def _maker(
     http: httpx2.AsyncClient,
     others: list[Provider[Any]],
 ) -> Callable[[str], Model[Any]]:
-    """Return a function that makes a model of this server from its id. All models share one client: ours, or that of
-    one of `others`."""
+    """Return a function that makes a model of this server from its id. All models share one client: ours, or that of a
+    provider in `others`."""
     client: dict[str, Any] = {"max_retries": 0, "timeout": http.timeout, "http_client": http}
     if server.kind == "anthropic":
         return _anthropic(server, key, where, client)
@@ -225,7 +225,7 @@ def _openai(
 
 @dataclass
 class _Listener:
-    """Passes text on as it arrives, and keeps errors of our own code apart from the library's."""
+    """Passes text on as it arrives, and keeps errors of this package apart from the library's."""
 
     on_text: Callable[[str], None]
     ours: Exception | None = None

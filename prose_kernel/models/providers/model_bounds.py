@@ -1,4 +1,4 @@
-"""A model that keeps to the budgets of its run and to the pauses of its server. Like the adapter, this module knows the
+"""A model that respects the budgets of its run and the pauses of its server. Like the adapter, this module imports the
 library."""
 
 from __future__ import annotations
@@ -33,13 +33,14 @@ from prose_kernel.runtime.steps import MODEL, OpenStep
 
 _CHARACTERS = 4  # of an answer, to a token
 _FRAME = 48  # characters around the description of a tool
-IMAGE = 1500  # tokens, about: what an image costs that is as large as models look at
-ASSURED = 4096  # tokens that every model may be asked for; who is asked for too many refuses
-FEWEST = 16  # tokens that an answer may have: some servers refuse to be asked for less
+IMAGE = 1500  # tokens, approximate: an image of the largest size that models process
+ASSURED = 4096  # tokens that every model accepts as a limit; a model refuses a limit that is too high
+FEWEST = 16  # minimum token limit of an answer: some servers refuse a lower one
 
 
 class Patience:
-    """How long the model `name` may go without a token, and how many seconds its requests may take in one session."""
+    """The longest time without a token, and the longest total time of the requests in one session, for the model
+    `name`. Both in seconds."""
 
     def __init__(self, name: str, token: float = math.inf, session: float = math.inf) -> None:
         self._name = name
@@ -51,7 +52,7 @@ class Patience:
 
     @contextlib.asynccontextmanager
     async def request(self) -> AsyncIterator[None]:
-        """One request. Raises `ProviderError` when the time is up: it is not tried again."""
+        """Time one request. Raises `ProviderError` when the time is up; the request is not tried again."""
         begun = asyncio.get_running_loop().time()
         self._end = begun + self._left
         at = min(begun + self._most, self._end)
@@ -67,7 +68,7 @@ class Patience:
             self._left -= asyncio.get_running_loop().time() - begun
 
     def token(self) -> None:
-        """The model has answered something."""
+        """Record that the model has sent something."""
         if self._limit is not None and self._most < math.inf and not self._limit.expired():
             self._limit.reschedule(min(asyncio.get_running_loop().time() + self._most, self._end))
 
@@ -88,11 +89,12 @@ class _Answer(Struct):
 
 
 class Bounds(WrapperModel):
-    """A model whose answers are as long as the budgets allow, and that is asked when its server is open and the budgets
-    have room beside other requests. Each request is a step of the run's request (`runtime/steps.py`).
+    """A model whose answers are limited to what the budgets allow. A request waits until the server is open and the
+    budgets have room for it in addition to other requests. Each request is a step of the run's request
+    (`runtime/steps.py`).
 
     `spent` is why no further request is made, `capped` the budget without which the last answer might have been longer.
-    `used` is what earlier requests have consumed.
+    `used` is the usage of earlier requests.
     """
 
     def __init__(
@@ -122,13 +124,13 @@ class Bounds(WrapperModel):
 
     @property
     def way_then(self) -> str:
-        """The way in which an earlier process of the run asked for the next recorded response; "": there is none."""
+        """The way in which an earlier process of the run requested the next recorded response; "" if there is none."""
         recorded = self._steps.coming(MODEL) if self._steps is not None else None
         answer = _answer(recorded.value) if recorded is not None else None
         return answer.way if answer is not None else ""
 
     def recorded(self) -> ModelResponse | None:
-        """Return the response that an earlier process of the run received; None: make the request."""
+        """Return the response that an earlier process of the run received; None if the request must be made."""
         value = self._steps.known(MODEL, self._identity) if self._steps is not None else None
         answer = _answer(value) if value is not None else None
         if answer is None:
@@ -140,7 +142,7 @@ class Bounds(WrapperModel):
         return response if isinstance(response, ModelResponse) else None
 
     def answered(self, response: ModelResponse, way: str, *, ends: bool) -> None:
-        """Record a response. One that `ends` the conversation is in the answer of the session."""
+        """Record a response. One that `ends` the conversation is stored with the answer of the session instead."""
         step, self._step = self._step, None
         if step is None:
             return
@@ -190,7 +192,7 @@ class Bounds(WrapperModel):
         self._ended(used=said, model=stream.model_name or "")
 
     async def _begin(self, messages: Sequence[ModelMessage], settings: Any, parameters: ModelRequestParameters) -> Any:
-        """Wait until the request may be made; its settings. Raises `BudgetSpent`, and what `opens` raises."""
+        """Wait until the request may be made; return its settings. Raises `BudgetSpent`, and what `opens` raises."""
         if self._opens is not None:
             await self._opens()
         self._length, self._earlier = 0, RunUsage() + self._used
@@ -209,8 +211,8 @@ class Bounds(WrapperModel):
         return settings
 
     def _ended(self, problem: BaseException | None = None, used: Any = None, model: str = "") -> None:
-        """A request has ended. One that the server has refused, or that did not reach it, has consumed nothing; of one
-        that broke off nobody knows."""
+        """Record the end of a request. One that was refused, or that did not reach the server, has used nothing; the
+        usage of one that broke off is unknown."""
         refused = isinstance(problem, ModelHTTPError) or (
             isinstance(problem, ModelConnectionError) and problem.phase in ("connect", "pool")
         )
@@ -231,15 +233,16 @@ class Bounds(WrapperModel):
                 budgets.release(self._with(used) if used is not None else usage_of(self._used, self._price))
 
     def told(self, length: int) -> None:
-        """So many characters were answered by now: the budgets count them before the server says how many tokens."""
+        """Report how many characters have been answered so far: budgets count them before the server reports its
+        tokens."""
         request = budgets.current()
         if request is not None:
             self._length = length
             request.tell(self.so_far())
 
     def so_far(self) -> Usage:
-        """What has been consumed. Of a request that is under way, or broke off, what the server has said, and under a
-        budget about that many tokens as its text and the message have; such numbers are not `counted`."""
+        """Return the usage so far. For a running or broken-off request it is what the server has reported; under a
+        budget, at least an estimate from the length of its text and the message. Such numbers are not `counted`."""
         if not self._under_way:
             return usage_of(self._used, self._price)
         said = self.stream.usage if self.stream is not None else RunUsage()
@@ -248,12 +251,12 @@ class Bounds(WrapperModel):
         return structs.replace(self._with(RunUsage(input_tokens=asked, output_tokens=answered)), counted=False)
 
     def _with(self, said: Any) -> Usage:
-        """What earlier requests and this one have consumed."""
-        # not on top of `used`: that grows when the answer is whole
+        """Return the usage of earlier requests and this one."""
+        # not added to `used`, which grows when the answer is complete
         return usage_of(self._earlier + self._request_of(said), self._price)
 
     def _one(self, said: Any) -> Usage:
-        """What this request has consumed."""
+        """Return the usage of this request."""
         return usage_of(self._request_of(said), self._price)
 
     def _request_of(self, said: Any) -> RunUsage:
@@ -268,7 +271,7 @@ class Bounds(WrapperModel):
         )
 
     def _measure(self, messages: Sequence[ModelMessage], parameters: ModelRequestParameters) -> None:
-        """About how many tokens the request is: conversation, tools, schemas."""
+        """Estimate the tokens of the request: conversation, tools, schemas."""
         tools = (*parameters.function_tools, *parameters.output_tools)
         length = sum(
             _FRAME + len(tool.name) + len(tool.description or "") + _json(tool.parameters_json_schema) for tool in tools
@@ -280,8 +283,8 @@ class Bounds(WrapperModel):
         self._sent = length // _CHARACTERS + self._attached
 
     def _needs(self, limit: int | None) -> Spent:
-        """What the request is likely to consume: its own length and the limit of the answer, without one as much as
-        requests of the run have needed until now."""
+        """Return the likely usage of the request: its length and the limit of the answer; without a limit, the mean of
+        the run's requests so far."""
         request = budgets.current()
         mean = request.mean("tokens") if request is not None else None
         tokens = self._sent + (limit or ASSURED) if limit or mean is None else max(self._sent, int(mean))
@@ -289,7 +292,7 @@ class Bounds(WrapperModel):
         return Spent(float(cost or 0), tokens)
 
     def _within(self, settings: Any) -> Any:
-        """The settings with the most tokens that are left for the next answer. Raises `BudgetSpent`."""
+        """Return the settings with the answer limited to the tokens that are left. Raises `BudgetSpent`."""
         request = budgets.current()
         if request is None:
             return settings
@@ -311,7 +314,8 @@ class Bounds(WrapperModel):
 
 
 def _identity(asked: Conversation) -> tuple[object, ...]:
-    """What a conversation begins with. The model is not part of it: another one may continue the conversation."""
+    """Return what a conversation begins with. The model is not part of it: another one may continue the
+    conversation."""
     files = [hashlib.sha256(one.data).hexdigest() for one in asked.attached]
     tools = [tool.name for tool in asked.tools]
     return asked.system, asked.context, asked.message, asked.words, tools, asked.output, files, asked.wrong
@@ -329,7 +333,7 @@ def _json(schema: object) -> int:
 
 
 def _size(part: object) -> int:
-    """Characters of one part of a message; pictures are counted as `attached`."""
+    """Return the characters of one part of a message; pictures are counted as `attached`."""
     content: object = getattr(part, "content", None) or getattr(part, "args", None)
     if isinstance(content, str):
         return len(content)
@@ -339,7 +343,7 @@ def _size(part: object) -> int:
 
 
 def usage_of(used: RunUsage, price: Price | None = None) -> Usage:
-    """What the library counted, in our words; `price` is that of the settings."""
+    """Convert the usage that the library counted; `price` is that of the settings."""
     cost = None if used.cost is None else float(used.cost)
     if price is not None and used.requests:
         cost = float(prices.cost_of("", "", used.input_tokens, used.output_tokens, price) or 0)

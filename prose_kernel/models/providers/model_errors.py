@@ -1,7 +1,7 @@
-"""What can go wrong with a model server, said in our words: each error of the library becomes one of ours (2.1).
+"""Converts the errors of model servers: each error of the library becomes one from our tree (2.1).
 
-Messages are short and the same each time: no ids, no keys, no addresses with passwords, and of what the server said
-only what names the cause.
+Messages are short and stable: no ids, no keys, no addresses with passwords, and of the server's message only what names
+the cause.
 """
 
 from __future__ import annotations
@@ -18,12 +18,13 @@ from prose_kernel.models.providers import missing
 from prose_kernel.runtime.secret_patterns import QUOTED, hidden_of_process
 from prose_kernel.runtime.text import one_line
 
-SAID = 200  # characters of what a server said
+SAID = 200  # characters that are kept of a server's message
 
 
 @dataclass(frozen=True, slots=True)
 class At:
-    """Where it happened: the server's name, the variable of its key, its address; the key itself is only left out."""
+    """The place of an error: the server's name, the variable of its key, its address. The key is needed only to remove
+    it."""
 
     name: str
     variable: str = ""
@@ -32,10 +33,10 @@ class At:
 
 
 def provider_error(problem: BaseException, at: At, model: str = "") -> errors.ProviderError:
-    """The error of our tree that a failure of the library, of a vendor's client or of the connection is."""
+    """Return the error of our tree for a failure of the library, of a vendor's client or of the connection."""
     for cause in _chain(problem):
         if isinstance(cause, errors.ProviderError):
-            if not str(cause).startswith(at.name):  # raised below the library: with the server's name before it
+            if not str(cause).startswith(at.name):  # raised below the library: add the server's name
                 cause.args = (f"{at.name}: {cause}",)
             return cause
     match problem:
@@ -167,7 +168,7 @@ def _refused_by_library(problem: library.UserError, at: At) -> errors.ProviderEr
 
 
 def _not_installed(problem: ImportError, at: At) -> errors.ProviderError:
-    """The library says which of its own extras brings a vendor's client."""
+    """Return the error for a missing package; the library's message names the extra that brings a vendor's client."""
     if found := re.search(r"pydantic-ai-slim\[([\w-]+)\]", str(problem)):
         line = f"pip install 'pydantic-ai-slim[{found[1]}]'"
         message = f"the provider {at.name} needs packages that are not installed"
@@ -175,7 +176,7 @@ def _not_installed(problem: ImportError, at: At) -> errors.ProviderError:
     return missing(f"the provider {at.name}", "llm")
 
 
-# ---------------------------------------------------------------- what the server said
+# ---------------------------------------------------------------- messages of the server
 
 
 def _chain(problem: BaseException) -> Iterator[BaseException]:
@@ -197,7 +198,7 @@ _ADDRESS = re.compile(r"(\b\w{1,30}://)[^/\s@]+@|(?<=\w)\?[^\s\"']*")  # its use
 
 
 def _said(problem: library.ModelAPIError, at: At) -> str:
-    """The server's own message, when its reply has one."""
+    """Return the server's own message, "" if its reply has none."""
     body = problem.body
     for _ in range(3):
         if isinstance(body, dict):
@@ -208,7 +209,7 @@ def _said(problem: library.ModelAPIError, at: At) -> str:
 
 
 def _clean(text: str, at: At) -> str:
-    if len(at.key) >= 6:  # shorter ones are no keys, but letters of the message
+    if len(at.key) >= 6:  # a shorter one would match ordinary letters of the message
         text = text.replace(at.key, "…")
     text = QUOTED.sub("…", hidden_of_process()(text[: SAID * 8]))
     text = _ADDRESS.sub(lambda match: match[1] or "", text)

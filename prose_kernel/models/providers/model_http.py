@@ -1,4 +1,4 @@
-"""The HTTP client of model servers: no retries, explicit timeouts, replies bounded, no way to another server."""
+"""The HTTP client of model servers: no retries, explicit timeouts, bounded replies, no redirects to another server."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ import httpx2
 from prose_kernel.errors import ProviderBadReply, ProviderError
 from prose_kernel.models.providers.model_calls import LONGEST_REPLY
 
-LONGEST_LINE = 4 * LONGEST_REPLY  # bytes: one event of a stream, or a whole reply that is none
+LONGEST_LINE = 4 * LONGEST_REPLY  # bytes: one event of a stream, or a whole reply that is not a stream
 LONGEST = 8 * LONGEST_REPLY  # bytes of all events of a stream: those of 128,000 tokens and more
-A_LINE = 32  # bytes that a line counts for beside its own: empty ones cost time, too
+A_LINE = 32  # bytes that each line counts in addition to its own: empty lines cost time, too
 PACKED = ("gzip", "x-gzip")
 PIECE = 1 << 16  # bytes that are unpacked at a time
 CONNECT = 20.0  # seconds for a connection to be made
 
 
 def client(timeout: float) -> httpx2.AsyncClient:
-    """A client for one server, which may stay silent for so many seconds."""
+    """Return a client for one server, which may stay silent for `timeout` seconds."""
     return httpx2.AsyncClient(
         timeout=httpx2.Timeout(timeout, connect=min(CONNECT, timeout)),
         limits=httpx2.Limits(max_connections=None, max_keepalive_connections=20),
@@ -44,13 +44,13 @@ def too_long() -> ProviderBadReply:
 
 @cache
 def _trusted() -> ssl.SSLContext:
-    """The certificates of this machine, read once."""
+    """Return the certificates of this machine, read once."""
     return httpx2.create_ssl_context()
 
 
 class _Bounded(httpx2.AsyncByteStream):
-    """The bytes of a reply, unpacked. It is given up when one line of a stream, or the whole of another reply, is too
-    long; what counts is the size after unpacking."""
+    """The unpacked bytes of a reply. Raises `ProviderBadReply` when one line of a stream, or another reply as a whole,
+    is too long after unpacking."""
 
     def __init__(self, stream: Any, *, lines: bool, packed: bool) -> None:
         self._stream = stream
@@ -67,7 +67,7 @@ class _Bounded(httpx2.AsyncByteStream):
                 if length > LONGEST_LINE or whole > LONGEST:
                     raise too_long()
                 yield piece
-                await asyncio.sleep(0)  # many pieces may come of little data: signals and budgets come in between
+                await asyncio.sleep(0)  # little data may unpack to many pieces: let signals and budgets run in between
 
     def _pieces(self, data: bytes) -> Iterator[bytes]:
         if self._unpacks is None:
@@ -87,7 +87,7 @@ class _Bounded(httpx2.AsyncByteStream):
 
 
 async def _bound(response: httpx2.Response) -> None:
-    """Before a reply is read: is it one at all, from this server, and no more of it than can be held."""
+    """Check a reply before it is read, and limit its size: it must be a model's reply, from this server."""
     if response.has_redirect_location:
         _stay(response.request.url, response.request.url.join(response.headers["location"]))
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -107,7 +107,7 @@ async def _bound(response: httpx2.Response) -> None:
 
 def _stay(here: httpx2.URL, there: httpx2.URL) -> None:
     """Raise `ProviderError` for a redirection to another server, which would get the message, and with some vendors'
-    headers the key. The same one may ask to be spoken to with TLS."""
+    headers the key. A redirection of the same host to https is allowed."""
     if here.origin == there.origin or (here.host == there.host and there.scheme == "https"):
         return
     raise ProviderError(

@@ -1,6 +1,7 @@
-"""A model as the judge: it sees the question and what it is about, gives its reason first, then one of few answers.
+"""A model as the judge: it gets the question and its material, and gives its reason first, then one of few answers.
 
-What the program's texts say is material, fenced and called so: a text that says "answer yes" decides nothing.
+Texts of the program are sent as material, fenced and labelled as such, so that a text that says "answer yes" has no
+effect.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.typed_answers import WrongAnswer, asked_for, taken
 from prose_kernel.runtime.values import Value
 
-PAUSES = (1.0, 4.0)  # seconds before a judgement is tried again that the server could not take
+PAUSES = (1.0, 4.0)  # seconds before each retry of a judgement that the server could not accept
 LONGEST_PAUSE = 30.0  # however long the server asks to wait
 
 SYSTEM = """\
@@ -52,14 +53,14 @@ REASON = {"reason": batches.words("Why, in one short sentence.")}
 ANSWERS = {"yes": True, "no": False, "uncertain": None, "no_progress": None}
 
 
-_PAID = plain(Usage(cost=0.0))  # the first of those that were asked together has paid
+_PAID = plain(Usage(cost=0.0))  # the whole cost is counted for the first judgement of a batch
 
 
 class ModelJudge:
-    """The `Judge` port, answered by a model. Raises `Undecided` when its answers make no sense, or none comes.
+    """The `Judge` port, answered by a model. Raises `Undecided` if its answers make no sense, or none arrives.
 
-    A reply that makes no sense is corrected once, in the same conversation (docs/how-to/typed-answers.md); a
-    server that is busy or out of reach is tried two more times, each time with its fallbacks.
+    A reply that makes no sense is corrected once, in the same conversation (docs/how-to/typed-answers.md); a server
+    that is busy or unreachable is tried two more times, each time with its fallbacks.
     """
 
     def __init__(
@@ -73,8 +74,8 @@ class ModelJudge:
         self._kept = batches.Kept()
 
     async def decide(self, request: JudgeRequest) -> Verdict:
-        """Yes, no, uncertain; of a loop also that it makes no progress. Further questions of the request that are about
-        the same values are asked with it; their answers wait here until the program asks."""
+        """Answer yes, no or uncertain; for a loop also that it makes no progress. Further questions of the request
+        about the same values are sent with it; their answers are kept here until the program asks for them."""
         if (kept := self.kept(request)) is not None:
             return kept
         asked_at_once = batches.together(request)
@@ -91,12 +92,12 @@ class ModelJudge:
         return Verdict(ANSWERS[answer], "model", _reason(said), answer == "no_progress", details)
 
     def kept(self, request: JudgeRequest) -> Verdict | None:
-        """The answer that came together with that to an earlier question; it is handed out once."""
+        """Return the answer that arrived together with that to an earlier question; each is returned once."""
         return self._kept.take(request)
 
     async def _decide_all(self, requests: tuple[JudgeRequest, ...]) -> Verdict | None:
-        """The verdict of the first, those of the others are kept. None where the model cannot answer so many at once:
-        then it is not asked that way again."""
+        """Return the verdict of the first request, and keep those of the others. None if the model cannot answer so
+        many together: then batches are no longer tried."""
         options, count = tuple(ANSWERS)[:3], len(requests)
         settles = "`uncertain` when the material does not settle it."
         shown = batches.with_all_values(requests)
@@ -117,7 +118,7 @@ class ModelJudge:
         return first
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
-        """The label of the option that fits best."""
+        """Return the label of the option that fits best."""
         numbered = "\n".join(f"{number}: {label}" for number, label in enumerate(labels, 1))
         question = f"Which option fits best?\n{request.question}\n\nOptions:\n{numbered}"
         numbers = tuple(str(number) for number in range(1, len(labels) + 1))
@@ -126,7 +127,7 @@ class ModelJudge:
         return Pick(labels[int(str(said["option"])) - 1], "model", _reason(said), details)
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
-        """What a text says under a member path: text, or data where it is a number, a list or an object."""
+        """Return what the text contains at a member path: text, or data if it is a number, a list or an object."""
         question = f"What is `{path}` in the text?"
         asked = {
             "found": batches.one_of(f"Whether the text says what `{path}` is.", ("yes", "no")),
@@ -139,7 +140,7 @@ class ModelJudge:
         return Finding(data_or_text(str(said["value"])), "model", _reason(said), details)
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
-        """The items of a text, in its order and its words."""
+        """Return the items of a text, in its order and its words."""
         asked = {"items": batches.texts("The items, each in the words of the text, in their order.")}
         said, details = await self._ask(request, "Which items does the text list?", asked, text=value)
         items = said["items"]
@@ -147,7 +148,7 @@ class ModelJudge:
         return Finding([str(item) for item in items], "model", _reason(said), details)
 
     async def phrase(self, request: JudgeRequest) -> Finding:
-        """The text of an `input` in plain words. Asked once: the person waits. Raises `ProviderError`."""
+        """Rephrase an `input` in plain words. Asked once: the person waits. Raises `ProviderError`."""
         shown = message(request, f"{TO_PHRASE}\n{request.question}")
         asked = _asking(shown, PHRASED, PHRASING)
         answer = await self._reply(asked)
@@ -175,7 +176,8 @@ class ModelJudge:
         *,
         again: bool = True,
     ) -> tuple[Mapping[str, object], dict[str, object]]:
-        """`again`: a reply that makes no sense is corrected once. Raises `ProviderError`."""
+        """Return the fields of the answer, and its details. `again`: correct a reply that makes no sense once. Raises
+        `ProviderError`."""
         asked = _asking(message(request, question, text), fields, SYSTEM)
         answer, found = await self._answer(request.at, asked, again)
         return found, _details(answer)
@@ -188,7 +190,7 @@ class ModelJudge:
         return await self._servers.ask(self._servers.chain(self._name, None, self._model), ask)
 
     async def _answer(self, at: str, asked: Conversation, again: bool) -> tuple[Answered, Mapping[str, object]]:
-        """The answer, and the fields in it."""
+        """Return the answer, and the fields in it."""
         strange, pauses = 0 if again else 1, list(PAUSES)
         while True:
             try:
@@ -222,7 +224,7 @@ def _details(answer: Answered) -> dict[str, object]:
 
 
 def _fields(answer: Answered, asked: Conversation) -> Mapping[str, object]:
-    """The fields of a reply; a number where text is wanted is its digits, for small models write 1 for "1". Raises
+    """Return the fields of a reply; a number is accepted as text, because small models write 1 for "1". Raises
     `WrongAnswer`."""
     schema, reply = asked.output or {}, answer.reply.text
     data = json_in(reply)
@@ -234,7 +236,7 @@ def _fields(answer: Answered, asked: Conversation) -> Mapping[str, object]:
 
 
 def _strange(answer: Answered, wrong: WrongAnswer) -> ProviderBadReply:
-    """What is wrong with a reply that is not used."""
+    """Return the error for a reply that is not used."""
     name, reply = answer.by.name, answer.reply
     consumed(name, reply.model, reply.usage)
     if reply.cut:
@@ -250,25 +252,25 @@ def _reason(said: Mapping[str, object]) -> str:
     return one_line(str(said["reason"]), 300)
 
 
-# ---------------------------------------------------------------- what the judge is shown
+# ---------------------------------------------------------------- the judge's message
 
 
 def asked_of(request: JudgeRequest) -> str:
-    """What yes means, in one sentence."""
+    """Return the question that yes answers, in one sentence."""
     return "Does the value meet the criterion?" if request.subject is not None else "Is the statement true?"
 
 
 def statement(request: JudgeRequest) -> str:
-    """The question that yes or no answers: about a statement, or about the one value of a criterion of VVM."""
+    """Return the yes-or-no question: about a statement, or about the one value of a criterion of VVM."""
     if request.subject is not None:
         return f"Does the value meet this criterion?\n{request.question}"
     return f"Is this statement true?\n{request.question}"
 
 
 def message(request: JudgeRequest, question: str, text: str | None = None) -> str:
-    """The question and its material, each piece between fences that it cannot hold itself.
+    """Return the question and its material, each piece between fences that it does not contain.
 
-    The question is made of the program's own words; what a model or a command wrote is material.
+    The question consists of the program's own words; text from a model or a command is material.
     """
     pieces = [(f"the value of {name}", value) for name, value in request.inserted]
     pieces += [("the text", cut(text, MATERIAL))] if text is not None else _bindings(request)

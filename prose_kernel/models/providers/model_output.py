@@ -1,6 +1,6 @@
-"""How a server is asked for a typed answer: natively where it can, else by a tool, else in words alone.
+"""How a server is asked for a typed answer: natively if possible, else by a tool, else only in words.
 
-What a server has refused or ignored is remembered for the run. Like the adapter, this module knows the library.
+Ways that a server has refused or ignored are remembered for the run. Like the adapter, this module imports the library.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from prose_kernel.models.providers.model_calls import Conversation
 from prose_kernel.runtime.session_options import ModelServer
 
 Way = Literal["native", "tool", "words"]
-"""`native`: the server holds the model to the schema (`response_format`, `output_format`); `tool`: the answer is a call
-of a tool with this schema; `words`: the message says what is wanted. Each of them holds the schema once."""
+"""`native`: the server enforces the schema (`response_format`, `output_format`); `tool`: the answer is a call of a
+tool with this schema; `words`: the message describes the answer. Each of them contains the schema once."""
 
 ANSWER: Final = "answer"
 """The name of the schema, and of the tool."""
@@ -24,14 +24,14 @@ _REFUSED: Final = (400, 404, 415, 422, 501)
 
 
 class Ways:
-    """What the models of one server have refused in this run."""
+    """The ways that the models of one server have refused in this run."""
 
     def __init__(self, server: ModelServer) -> None:
         self._server = server
         self._begin: dict[str, int] = {}
 
     def of(self, model: Model[Any], asked: Conversation) -> list[Way]:
-        """The ways to ask for the answer, best first; the last one is always left."""
+        """Return the ways to request the answer, best first; `words` is always among them."""
         if asked.output is None:
             return ["words"]
         calls = self._server.tools and not any(tool.name == ANSWER for tool in asked.tools)
@@ -45,17 +45,17 @@ class Ways:
         return [way for at, (way, can) in enumerate(possible.items()) if at >= begin and can]
 
     def may_ignore(self, way: Way) -> bool:
-        """Whether the server may take the request and not hold the model to the schema. Those of the vendors do not,
-        nor those whose table says how they are asked."""
+        """Return whether the server may accept the request without enforcing the schema. Servers of vendors do not, nor
+        do those whose table states `judge_output`."""
         return way != "words" and self._server.base_url is not None and self._server.judge_output is None
 
     def worked(self, model: str, way: Way) -> None:
-        """The ways before this one were refused or ignored."""
+        """Record that the ways before this one were refused or ignored."""
         self._begin[model] = ("native", "tool", "words").index(way)
 
 
 def is_refused(problem: BaseException) -> bool:
-    """Whether a server may have refused the way in which it was asked, not the question."""
+    """Return whether a server may have refused the way of asking, not the question."""
     if isinstance(problem, ModelContextWindowExceededError) or not isinstance(problem, ModelHTTPError):
         return False
     return problem.status_code in _REFUSED

@@ -1,5 +1,5 @@
 """The model servers of a run, shared by its sessions and its judge: one connection and one throttle to each, and the
-way along a chain of fallbacks to the model that answers."""
+search along a chain of fallbacks for a model that answers."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Su
 from prose_kernel.runtime.steps import MODEL
 
 Opens = Callable[[], Awaitable[None]]
-"""Waits until the server may be called again; raises `ProviderError` where another one is asked instead."""
+"""Waits until the server may be called again; raises `ProviderError` if another one should be asked instead."""
 
 Call = Callable[[Link, Meant, Opens], Awaitable[Reply]]
 
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """A reply, the model that gave it, and why those before it in the chain did not."""
+    """A reply, the model that gave it, and why the earlier models of the chain did not."""
 
     by: Meant
     reply: Reply
@@ -34,21 +34,21 @@ class Answered:
 
     @property
     def details(self) -> dict[str, object]:
-        """What the metadata of an answer tell of it."""
+        """The metadata of an answer about its model."""
         return {"model": self.reply.model, **({"instead_of": list(self.failed)} if self.failed else {})}
 
 
 class SharedWays:
-    """What the runs of an evaluation share: connections, for opening one costs more than a request, and the throttle of
-    each server, so that all of them pass a dead one over. `most` is how many calls one server gets at once from all
-    runs. Close it after all of them have ended."""
+    """Connections and throttles that the runs of an evaluation share: opening a connection costs more than a request,
+    and all runs skip a server that fails. `most` is the limit of simultaneous calls of all runs to one server. Close it
+    after all runs have ended."""
 
     def __init__(self, most: int) -> None:
         self._most = most
         self._ways: list[tuple[Way, Throttle]] = []
 
     def way(self, name: str, server: ModelServer, where: Surroundings, clock: Clock) -> tuple[Way, Throttle]:
-        """The way to this server with these keys."""
+        """Return the connection and throttle for this server with these keys."""
         for known in self._ways:
             if known[0].leads_to(name, server, where):
                 return known
@@ -63,7 +63,7 @@ class SharedWays:
 class ModelServers:
     """All model servers of one run. Nothing is imported or connected before it is used.
 
-    `max_parallel` of the options bounds what is live at once, at all servers together.
+    `max_parallel` of the options limits the simultaneous calls to all servers together.
     """
 
     def __init__(
@@ -80,21 +80,21 @@ class ModelServers:
         self._told: set[str] = set()
 
     def chain(self, server: str, alias: str | None, default: str | None = None) -> tuple[Meant, ...]:
-        """The model that `alias` means on a server, and its fallbacks in their order. Raises `ProviderError`."""
+        """Return the model that `alias` means on a server, and its fallbacks in order. Raises `ProviderError`."""
         key = (server, alias, default)
         if key not in self._chains:
             self._chains[key] = vendors.chain(server, self._options, alias, default)
         return self._chains[key]
 
     async def ask(self, chain: tuple[Meant, ...], call: Call, note: Callable[[str], object] | None = None) -> Answered:
-        """Ask the models of a chain until one answers; `note` is told of what a person may want to know.
+        """Ask the models of a chain until one answers; `note` is called with messages for the person.
 
-        Each is asked once, without a wait: those that are passed over, or have asked to be left alone, come last. Only
-        for the last one a pause that its server has asked for is waited for. Raises the error of the last one that was
-        asked, or the first that another model would not help against.
+        Each is asked once, without waiting; servers that are skipped, or have requested a pause, come last. Only for
+        the last model is a requested pause waited for. Raises the error of the last model that was asked, or the first
+        error that another model cannot avoid.
         """
         failed: list[str] = []
-        then = _asked_then()  # that one first, then their own order where nothing is known
+        then = _asked_then()  # the recorded model first; the others keep their order unless a server is closed
         order = sorted(chain, key=lambda one: ((one.name, one.model) != then, *self._readiness(one)))
         asked: ProviderError | None = None
         for at, meant in enumerate(order):
@@ -129,13 +129,13 @@ class ModelServers:
         raise AssertionError("a chain has a last model")
 
     def _readiness(self, meant: Meant) -> tuple[bool, float]:
-        """What orders a chain: those that can be asked now, then those that are passed over, then by their pauses."""
+        """Return the sort key of a chain: first models that can be asked now, then the others by their pauses."""
         throttle = self._way(meant)[1]
         closed = throttle.closed_for
         return throttle.passed_over or closed > 0, closed
 
     def _refuse_unpriced(self, meant: Meant) -> None:
-        """Raise `ProviderError` where a budget of money counts, and nothing says what the model costs."""
+        """Raise `ProviderError` if a budget in US dollars applies and the price of the model is unknown."""
         if budgets.nearest("usd") is None or self._options.unpriced == "allow":
             return
         from prose_kernel.models.providers import prices
@@ -145,7 +145,7 @@ class ModelServers:
             raise ProviderError(message, retryable=False, hint=hint)
 
     async def prepare(self, meant: Meant) -> None:
-        """Load what this model needs; nobody is called. Raises `ProviderError`."""
+        """Load the packages of this model without calling it. Raises `ProviderError`."""
         await self._way(meant)[0].open(meant.model)
 
     def _way(self, meant: Meant) -> tuple[Way, Throttle]:
@@ -165,7 +165,7 @@ class ModelServers:
 
 
 def _asked_then() -> tuple[str, ...] | None:
-    """Return the provider and the model that answered the last recorded step of this request; None: there is none."""
+    """Return the provider and the model that answered the last recorded step of this request; None if there is none."""
     steps = asides.steps()
     recorded = steps.coming(MODEL) if steps is not None else None
     return tuple(recorded.step.by) if recorded is not None else None

@@ -1,7 +1,7 @@
-"""What a request to a model is asked with: length, sampling, effort, prompt caching, by the alias and by the agent.
+"""The settings of a request to a model: length, sampling, effort, prompt caching; from the alias and from the agent.
 
-The library leaves out in silence what a model does not take. An alias is somebody's decision, so an option of it that
-would do nothing is an error here, before anything is sent; what a model takes is said by its class and its profile.
+The library silently drops settings that a model does not support. A user has chosen the options of an alias, so one
+without effect is an error here, before anything is sent; the model's class and profile say what it supports.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from prose_kernel.runtime.session_options import SAMPLING, ModelOptions, ModelSe
 
 NUMBERS: Final = ("temperature", "top_p", "presence_penalty", "frequency_penalty")
 WHOLE_NUMBERS: Final = ("max_tokens", "top_k", "seed")
-"""What an agent of a program may set of a model's settings; every other key stays here."""
+"""Settings of a model that an agent of a program may set; other keys are not sent."""
 
 
 def settings_of(model: Model[Any], server: ModelServer, asked: Conversation) -> ModelSettings:
-    """The settings of a request: the server's, over them those of the model's alias, over them the agent's. Raises
+    """Return the settings of a request: those of the server, overridden by the model's alias, then by the agent. Raises
     `ProviderError` for an option of the alias without an effect."""
     options = asked.options
     refuse_idle(model, options)
@@ -43,7 +43,7 @@ def settings_of(model: Model[Any], server: ModelServer, asked: Conversation) -> 
 
 
 def _of_agent(model: Model[Any], settings: Mapping[str, object], most: int | None) -> Iterator[tuple[str, Any]]:
-    """What the agent's configuration says, as far as the model knows it."""
+    """Yield the settings of the agent's configuration that the model supports."""
     for name, value in settings.items():
         whole = name in WHOLE_NUMBERS and isinstance(value, int)
         if isinstance(value, bool) or not (whole or (name in NUMBERS and isinstance(value, int | float))):
@@ -53,7 +53,7 @@ def _of_agent(model: Model[Any], settings: Mapping[str, object], most: int | Non
 
 
 def refuse_idle(model: Model[Any], options: ModelOptions) -> None:
-    """Raise `ProviderError` where an option of the alias would do nothing."""
+    """Raise `ProviderError` if an option of the alias would have no effect."""
     idle = list(dict.fromkeys(_idle(model, options)))
     if idle:
         named = ", ".join(f"`{name}`" for name in idle)
@@ -81,7 +81,7 @@ def _idle(model: Model[Any], options: ModelOptions) -> Iterable[str]:
 
 
 def _reasons(model: Model[Any], options: ModelOptions) -> bool:
-    """Whether a model of OpenAI reasons in this request: it takes no sampling then."""
+    """Return whether a model of OpenAI reasons in this request: it accepts no sampling settings then."""
     profile = model.profile
     if not profile.get("openai_supports_reasoning", False):
         return False
@@ -92,22 +92,22 @@ def _reasons(model: Model[Any], options: ModelOptions) -> bool:
 
 
 WORTH_KEEPING: Final = 4_000
-"""Characters that a beginning must have: servers keep none of fewer than about 1,000 tokens."""
+"""Minimum characters of a prefix to cache: servers cache none of fewer than about 1,000 tokens."""
 _MOST: Final = 10_000
 
 
 class Beginnings:
-    """What the requests of a run have begun with: system text and contexts.
+    """The prefixes (system text and contexts) of the requests of a run.
 
-    Keeping a beginning costs a quarter more than sending it, so a server is asked to keep one that comes for the second
-    time; where the alias says `cache`, each.
+    Caching a prefix costs a quarter more than sending it, so a server is asked to cache one when it occurs for the
+    second time; with `cache` in the alias, every time.
     """
 
     def __init__(self) -> None:
         self._seen: set[bytes] = set()
 
     def kept(self, model: Model[Any], asked: Conversation) -> int:
-        """Up to which of its contexts the server is to keep a request: how many of them, 0 for none."""
+        """Return how many of its contexts the server should cache, counted from the first; 0 for none."""
         if not asked.context or not model.profile.get("supports_cache", False):
             return 0
         begins = "\0".join([asked.model, *(spec.name for spec in asked.tools), asked.system or ""])
@@ -125,9 +125,10 @@ class Beginnings:
 
 
 def _cached(model: Model[Any], asked: Conversation) -> dict[str, Any]:
-    """The settings that have the server keep what requests begin with: tools, instructions, the conversation so far."""
+    """Return the settings that make the server cache the beginning of requests: tools, instructions, the conversation
+    so far."""
     found: dict[str, Any] = {"cache": True}
-    if model.system == "openai":  # its prompt cache works by itself, and finds its entries better by a key
+    if model.system == "openai":  # its prompt cache is automatic, and a key improves its hit rate
         begins = "\0".join([asked.model, asked.system or "", *(spec.name for spec in asked.tools)])
         found["openai_prompt_cache_key"] = f"prose-{hashlib.sha256(begins.encode('utf-8', 'replace')).hexdigest()[:16]}"
     return found

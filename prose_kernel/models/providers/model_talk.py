@@ -1,7 +1,7 @@
 """A session's conversation with a model: requests and calls of tools in turn, over pydantic-ai's direct API.
 
-pydantic-ai's `Agent` does this too, with much that a session has no use for, and costs more than the request itself
-(benchmarks/models.py). Like the adapter, this module knows the library.
+pydantic-ai's `Agent` does this too, with much that a session does not need, and costs more than the request itself
+(benchmarks/models.py). Like the adapter, this module imports the library.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _told(asked: Conversation, output: Way) -> ModelRequestParameters:
         for spec in asked.tools
     ]
     schema = dict(asked.output or {})
-    # the answer stays text for the library: what is wrong with it is said by us, in one way for all providers
+    # for the library the answer stays text: we report what is wrong with it, in the same way for all providers
     match output:
         case "native":
             shape = OutputObjectDefinition(json_schema=schema, name=ANSWER)
@@ -165,14 +165,14 @@ def _told(asked: Conversation, output: Way) -> ModelRequestParameters:
 def _count(used: RunUsage, response: library.ModelResponse) -> None:
     usage = response.usage
     if usage.cost is None and response.model_name:
-        with suppress(LookupError, ValueError):  # nobody knows the price
+        with suppress(LookupError, ValueError):  # the price is unknown
             usage.cost = response.cost().total_price
     used.requests += 1
     used.incr(usage)
 
 
 def _is_cut(response: library.ModelResponse, last: library.ToolCallPart) -> bool:
-    """Whether the token limit has cut off the arguments of the last call."""
+    """Return whether the token limit has cut off the arguments of the last call."""
     if response.finish_reason != "length" or response.parts[-1] is not last:
         return False
     try:
@@ -183,7 +183,7 @@ def _is_cut(response: library.ModelResponse, last: library.ToolCallPart) -> bool
 
 
 async def _events(response: library.ModelResponse) -> AsyncIterator[library.ModelResponseStreamEvent]:
-    """A response that is complete as a stream."""
+    """Yield a complete response as a stream."""
     for index, part in enumerate(response.parts):
         yield library.PartStartEvent(index=index, part=part)
 
@@ -195,7 +195,7 @@ async def _answer(part: library.ToolCallPart, known: frozenset[str], call: Call)
     try:
         arguments = part.args_as_dict(raise_if_invalid=True)
     except (ValueError, AssertionError):
-        if name in known:  # a made-up name is traced and audited all the same
+        if name in known:  # a call of an invented name is still traced and audited
             answer = ToolAnswer("The arguments are no JSON object.", "failed")
     if answer is None:
         answer = await call(name, arguments)

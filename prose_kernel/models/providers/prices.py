@@ -1,4 +1,4 @@
-"""What requests to models cost: by the price of the settings, else by the list that comes with pydantic-ai (the extra
+"""The prices of requests to models: from the settings, else from the list that comes with pydantic-ai (the extra
 `llm`)."""
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ _MILLION = 1_000_000
 
 
 def affordable(provider: str, model: str, asked: int, dollars: float, price: Price | None = None) -> int | None:
-    """How many tokens an answer may have, for so many US dollars and `asked` tokens of input; None where the price is
-    not known. 0 when the input alone costs more."""
+    """Return how many tokens an answer may have for `dollars` (US) and `asked` tokens of input; None if the price is
+    unknown. 0 if the input already costs more."""
     million = cost_of(provider, model, 0, _MILLION, price)
     if not million:
         return None
@@ -24,7 +24,7 @@ def affordable(provider: str, model: str, asked: int, dollars: float, price: Pri
 
 
 def cost_of(provider: str, model: str, tokens_in: int, tokens_out: int, price: Price | None = None) -> Decimal | None:
-    """US dollars for so many tokens; None where neither the settings nor the price list say."""
+    """Return the US dollars for these tokens; None if neither the settings nor the price list has the model."""
     if price is not None:
         return (Decimal(repr(price.input)) * tokens_in + Decimal(repr(price.output)) * tokens_out) / _MILLION
     try:
@@ -37,13 +37,13 @@ def cost_of(provider: str, model: str, tokens_in: int, tokens_out: int, price: P
 
 
 def is_known(provider: str, model: str, price: Price | None = None) -> bool:
-    """Whether the model has a price, by the settings or by the list."""
+    """Return whether the model has a price, in the settings or in the list."""
     return cost_of(provider, model, 1, 1, price) is not None
 
 
 def most_of(provider: str, model: str, sent: int, answer: int | None, price: Price | None = None) -> float | None:
-    """US dollars for `sent` bytes of input and an answer of at most `answer` tokens, or as long as the model's window
-    allows. None where the price, or without a limit the window, is not known."""
+    """Return the US dollars for `sent` bytes of input and an answer of at most `answer` tokens, or as long as the
+    model's window allows. None if the price, or without a limit the window, is unknown."""
     if answer is None:
         answer = _window(provider, model)
     found = cost_of(provider, model, sent + _FRAME, answer, price) if answer is not None else None

@@ -3,11 +3,11 @@
 A script is a mapping, in a YAML file or in Python, of a pattern or an execution path to a reply::
 
     sessions:
-      "Write a haiku*": "Old pond"             # the task; `*` stands for anything
+      "Write a haiku*": "Old pond"             # the task; `*` matches anything
       "/review (the )?code/": "LGTM"           # a regular expression found in the task
       c2/s1: {reply: "late", delay: 200ms}     # the session at this execution path
       "Fetch": [{error: "overloaded"}, "ok"]   # one entry a call; the last one stays
-      "Sort": {kind: bug, score: 3}            # a typed answer; `reply:` holds one whose fields are called like these
+      "Sort": {kind: bug, score: 3}            # a typed answer; in `reply:` if its fields have these names
     judge:
       "the tests pass": [no, yes]              # yes, no, uncertain, no progress; for a choice: its label
     extract:
@@ -15,7 +15,7 @@ A script is a mapping, in a YAML file or in Python, of a pattern or an execution
     items:
       "*": [one, two]                          # the items found in a text
 
-A mapping with other top-level keys is the `sessions` part alone. An execution path beats a pattern; of several patterns
+A mapping with other top-level keys is only the `sessions` part. An execution path beats a pattern; of several patterns
 the first one in the script wins. A key without `*` matches every text that contains it.
 """
 
@@ -47,8 +47,8 @@ Entry = TypeVar("Entry")
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """One scripted answer after `delay` seconds: a text, the fields of a typed answer, or what makes a text from the
-    request; or an error."""
+    """One scripted answer after `delay` seconds: a text, the fields of a typed answer, a function that returns text for
+    the request, or an error."""
 
     answer: Answer = ""
     delay: float = 0.0
@@ -57,7 +57,7 @@ class Reply:
 
 
 class _Table(Generic[Entry]):
-    """Keys in script order, each with the entries that its successive calls get."""
+    """Keys in script order, each with the entries for its successive calls."""
 
     def __init__(self, entries: Mapping[str, tuple[Entry, ...]]) -> None:
         self._entries = entries
@@ -65,7 +65,7 @@ class _Table(Generic[Entry]):
         self._calls = dict.fromkeys(entries, 0)
 
     def next(self, text: str, path: str = "") -> Entry | None:
-        """The entry for the next call of the key that matches, None when none does."""
+        """Return the entry for the next call of the matching key; None if none matches."""
         key = path if path in self._entries else next((k for k, matches in self._matchers if matches(text)), None)
         if key is None:
             return None
@@ -88,7 +88,7 @@ def _matcher(key: str) -> Callable[[str], bool]:
 
 
 class Script:
-    """A loaded script. Raises `UsageError` for anything that makes no sense in it, naming the key."""
+    """A loaded script. Raises `UsageError` for an invalid entry, naming the key."""
 
     def __init__(self, entries: Mapping[str, object]) -> None:
         parts = entries if entries and all(key in _SECTIONS for key in entries) else {"sessions": entries}
@@ -157,7 +157,7 @@ def _answer(key: str, said: object) -> Answer:
 
 
 def _text_of(reply: Reply, request: SessionRequest) -> str:
-    """The text of an answer. Raises `UsageError` for fields that the session does not ask for."""
+    """Return the text of an answer. Raises `UsageError` for fields if the session has no `output`."""
     answer = reply.answer
     if not isinstance(answer, Mapping):
         return answer(request) if callable(answer) else answer
@@ -180,12 +180,12 @@ def _seconds(key: str, delay: object) -> float:
 
 
 def load_script(path: str | Path) -> Script:
-    """The script in a YAML file (JSON is YAML too). Raises `UsageError` when it cannot be read or makes no sense."""
-    import yaml  # only where there is a script: kernel start-up time is a feature
+    """Load the script in a YAML file (JSON is YAML too). Raises `UsageError` if it cannot be read or is invalid."""
+    import yaml  # only if there is a script: the kernel must start fast
 
     name = Path(path).name
     try:
-        # every scalar stays the text it is: `no`, `1.10`
+        # scalars stay text: `no`, `1.10`
         loaded = yaml.load(plain_files.read_named(path, plain_files.SMALL, follow=False), Loader=yaml.BaseLoader)  # noqa: S506 - it makes only text, lists and mappings
     except OSError as problem:
         raise UsageError(f"script {name} cannot be read: {reason_of(problem)}") from None
@@ -208,7 +208,7 @@ class ScriptedSessions:
         self._clock = clock or SystemClock()
 
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
-        """The scripted answer. Raises the scripted `ProviderError`, or `NoProvider` when no key matches."""
+        """Return the scripted answer. Raises the scripted `ProviderError`, or `NoProvider` if no key matches."""
         await budgets.placed()
         reply = self._script.reply(request)
         if reply is None:

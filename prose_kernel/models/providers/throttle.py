@@ -1,10 +1,11 @@
-"""How many calls one server gets at once: fewer after it has said that it is busy, more again while it answers.
+"""Limits the simultaneous calls to one server: fewer after it has reported that it is busy, more again while it
+answers.
 
-As in a network, what is allowed is halved when the server refuses a call for its load (429, 503, 529), and grows by one
-for each round of answers, up to what the settings allow. Calls that were under way together say the same thing once.
-While the server asks to be left alone (`Retry-After`), no call begins; a server that has failed several times in a row
-is passed over for a while by those that have a fallback. Nothing is asked again here: a refused call has failed, and
-whether there is another attempt is said by the program.
+As in network congestion control, the limit is halved when the server refuses a call because of load (429, 503, 529),
+and grows by one for each round of answers, up to the limit of the settings. Calls that ran at the same time halve it
+only once. While the server has requested a pause (`Retry-After`), no call begins; a server that has failed several
+times in a row is skipped for a while by calls that have a fallback. Nothing is retried here: a refused call has failed,
+and the program decides about another attempt.
 """
 
 from __future__ import annotations
@@ -17,19 +18,19 @@ from prose_kernel import errors
 from prose_kernel.runtime.ports import Clock
 
 AWAY = (errors.ProviderRateLimit, errors.ProviderOverloaded, errors.ProviderTimeout, errors.ProviderConnection)
-"""What another server may do better. What is wrong with the request, the key or the answer is not among it."""
+"""Errors that another server may not have; errors of the request, the key or the answer are not among them."""
 
-LONGEST = 300.0  # seconds that a server is waited for at most; calls to one that asks for more fail immediately
-IN_A_ROW = 3  # failures after which a server is passed over
-PASSED_OVER = 30.0  # seconds until one call looks whether it is back
+LONGEST = 300.0  # seconds to wait for a server at most; calls to one that requests a longer pause fail immediately
+IN_A_ROW = 3  # failures after which a server is skipped
+PASSED_OVER = 30.0  # seconds until one call checks whether it is back
 
 
 class Throttle:
-    """Shared by all who call the same server in a run: branches, sessions, judgements. Belongs to one event loop.
+    """Shared by all callers of the same server in a run: branches, sessions, judgements. Belongs to one event loop.
 
-    `most` is what the settings allow. Waiting calls begin in the order in which they came. A call raises
-    `ProviderOverloaded` where the server asks to be left alone for longer than its `patience`. With `elsewhere` another
-    server can take the call: it raises also while this server is passed over.
+    `most` is the limit of the settings. Waiting calls begin in order of arrival. A call raises `ProviderOverloaded` if
+    the server has requested a pause longer than the call's `patience`. With `elsewhere`, another server can take the
+    call: it raises also while this server is skipped.
     """
 
     def __init__(self, name: str, most: int, clock: Clock) -> None:
@@ -47,17 +48,17 @@ class Throttle:
 
     @property
     def closed_for(self) -> float:
-        """Seconds until a call may begin; 0 where the server has not asked for a pause."""
+        """Seconds until a call may begin; 0 if the server has not requested a pause."""
         return max(0.0, self._closed_until - self._clock.monotonic())
 
     @property
     def slowed(self) -> bool:
-        """Whether it was busy, and has not recovered yet."""
+        """Whether the server was busy and has not recovered yet."""
         return self.allowed < self._most
 
     @property
     def passed_over(self) -> bool:
-        """Whether it has failed so often that others are asked for now."""
+        """Whether the server has failed so often that calls with a fallback skip it now."""
         return self._failures >= IN_A_ROW and self._clock.monotonic() < self._passed_until
 
     async def opens(self, patience: float = LONGEST) -> None:
@@ -71,9 +72,9 @@ class Throttle:
 
     @asynccontextmanager
     async def slot(self, patience: float = LONGEST, *, elsewhere: bool = False) -> AsyncIterator[None]:
-        """A call, made inside the block; how it ends says how many may follow."""
-        # the first of those who wait looks for its place, the others stand behind it: nobody who could go elsewhere
-        # behind one who cannot
+        """Make a call inside the block; its outcome adjusts the limit."""
+        # the first waiting call looks for a slot, the others queue after it; a call that could go elsewhere never
+        # queues after one that cannot
         async with self._impatient if elsewhere else self._patient:
             await self._lets(patience, elsewhere)
             while self._live >= int(self.allowed):
@@ -81,7 +82,7 @@ class Throttle:
                 await self._left.wait()
                 await self._lets(patience, elsewhere)
             self._live += 1
-        if self._failures >= IN_A_ROW:  # this call looks whether it is back; others do not wait for what it finds
+        if self._failures >= IN_A_ROW:  # this call checks whether it is back; others do not wait for the result
             self._passed_until = self._clock.monotonic() + PASSED_OVER
         begun = self._round
         try:
@@ -111,7 +112,7 @@ class Throttle:
         await self.opens(patience)
 
     def _busy(self, retry_after: float | None, begun: int) -> None:
-        if begun == self._round:  # else it began before the last cut, which it says nothing new about
+        if begun == self._round:  # else it began before the last cut, which covers it
             self._round += 1
             self.allowed = max(1.0, self.allowed / 2)
         self._closed_until = max(self._closed_until, self._clock.monotonic() + (retry_after or 0.0))

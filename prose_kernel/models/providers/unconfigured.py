@@ -15,13 +15,13 @@ from prose_kernel.runtime.session_options import SessionOptions, Surroundings
 
 
 def choosing(provider: str, asker: Asker) -> str:
-    """The command that chooses a provider, as it is typed where the person is asked."""
+    """Return the command that chooses a provider, as typed in the front end in use."""
     magic = serial(asker).magic
     return f"`{magic}provider {provider}`" if magic else f"`prose run --provider {provider} FILE`"
 
 
 def notice(asker: Asker, options: SessionOptions, where: Surroundings) -> str:
-    """Why the person answers, and how to choose a model."""
+    """Return the text that explains why the person answers, and how to choose a model."""
     why, provider, variable = cause(options, where)
     needs = [f"{variable} must be set"] if variable else []
     if package := vendors.install(provider.partition(":")[0]):
@@ -31,7 +31,7 @@ def notice(asker: Asker, options: SessionOptions, where: Surroundings) -> str:
 
 
 def cause(options: SessionOptions, where: Surroundings) -> tuple[str, str, str]:
-    """What is missing, the provider to choose, and the variable of its key unless that is set."""
+    """Return what is missing, the provider to choose, and the variable of its key unless that is set."""
     for vendor in VENDORS:
         server = vendors.find(vendor, options)
         if key := vendors.key_of(vendor, server, where.environment):
@@ -49,10 +49,11 @@ Progress = Callable[[SessionProgress], None]
 
 
 class Unconfigured:
-    """The `Sessions` port with nothing chosen.
+    """The `Sessions` port without a chosen provider.
 
-    `detected` gives the sessions of a vendor whose key is in the environment, after the person has been told; None:
-    there is none. Otherwise the person answers, after a notice shown once. `interrupt` ends the run: `:quit` calls it.
+    `detected` returns the sessions of a vendor whose key is in the environment, after showing the person a notice; None
+    if there is none. Otherwise the person answers, after a notice shown once. `interrupt` ends the run: `:quit` calls
+    it.
     """
 
     def __init__(
@@ -72,7 +73,8 @@ class Unconfigured:
         self._noticed = False
 
     async def run(self, request: SessionRequest, on_progress: Progress) -> SessionResult:
-        """Raises `NoProvider` when nobody is here; a fact of each request, which may change from cell to cell."""
+        """Run a session. Raises `NoProvider` if no person is available; this is checked for each request, and may
+        change from cell to cell."""
         if not self._asker.available:
             raise nobody(NOBODY)
         vendor = self._detected()
@@ -88,8 +90,8 @@ class Unconfigured:
 
 
 class UnrecordedIsNobody:
-    """The `Sessions` port around recorded sessions while no provider is chosen: where nobody is here, what is not
-    recorded has nobody to answer it. That is the error, whatever else is recorded; what is missing is the hint."""
+    """A `Sessions` port that wraps recorded sessions while no provider is chosen. Without a person, a session that is
+    not recorded raises `NoProvider`; its hint names the missing recording."""
 
     def __init__(self, recorded: Sessions, asker: Asker) -> None:
         self._recorded = recorded
@@ -108,7 +110,7 @@ class UnrecordedIsNobody:
 
 _OTHERS = tuple(name for name in vendors.PREFIXES if name not in vendors.SHARED)
 VENDORS = ("anthropic", *vendors.MODELS, "openrouter", *_OTHERS)
-"""The vendors whose keys are looked for, in this order; one without a default model, or without its packages, is
+"""The vendors whose keys are searched, in this order; one without a default model, or without its packages, is
 skipped."""
 
 
@@ -120,7 +122,7 @@ class Detected:
     choice: Choice
 
     def notice(self, model: str, mode: str, asker: Asker) -> str:
-        """The notice that is shown before the first use."""
+        """Return the notice that is shown before the first use."""
         recorded = {
             "auto": "answers are recorded, and recorded ones are used (cassette mode auto)",
             "record": "every answer is recorded anew (cassette mode record)",
@@ -147,7 +149,7 @@ def detect(options: SessionOptions, where: Surroundings) -> Detected | None:
 
 
 class Announced:
-    """A detected vendor, used only where a person is here, and only after the person has been told; once in a run."""
+    """A detected vendor, used only if a person is available, and after one notice in the run."""
 
     def __init__(self, detected: Detected, asker: Asker, notice: Callable[[Detected], str]) -> None:
         self._detected = detected
@@ -156,7 +158,7 @@ class Announced:
         self._told = False
 
     def choice(self) -> Choice | None:
-        """Return the vendor, after the person has been told; None where no person is here."""
+        """Return the vendor, after showing the notice; None if no person is available."""
         if not self._asker.available:
             return None
         if not self._told:

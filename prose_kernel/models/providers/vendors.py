@@ -1,4 +1,4 @@
-"""The model servers that are known by name, and what a model alias means on each of them (sessions.md 2.3)."""
+"""The model servers that are known by name, and the meaning of model aliases on each of them (sessions.md 2.3)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, SessionOptions
 
 ALIASES = ("sonnet", "opus", "haiku")
-DEFAULT = "default"  # the alias of sessions that name none
+DEFAULT = "default"  # the alias of sessions without a model
 
 _ANTHROPIC = {"sonnet": "claude-sonnet-5-5", "opus": "claude-opus-5-5", "haiku": "claude-haiku-5-5"}
 
@@ -28,8 +28,8 @@ BUILT_IN: Mapping[str, ModelServer] = {
     "lmstudio": ModelServer("openai", "http://localhost:1234/v1", key=""),
 }
 
-# The other prefixes of pydantic-ai's model strings, each with the variable of its key; empty: the library looks for
-# credentials of several kinds by itself.
+# The other prefixes of pydantic-ai's model strings, each with the variable of its key; empty: the library itself looks
+# for credentials of several kinds.
 PREFIXES: Mapping[str, str] = {
     "alibaba": "ALIBABA_API_KEY",
     "azure": "AZURE_OPENAI_API_KEY",
@@ -55,8 +55,8 @@ PREFIXES: Mapping[str, str] = {
 }
 
 
-# What the aliases mean at vendors' own addresses, where a table of the user does not say: a middle, a large and a small
-# model of theirs that the library knows. A lone key is enough there.
+# The default meaning of aliases at vendors' own addresses: a medium, a large and a small model that the library knows.
+# A key is enough to use them.
 MODELS: Mapping[str, Mapping[str, str]] = {
     "openai": {"sonnet": "gpt-6.1-terra", "opus": "gpt-6.1-sol", "haiku": "gpt-6-luna"},
     "google": {"sonnet": "gemini-3.8-flash", "opus": "gemini-4-argon", "haiku": "gemini-3.5-flash-lite"},
@@ -67,10 +67,10 @@ MODELS: Mapping[str, Mapping[str, str]] = {
     "zai": {"sonnet": "glm-5.3", "opus": "glm-5.3", "haiku": "glm-5.3-flash"},
 }
 
-# The variables of keys that a lone one is looked for in; of the others it is `ModelServer.key`.
+# The variables of keys of vendors with more than one; for the others it is `ModelServer.key`.
 KEYS: Mapping[str, tuple[str, ...]] = {"google": ("GOOGLE_API_KEY", "GEMINI_API_KEY")}
 
-# Those that come before the others, and one whose key people have for other things.
+# Vendors searched before the others, and one whose key people have for other purposes.
 SHARED = (*MODELS, "huggingface")
 
 # The module of a vendor's own client, and the extra of pydantic-ai that brings it; the others need `prose_kernel[llm]`.
@@ -85,13 +85,13 @@ CLIENTS: Mapping[str, tuple[str, str]] = {
 
 
 def key_of(name: str, server: ModelServer, environment: Mapping[str, str]) -> str | None:
-    """The variable with a key for this server that is set; None: none is."""
+    """Return the variable that is set and has a key for this server; None if none is."""
     wanted = (server.key,) if server.key else KEYS.get(name, ())
     return next((variable for variable in wanted if environment.get(variable, "").strip()), None)
 
 
 def install(name: str) -> str | None:
-    """What `pip install` has to bring before this server can be used; None: nothing."""
+    """Return what `pip install` must install before this server can be used; None if nothing is missing."""
     module, extra = CLIENTS.get(name, ("openai", ""))
     package = f"pydantic-ai-slim[{extra}]" if extra and _is_there("pydantic_ai") else "prose_kernel[llm]"
     return None if _is_there("pydantic_ai") and _is_there(module) else package
@@ -100,20 +100,21 @@ def install(name: str) -> str | None:
 def _is_there(module: str) -> bool:
     try:
         return find_spec(module) is not None
-    except ModuleNotFoundError:  # the package around it
+    except ModuleNotFoundError:  # the parent package is missing
         return False
 
 
 def names(options: SessionOptions) -> tuple[str, ...]:
-    """All names that `find` knows: the user's, then the built-in ones."""
+    """Return all names that `find` accepts: the user's, then the built-in ones."""
     return tuple(dict.fromkeys((*options.servers, *BUILT_IN, *PREFIXES)))
 
 
 def find(name: str, options: SessionOptions) -> ModelServer:
-    """The server of that name: the user's table laid over the built-in one. Raises `UsageError` for an unknown name.
+    """Return the server of that name: the user's table merged over the built-in one. Raises `UsageError` for an unknown
+    name.
 
-    A table of a new name must say its kind. It sends a key only if it names the variable: the key of one vendor never
-    goes to the server of another by accident.
+    A table with a new name must state its kind. A key is sent only if the table names its variable, so that the key of
+    one vendor is never sent to another by accident.
     """
     built_in = BUILT_IN.get(name) or (ModelServer("", key=PREFIXES[name]) if name in PREFIXES else None)
     own = options.servers.get(name)
@@ -145,9 +146,9 @@ def find(name: str, options: SessionOptions) -> ModelServer:
 
 
 def model_id(name: str, server: ModelServer, alias: str | None, default: str | None = None) -> str:
-    """The server's name of the model that a session wants: its alias, else the chosen default, else the server's.
+    """Return the server's name of the model for a session: its alias, else the chosen default, else the server's.
 
-    Raises `ProviderError` for an alias without a meaning here, and where nothing says which model: never a guess.
+    Raises `ProviderError` for an alias without a meaning here, and if no model is configured; it never guesses.
     """
     wanted = _named(alias or default) or server.model
     if wanted is None:
@@ -167,7 +168,8 @@ def model_id(name: str, server: ModelServer, alias: str | None, default: str | N
 
 
 def options_of(server: ModelServer, alias: str | None, default: str | None = None) -> ModelOptions:
-    """How the model that `model_id` finds is asked. Its price is that of the model, whichever alias states it."""
+    """Return the options of the model that `model_id` returns. The price belongs to the model, whichever alias states
+    it."""
     named = _named(alias or default)
     if named is None:
         found = server.options.get(DEFAULT) or server.options.get(server.model or "") or ModelOptions()
@@ -183,7 +185,7 @@ def options_of(server: ModelServer, alias: str | None, default: str | None = Non
 
 @dataclass(frozen=True, slots=True)
 class Meant:
-    """A model that may answer: the name of its server, the server, its id there, and how it is asked."""
+    """A model that may answer: the name of its server, the server, its id there, and its options."""
 
     name: str
     server: ModelServer
@@ -192,9 +194,9 @@ class Meant:
 
 
 def chain(name: str, options: SessionOptions, alias: str | None, default: str | None = None) -> tuple[Meant, ...]:
-    """The model that a session wants (`model_id`), then its fallbacks, theirs included, each model once.
+    """Return the model for a session (`model_id`), then its fallbacks, including theirs, each model once.
 
-    Raises `ProviderError` for an alias without a meaning, and for fallbacks that lead back to themselves.
+    Raises `ProviderError` for an alias without a meaning, and for fallbacks in a cycle.
     """
     found: list[Meant] = []
     try:
@@ -205,7 +207,7 @@ def chain(name: str, options: SessionOptions, alias: str | None, default: str | 
 
 
 def check(name: str, options: SessionOptions) -> None:
-    """Raises `UsageError` for what is wrong with a server's tables, or with the fallbacks of its aliases."""
+    """Raise `UsageError` for an error in a server's tables, or in the fallbacks of its aliases."""
     for alias, one in find(name, options).options.items():
         if one.fallback:
             try:
@@ -215,12 +217,12 @@ def check(name: str, options: SessionOptions) -> None:
 
 
 Place = tuple[str, str]
-"""A server and an alias, or a model, of it."""
+"""A server, and an alias or a model of it."""
 
 
 def _follow(place: Place, options: SessionOptions, found: list[Meant], above: tuple[Place, ...]) -> None:
-    """Add the model of a place to `found`, then its fallbacks. An alias, or what stands for a model, may name a model
-    of another server (`openai:gpt-5-mini`): what the alias says of how it is asked counts there."""
+    """Add the model of a place to `found`, then its fallbacks. An alias, or the name of a model, may refer to another
+    server (`openai:gpt-5-mini`); the options of the alias apply there too."""
     name, alias = place
     if place in above:
         around = " → ".join(":".join(one) for one in (*above[above.index(place) :], place))
@@ -242,13 +244,14 @@ def _follow(place: Place, options: SessionOptions, found: list[Meant], above: tu
 
 
 def elsewhere(model: str, options: SessionOptions) -> Place | None:
-    """The place that `SERVER:MODEL` names; None for what is a server's own name of a model, colons included."""
+    """Return the server and model in `SERVER:MODEL`; None if this is a server's own name of a model, which may contain
+    colons."""
     head, _, rest = model.partition(":")
     return (head, rest) if rest and head in names(options) else None
 
 
 def unpriced(meant: Meant) -> tuple[str, str]:
-    """The message and the hint about a model without a price under a budget of money."""
+    """Return the message and the hint about a model without a price under a budget in US dollars."""
     line = f'[models.{meant.name}.NAME] model = "{meant.model}", price = {{ input = 3.0, output = 15.0 }}'
     return (
         f"a budget of money cannot count the model `{meant.model}` of {meant.name}: its price is not known",
@@ -257,7 +260,7 @@ def unpriced(meant: Meant) -> tuple[str, str]:
 
 
 def _fallback(entry: str, name: str, server: ModelServer, options: SessionOptions) -> Place:
-    """What an entry of `fallback` in a table of the server `name` stands for."""
+    """Return the place for an entry of `fallback` in a table of the server `name`."""
     known = names(options)
     head, colon, rest = entry.partition(":")
     if colon and head in known and rest:

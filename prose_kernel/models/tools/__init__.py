@@ -1,1 +1,1 @@
-"""The tools that sessions are given: ours, each with its permission check inside (sessions.md 2.3)."""
+"""The built-in tools of sessions, each with its own permission check (sessions.md 2.3)."""

@@ -1,4 +1,4 @@
-"""The check in front of every tool: the session's own files, the rules, and the person where a rule says `prompt`."""
+"""The check before every tool call: the session's own files, the rules, and the person if a rule says `prompt`."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _OPEN: Final[dict[Kind, str]] = {"read": "reading", "write": "writing"}
 
 
 class Access:
-    """What one session may touch. Everything is judged by its resolved path, at the moment of the call.
+    """The files that one session may read and write. Each path is resolved and checked at the moment of the call.
 
-    Granted without a rule: reading the files of its context. A call whose input holds references may read the bindings
-    of its run. A session that writes its answer itself (`by_files`: a CLI agent) may read and write its own files: its
-    binding and, for a persistent agent, the memory and this invocation's segment.
+    Without a rule, a session may read the files of its context. A call whose input contains references may read the
+    bindings of its run. A session that writes its answer itself (`by_files`: a CLI agent) may read and write its own
+    files: its binding and, for a persistent agent, the memory and this invocation's segment.
     """
 
     def __init__(
@@ -62,9 +62,10 @@ class Access:
     # ------------------------------------------------------------ files
 
     async def file(self, kind: Kind, path: str, request: str) -> Place:
-        """The place of a path that may be read or written. `request` is what the person is shown if a rule says so.
+        """Return the place of a path that may be read or written. `request` is shown to the person if a rule says
+        `prompt`.
 
-        Raises `ToolRefused`, the same for what exists and what does not.
+        Raises `ToolRefused`; a refusal does not reveal whether the path exists.
         """
         place = resolve(path, self.cwd, self.home)
         if not self.granted(kind, place):
@@ -72,7 +73,7 @@ class Access:
         return place
 
     async def directory(self, path: str, request: str) -> tuple[Place, Reach]:
-        """A directory to look into, and what of it may be seen: whatever the rules let be read below it."""
+        """Return a directory to list, and its visible part: everything below it that the rules allow to read."""
         place = resolve(path, self.cwd, self.home)
         reach = self.policy.reach("read")
         reason = self.policy.protects("read", place.path)
@@ -83,15 +84,15 @@ class Access:
         return place, reach
 
     def row(self, location: str) -> str | None:
-        """The text of a binding of the session's context that is a row of a database; None for everything else.
+        """Return the text of a context binding that is a row of a database; None for any other location.
 
-        It is told here, and the session needs no connection to the database, in which gates are decided too (5.10).
+        So the session needs no connection to the database, which also decides gates (5.10).
         """
         content = self._rows.get(location.strip())
         return None if content is None else full_content(content)
 
     def granted(self, kind: Kind, place: Place) -> bool:
-        """Whether no rule is needed: one of the session's own files, or one of its context that is read."""
+        """Return whether no rule is needed: one of the session's own files, or a file of its context that is read."""
         if kind == "read" and self._readable:
             bindings = os.path.realpath(os.path.join(self.cwd, self._readable))  # noqa: PTH118
             if is_below(place.path, bindings):
@@ -100,14 +101,15 @@ class Access:
         return any(os.path.realpath(os.path.join(self.cwd, own)) == place.path for own in places)  # noqa: PTH118
 
     def context(self, path: str) -> Place | None:
-        """The place of a path that is context of the session; None for every other. Raises `ToolRefused`."""
+        """Return the place of a path in the session's context; None for any other path. Raises `ToolRefused`."""
         place = resolve(path, self.cwd, self.home)
         return place if self.granted("read", place) else None
 
-    # ------------------------------------------------------------ what an answer depends on
+    # ------------------------------------------------------------ dependencies of the answer
 
     def saw(self, place: Place) -> None:
-        """Remember what a file of the workspace held when the session first read it. Reads it: call it in a thread."""
+        """Record the digest of a workspace file when the session first reads it. Reads the file: call it in a
+        thread."""
         root = os.path.realpath(self.cwd)
         if place.path in self._seen or place.path in self._changed or self.granted("read", place):
             return
@@ -120,7 +122,7 @@ class Access:
             self._seen[place.path] = FileRead(place.path[len(root) :].lstrip("/"), digest)
 
     def changes(self, place: Place) -> None:
-        """The session writes this file: what it reads there later is its own."""
+        """Record that the session writes this file: later reads of it are not dependencies."""
         self._changed.add(place.path)
 
     def restore(self, reads: Iterable[FileRead]) -> None:
@@ -142,30 +144,30 @@ class Access:
     # ------------------------------------------------------------ everything else
 
     def refused(self, tool: str, arguments: Mapping[str, object], why: str, error: str = "permission_denied") -> None:
-        """Write a call that was refused, or of a tool that there is not, into the audit log of the run."""
+        """Write a refused call, or a call of an unknown tool, into the audit log of the run."""
         with contextlib.suppress(ToolRefused):
             told = told_of(self._request, one_line(tool, 200), arguments)
             self._desk.audit("tool.call.denied", {**told, "error": error, "message": why})
 
     async def ask(self, kind: Kind, what: str, always: str) -> Ruling:
-        """The person's answer to the full request; `always` names what that answer would cover."""
+        """Return the person's answer to the full request; `always` describes what the answer "always" would cover."""
         return await self._desk.ask(Ask.of(self._request, kind, what, always))
 
     @property
     def who(self) -> str:
-        """The session in words."""
+        """The session's name for messages."""
         return who(self._request)
 
     def shown(self, place: Place) -> str:
-        """The path as the trace has it: relative to the workspace where it lies in it."""
+        """Return the path for the trace: relative to the workspace if it is inside."""
         root = os.path.realpath(self.cwd)
         if is_below(place.path, root):
             return self.neutral(place.path[len(root) :].lstrip("/") or ".")
         return self.neutral(place.path)
 
     def neutral(self, text: str) -> str:
-        """Text without what differs from run to run and from machine to machine: the workspace's path,
-        ids of runs and tasks, the times of tasks."""
+        """Remove what differs between runs and machines from a text: the workspace's path, ids of runs and tasks, the
+        times of tasks."""
         for root in {self.cwd, os.path.realpath(self.cwd)} - {"/"}:
             text = re.sub(rf"(?<![\w./-]){re.escape(root)}(?:/|(?![\w./-]))", _relative, text)
         text = _TASK.sub("{task}", _RUN.sub(r"\1{run}", text))
@@ -177,14 +179,14 @@ def _relative(match: re.Match[str]) -> str:
 
 
 def told_of(request: SessionRequest, tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
-    """A call for the audit log: its arguments, which may hold secrets, by their digest alone."""
+    """Return a call for the audit log: its arguments, which may contain secrets, only as a digest."""
     text = json.dumps(dict(arguments), ensure_ascii=False, default=str, sort_keys=True).encode("utf-8", "replace")
     agent = f"{request.at}#{request.attempt}"
     return {"tool": tool, "agent": agent, "args_sha256": hashlib.sha256(text).hexdigest(), "args_bytes": len(text)}
 
 
 def _own_files(request: SessionRequest) -> Iterator[str]:
-    """The files that a session writes itself: binding, memory, segment."""
+    """Yield the files that a session writes itself: binding, memory, segment."""
     if request.target is not None and request.target.location:
         yield request.target.location
     if request.memory is not None and request.memory.directory:

@@ -1,4 +1,4 @@
-"""The arguments of a tool call, checked against the schema that the model was told."""
+"""Checks the arguments of a tool call against the schema that the model was given."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _TYPES: Final[Mapping[str, tuple[type, ...]]] = {
 def check(
     schema: Mapping[str, Any], arguments: Mapping[str, object], what: str = "arguments", *, closed: bool = False
 ) -> None:
-    """Raises `ToolFailed` that names the first thing wrong: a missing, unknown or ill-typed argument.
+    """Raise `ToolFailed` naming the first error: a missing, unknown or ill-typed argument.
 
-    Knows what our tools' schemas use: `properties`, `required`, `additionalProperties`, `type`, `items`, `minimum`,
-    `maximum`, `enum`. The rest is the tool's own business. The schema may be anybody's: `what` its values are.
-    `closed` refuses other arguments, though the schema does not say so.
+    Supports the keywords of our tools' schemas: `properties`, `required`, `additionalProperties`, `type`, `items`,
+    `minimum`, `maximum`, `enum`. The tool checks everything else. The schema may come from a third party; `what` names
+    the values in messages. `closed` refuses unknown arguments even if the schema allows them.
     """
     told = schema.get("properties")
     properties: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
@@ -41,7 +41,7 @@ def check(
 
 
 def _wrong(name: str, schema: object, value: object, of: str = "") -> str | None:
-    """What is wrong with a value."""
+    """Return what is wrong with a value; None if nothing is."""
     if not isinstance(schema, Mapping):
         return None
     kind = schema.get("type")
@@ -69,7 +69,7 @@ def _several(value: object) -> Sequence[Any]:
 
 
 def text(arguments: Mapping[str, object], name: str, default: str | None = None, *, empty: bool = False) -> str:
-    """A text argument. Raises `ToolFailed` when it is missing or, unless `empty` is allowed, has no characters."""
+    """Return a text argument. Raises `ToolFailed` if it is missing or, unless `empty` is allowed, has no characters."""
     value = arguments.get(name, default)
     if not isinstance(value, str) or not (value or empty or default == ""):
         raise ToolFailed(f"invalid arguments: '{name}' must be a non-empty text")
@@ -77,7 +77,7 @@ def text(arguments: Mapping[str, object], name: str, default: str | None = None,
 
 
 def counted(arguments: Mapping[str, object], name: str, default: int) -> int:
-    """A number from 1. Raises `ToolFailed` for a smaller one."""
+    """Return an integer argument of at least 1. Raises `ToolFailed` for a smaller one."""
     value = arguments.get(name, default)
     if not isinstance(value, int):
         return default

@@ -1,7 +1,7 @@
-"""The shell for agents: `exec_command` and the tools on the tasks that it leaves (exec-and-tasks.md 4, 3.12).
+"""The shell for agents: `exec_command` and the tools for the tasks that it starts (exec-and-tasks.md 4, 3.12).
 
-Given under `bash: allow` or `bash: prompt`; with `prompt` the person is asked before each command. What comes back is a
-receipt to read, made from the structured result; a command that fails is a result, not a failure of the tool.
+Offered under `bash: allow` or `bash: prompt`; with `prompt` the person is asked before each command. The answer is a
+readable receipt made from the structured result; a command that fails is a result, not a failure of the tool.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _TASK = {**TEXT, "description": "the task_id that exec_command gave"}
 
 
 def command_tools(request: SessionRequest, policy: Policy, desk: PermissionDesk, tasks: Tasks) -> Sequence[Tool]:
-    """The tools of a session whose permissions allow a shell; none otherwise."""
+    """Return the tools of a session whose permissions allow a shell; none otherwise."""
     if not policy.could("bash"):
         return ()
     guard = _Guard(request, policy, desk)
@@ -37,19 +37,19 @@ def command_tools(request: SessionRequest, policy: Policy, desk: PermissionDesk,
 
 
 class _Guard:
-    """Whose commands these are, and what has to be asked before one of them runs."""
+    """The caller of a session's commands, and the permission check before each of them."""
 
     def __init__(self, request: SessionRequest, policy: Policy, desk: PermissionDesk) -> None:
         self._request = request
         self._policy = policy
         self._desk = desk
         self._network: str | None = None
-        # an agent that remembers is the same in all its sessions
+        # an agent with memory is one caller in all its sessions
         session = f"agent {request.agent}" if request.memory is not None and request.agent else request.at
         self.caller = TaskCaller(session=session)
 
     async def allow(self, cmd: str, workdir: str) -> TaskCaller:
-        """Who may run this command, with the rules that it is confined to. Raises `ToolRefused`."""
+        """Return the caller for this command, with the rules that confine it. Raises `ToolRefused`."""
         ruling = self._policy.rule("bash", cmd)
         if ruling.answer == "prompt":
             what = f"to run a shell command in {workdir or 'the workspace'}:\n{cmd}"
@@ -63,7 +63,8 @@ class _Guard:
         return TaskCaller(session=self.caller.session, continues=self._request.agent, rules=rules, lists_bind=binds)
 
     async def _network_rule(self) -> str:
-        """`allow` or `deny`: a shell cannot be kept to some hosts, so patterns refuse it. The person is asked once."""
+        """Return `allow` or `deny`: a shell cannot be limited to some hosts, so patterns mean `deny`. The person is
+        asked once."""
         if self._network is None:
             words = self._policy.words("network")
             answer = words if isinstance(words, str) else "deny"
@@ -79,7 +80,7 @@ class _Guard:
 
 
 class ExecCommand:
-    """Runs a shell command; one that outlives its window goes on as a task."""
+    """Runs a shell command; one that runs longer than the wait continues as a task."""
 
     spec = ToolSpec(
         "exec_command",
@@ -121,7 +122,7 @@ class ExecCommand:
 
 @dataclass(frozen=True, slots=True)
 class TaskTool:
-    """A tool about the session's own tasks. `answer` returns what the model is told, or raises `TaskRefused`."""
+    """A tool for the session's own tasks. `answer` returns the text for the model, or raises `TaskRefused`."""
 
     spec: ToolSpec
     answer: Callable[[Tasks, TaskCaller, Mapping[str, object]], Awaitable[str]]
@@ -222,7 +223,7 @@ _TASK_TOOLS = (
 
 
 def _failed(refused: TaskRefused) -> ToolFailed:
-    """The one envelope for failures, as text."""
+    """Convert a failure to text for the model."""
     text = f"{refused.kind}: {refused.message}"
     if refused.hint:
         text += f"\nhint: {refused.hint}"
@@ -230,7 +231,7 @@ def _failed(refused: TaskRefused) -> ToolFailed:
 
 
 def receipt_text(receipt: TaskReceipt) -> str:
-    """What came of an `exec_command`, to read."""
+    """Return the result of an `exec_command` as text."""
     if isinstance(receipt, CommandCompleted):
         parts = [f"completed: {receipt.summary_text}"]
         streams = (("stdout", receipt.stdout_preview), ("stderr", receipt.stderr_preview))
@@ -256,7 +257,7 @@ def _standing(task: TaskSnapshot) -> str:
 
 
 def status_text(task: TaskSnapshot) -> str:
-    """A task's status, to read."""
+    """Return a task's status as text."""
     lines = [_standing(task), f"$ {task.cmd_display}", f"in {task.workdir}", task.output_summary]
     lines += [f"{task.error['kind']}: {task.error['message']}"] if task.error else []
     lines += ["a stop was requested"] if task.stop_requested else []

@@ -1,6 +1,6 @@
-"""The `Exec` tool as sessions get it: programs for agents, behind two opt-ins (exec-and-tasks.md section 3).
+"""The `Exec` tool of sessions: it runs programs for agents and must be enabled twice (exec-and-tasks.md section 3).
 
-The operator switches it on; the session's `execute` rule grants it. Everything else is decided by the `Programs` port.
+The operator enables it in the settings; the session's `execute` rule grants it. The `Programs` port decides all else.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ _REFUSALS: Final = ("permission_denied", "fs_denied")
 def exec_tools(
     request: SessionRequest, policy: Policy, desk: PermissionDesk, programs: Programs | None, workspace: str
 ) -> tuple[Tool, ...]:
-    """The `Exec` tool of one session. It is offered where it is switched on and the session's rules grant it; a call
-    of one that is not offered is refused and audited."""
+    """Return the `Exec` tool of one session. It is offered if it is enabled and the session's rules grant it; a call
+    without an offer is refused and audited."""
     if programs is None:
         return ()
     return (ExecTool(request, policy, desk, programs, _caller(request, policy, workspace)),)
@@ -68,7 +68,7 @@ def _caller(request: SessionRequest, policy: Policy, workspace: str, *, network:
 class ExecTool:
     """The tool of one session; `Programs` checks and audits the arguments.
 
-    Asks the person where a rule says `prompt`: for each program, once for the network.
+    If a rule says `prompt`, the person is asked: for each program, and once for the network.
     """
 
     def __init__(
@@ -90,16 +90,17 @@ class ExecTool:
         return _SPEC
 
     def traced(self, answer: str) -> str:
-        """The answer without the duration, so that a trace is the same in every run."""
+        """Return the answer without the duration, so that a trace is the same in every run."""
         return re.sub(r', "duration_s": [\d.e-]+', "", answer)
 
     def summary(self, arguments: Mapping[str, object]) -> str:
-        """The arguments on one line, without what looks like a secret."""
+        """Return the arguments on one line, without apparent secrets."""
         argv = arguments.get("argv")
         return self._programs.shown(argv) if isinstance(argv, list | tuple) else ""
 
     async def call(self, arguments: Mapping[str, object]) -> str:
-        """Raises `ToolRefused`, `ToolFailed`; what is answered does not differ from run to run by itself."""
+        """Run the program. Raises `ToolRefused`, `ToolFailed`; the answer itself adds nothing that differs between
+        runs."""
         if self.offered and _well_formed(arguments):
             await self._ask(arguments)
         number = next(self._calls)
@@ -125,11 +126,11 @@ class ExecTool:
             ruling = await self._desk.ask(Ask.of(self._request, "network", question, always))
             self._asked = True
             if ruling.answer != "allow":
-                # a program that needs none runs all the same
+                # a program that does not need the network still runs
                 self._caller = _caller(self._request, self._policy, self._caller.workspace, network="deny")
 
 
 def _well_formed(arguments: Mapping[str, object]) -> bool:
-    """Whether the person can be asked about it; anything else is refused by its shape."""
+    """Return whether the person can be asked about this call; other calls are refused because of their form."""
     argv = arguments.get("argv")
     return isinstance(argv, list | tuple) and bool(argv) and all(isinstance(item, str) for item in argv)

@@ -1,4 +1,4 @@
-"""The tool that gets a page: the rules judge every hop, and `access.checked_http` every address.
+"""The tool that fetches a page: the rules check every hop, and `access.checked_http` every address.
 
 Addresses of this machine and of private networks are refused, unless a pattern names the host itself.
 """
@@ -29,14 +29,14 @@ SIZE_LIMIT: Final = 4 * 1024 * 1024
 TEXT_LIMIT: Final = 100_000
 HOPS: Final = 5
 CONVERTING: Final = 5
-"""Seconds that a page may take to become text."""
+"""Seconds to convert a page to text."""
 _ACCEPT: Final = "text/*, application/json, */*;q=0.5"
 _TEXTUAL: Final = ("text/", "application/json", "application/xml", "application/javascript", "application/x-ndjson")
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What a server answered at the last hop."""
+    """The server's answer at the last hop."""
 
     url: str
     status: str
@@ -48,7 +48,7 @@ class Page:
 
 
 class FetchTool:
-    """The text behind an http(s) URL; HTML as markdown where the package for that is there."""
+    """Returns the text of an http(s) URL; HTML as markdown if the package for that is installed."""
 
     spec = ToolSpec(
         "fetch",
@@ -78,7 +78,7 @@ class FetchTool:
         return f"{page.url} ({page.kind or 'no type given'})\n\n{shown}"
 
     async def _follow(self, url: Any) -> Page:
-        """The page at the end of the redirects. Time that the person takes to allow a hop does not count."""
+        """Return the page at the end of the redirects. Time that the person takes to allow a hop does not count."""
         left = self._seconds
         loop = asyncio.get_running_loop()
         for _ in range(HOPS + 1):
@@ -93,7 +93,7 @@ class FetchTool:
         raise ToolFailed(f"more than {HOPS} redirects")
 
     async def _allowed(self, url: Any) -> Ruling:
-        """What the rules, and the person where they say so, think of this URL. Raises `ToolRefused`."""
+        """Return the ruling on this URL, after asking the person if a rule says so. Raises `ToolRefused`."""
         ruling, name = self._access.policy.rule("network", checked(url)), host_of(url)
         if ruling.answer == "prompt":
             literal = _literal(name)
@@ -106,7 +106,7 @@ class FetchTool:
 
 
 def checked(url: Any) -> str:
-    """The URL as the rules judge it: made of what will really be sent, without query and fragment."""
+    """Return the URL as the rules check it: built from what will really be sent, without query and fragment."""
     host = host_of(url)
     host = f"[{host}]" if ":" in host else host
     port = checked_http.port_of(url)
@@ -132,7 +132,7 @@ def _literal(host: str) -> IPAddress | None:
 
 
 async def _hop(url: Any, ruling: Ruling) -> Page | Any:
-    """One request: the page, or the URL that it redirects to."""
+    """Make one request; return the page, or the URL that it redirects to."""
     try:
         to = await checked_http.addresses(url, private=ruling.exact)
     except PrivateAddress:
@@ -150,7 +150,7 @@ async def _hop(url: Any, ruling: Ruling) -> Page | Any:
 
 
 async def _text(page: Page) -> str:
-    """The page as text for the model, cut to `TEXT_LIMIT` characters."""
+    """Return the page as text for the model, cut to `TEXT_LIMIT` characters."""
     if not page.body:
         return "[empty]"
     if page.kind and not (page.kind.startswith(_TEXTUAL) or page.kind.endswith(("+json", "+xml"))):
@@ -169,9 +169,9 @@ async def _text(page: Page) -> str:
 
 
 async def _markdown(html: str) -> str:
-    """HTML as markdown; as it is where the package for that is missing, or gives up on it in time or memory.
+    """Convert HTML to markdown; return it unchanged if the package is missing, or runs out of time or memory.
 
-    It is converted in a process of its own (`page_worker.py`), which is ended with this call.
+    The conversion runs in a separate process (`page_worker.py`), which is ended with this call.
     """
     command = (sys.executable, "-I", page_worker.__file__, str(CONVERTING), str(os.getpid()))
     pipe = asyncio.subprocess.PIPE

@@ -1,4 +1,4 @@
-"""The tools on files: read, write, edit, list."""
+"""The file tools: read, write, edit, list."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _COUNT: Final = {"type": "integer"}
 
 
 def schema_of(required: tuple[str, ...], **properties: Mapping[str, object]) -> dict[str, object]:
-    """The JSON schema of a tool's arguments: short, for it goes with every request."""
+    """Return the JSON schema of a tool's arguments, kept short because every request contains it."""
     named = {"required": [*required]} if required else {}
     return {"type": "object", "properties": properties, **named}
 
@@ -40,7 +40,7 @@ Wrote = Callable[[Place, str | None, str], None]
 
 
 class ReadTool:
-    """The text of a file, or some lines of it: at most 256 KiB a call."""
+    """Returns the text of a file, or some lines of it: at most 256 KiB a call."""
 
     spec = ToolSpec(
         "read",
@@ -73,7 +73,7 @@ class ReadTool:
 
 
 def _lines(place: Place, first: int, limit: int, stop: Stop) -> str:
-    """Lines `first` and following (all without a limit), up to `READ_LIMIT` bytes."""
+    """Return the lines from `first` (all without a limit), up to `READ_LIMIT` bytes."""
     with places.opened(place) as descriptor, open(descriptor, "rb", closefd=False) as file:
         size = os.fstat(descriptor).st_size
         start = file.read(8192)
@@ -108,7 +108,7 @@ def _lines_of(file: BinaryIO, size: int, first: int, limit: int, named: str, che
 
 
 def _taken(readline: Callable[[int], bytes], limit: int) -> tuple[bytes, str, int]:
-    """Whole lines that fit; whether it is cut (`""`, `between` lines, `inside` one); how many lines were taken."""
+    """Return whole lines that fit; where they are cut (`""`, `between` lines, `inside` one); the number of lines."""
     pieces: list[bytes] = []
     room = READ_LIMIT
     while not limit or len(pieces) < limit:
@@ -125,7 +125,7 @@ def _taken(readline: Callable[[int], bytes], limit: int) -> tuple[bytes, str, in
 
 
 def _decoded(data: bytes, named: str, size: int, *, cut: bool) -> str:
-    """As UTF-8; a character that the cut went through is dropped."""
+    """Decode UTF-8; a character that was cut in two is dropped."""
     try:
         return codecs.getincrementaldecoder("utf-8")("strict").decode(data, final=not cut)
     except UnicodeDecodeError:
@@ -133,8 +133,8 @@ def _decoded(data: bytes, named: str, size: int, *, cut: bool) -> str:
 
 
 def read_text(place: Place, limit: int = WRITE_LIMIT) -> str | None:
-    """The whole text of a file, line ends untouched; None when there is no such file. Raises `ToolFailed` for what is
-    no text, or larger than `limit` bytes."""
+    """Return the whole text of a file, line ends unchanged; None if there is no such file. Raises `ToolFailed` for a
+    file that is not text, or is larger than `limit` bytes."""
     try:
         os.stat(place.path, follow_symlinks=False)  # noqa: PTH116 - a resolved path
     except FileNotFoundError:
@@ -154,7 +154,7 @@ def read_text(place: Place, limit: int = WRITE_LIMIT) -> str | None:
 
 
 class WriteTool:
-    """Creates or replaces a text file, whole or not at all."""
+    """Creates or replaces a text file atomically."""
 
     spec = ToolSpec(
         "write",
@@ -178,7 +178,7 @@ class WriteTool:
 
 
 def replace(place: Place, content: str) -> str | None:
-    """Write a text file; returns the text before. Raises `ToolFailed`, also for an existing file that is no text."""
+    """Write a text file and return its former text. Raises `ToolFailed`, also if the existing file is not text."""
     data = _encoded(content, place)
     before = read_text(place)
     places.write_whole(place, data)
@@ -236,7 +236,7 @@ def _edited(place: Place, old: str, new: str, *, everywhere: bool) -> tuple[str,
 
 
 class Writes:
-    """The files that were written, one entry a file: its text before the first write and after the last."""
+    """The files that were written, one entry per file: its text before the first write and after the last."""
 
     def __init__(self, access: Access) -> None:
         self._shown = access.shown
@@ -255,11 +255,11 @@ class Writes:
 
     @property
     def before(self) -> dict[str, str | None]:
-        """The text of each file before the first write, by its place."""
+        """The text of each file before the first write, by its path."""
         return {path: write.before for path, write in self._files.items()}
 
     def restore(self, before: Mapping[str, str | None]) -> None:
-        """Add files that an earlier process of the run wrote: they hold now what it wrote last."""
+        """Add files that an earlier process of the run wrote: their current text is what it wrote last."""
         for path, former in before.items():
             place = Place(path, path)
             try:
@@ -274,7 +274,7 @@ class Writes:
 
 
 class ListTool:
-    """The files of a directory, also in depth by a pattern."""
+    """Lists the files of a directory, or those below it that match a pattern."""
 
     spec = ToolSpec(
         "list",
@@ -308,7 +308,7 @@ def _listed(place: Place, pattern: str, visible: Visible, stop: Stop) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """Something in a directory: its path relative to where the walk began, and the descriptor of its directory."""
+    """An entry of a directory: its path relative to the start of the walk, and the descriptor of its directory."""
 
     name: str
     path: str
@@ -318,7 +318,7 @@ class Entry:
 
 
 class Visible:
-    """What of a directory may be seen."""
+    """Decides which entries of a directory are visible to the session."""
 
     def __init__(self, access: Access, reach: Reach) -> None:
         self._access = access
@@ -331,11 +331,11 @@ class Visible:
 
 
 def walk(place: Place, visible: Visible, stop: Stop, *, deep: bool) -> Iterator[Entry]:
-    """The entries of a directory in the order of their names, each directory before what is in it, no link followed.
+    """Yield the entries of a directory sorted by name, each directory before its contents. Links are not followed.
 
-    Everything is reached by descriptors from the directory that was checked. `.git` is not looked into. Bounded: after
-    200,000 entries, or 100 directories down, the walk ends. Raises `ToolFailed` for the directory itself; what cannot
-    be opened below it is passed.
+    Everything is opened by descriptors relative to the checked directory. `.git` is not entered. The walk ends after
+    200,000 entries, and does not go deeper than 100 directories. Raises `ToolFailed` for the directory itself; entries
+    below it that cannot be opened are skipped.
     """
     with places.opened_directory(place) as top:
         below = _below(top, "", f"{place.path.rstrip('/')}/", visible, _DEEPEST if deep else 0)
@@ -362,9 +362,9 @@ def _below(descriptor: int, prefix: str, root: str, visible: Visible, depth: int
 
 
 def _named(access: Access, arguments: Mapping[str, object], usual: str | None = None) -> str:
-    """The path of a call, for its summary: also of one that was refused. Raises `ToolFailed` where there is none."""
+    """Return the path of a call for its summary, also of a refused call. Raises `ToolFailed` if there is none."""
     path = text(arguments, "path", usual)
     try:
         return access.shown(places.resolve(path, access.cwd, access.home))
-    except Exception:  # refused or impossible: as it was named
+    except Exception:  # refused or impossible: the path as given
         return access.neutral(path)

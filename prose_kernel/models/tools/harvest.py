@@ -1,4 +1,4 @@
-"""What a session left in files, turned into its result: the binding's value, memory, segment, other writes."""
+"""Builds the result of a session from the files it wrote: the binding's value, memory, segment."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ Mark = tuple[int, int, int, int] | None
 
 
 class Outputs:
-    """The files that the session of a CLI agent writes itself (binding, memory, segment), as they were when it
-    started."""
+    """The files that the session of a CLI agent writes itself (binding, memory, segment), with their state at its
+    start."""
 
     def __init__(self, request: SessionRequest, where: Surroundings) -> None:
         self._header = request.target.header if request.target is not None else ""
@@ -32,7 +32,7 @@ class Outputs:
         self._segment = _File.of(where, segment_file(memory) if memory is not None else "")
 
     def harvest(self, said: SessionResult) -> SessionResult:
-        """The result with what was written since: `said` is what `request.answered` made of the reply."""
+        """Return the result with the files written since; `said` is the result of `request.answered` for the reply."""
         written = self._binding.since(BINDING_LIMIT)
         text = said.text if written is None else self._value(written)
         memory, segment = self._memory.since(MEMORY_LIMIT), self._segment.since(MEMORY_LIMIT)
@@ -45,7 +45,7 @@ class Outputs:
         )
 
     def _value(self, written: str) -> str:
-        """The value in the binding's file; also where its header was left out or came out a little different."""
+        """Return the value in the binding's file, also if its header is missing or slightly different."""
         if self._bare:
             return written
         header = self._header
@@ -58,7 +58,7 @@ class Outputs:
 
 
 class _File:
-    """One file, and what it was like."""
+    """One file, and its state at the start."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -78,9 +78,9 @@ class _File:
         return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
 
     def since(self, limit: int) -> str | None:
-        """The text of the file if it was written since; None when it was not, or is no plain file that can be read.
+        """Return the text of the file if it was written since; None if it was not, or is not a plain, readable file.
 
-        Through a link the session would be told what it may not read; a pipe that it made would be waited for.
+        Links and pipes are not read: a link could reveal a file that the session may not read, and a pipe would block.
         """
         now = self._mark()
         if self._path is None or now is None or now == self._before:

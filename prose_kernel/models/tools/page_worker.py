@@ -1,7 +1,8 @@
-"""The process that turns one page of HTML into text: HTML on standard input, markdown on standard output (A37).
+"""The process that converts one page of HTML to text: HTML on standard input, markdown on standard output (A37).
 
-A page is foreign text, and the libraries that convert one take quadratic time for some. So this happens in a process of
-its own, with limits on memory and processor time, which ends when its caller does. It imports nothing of the package.
+A page is untrusted, and the conversion libraries take quadratic time for some pages. So the conversion runs in a
+separate process with limits on memory and processor time, which ends when its caller does. It imports nothing of the
+package.
 """
 
 from __future__ import annotations
@@ -12,10 +13,10 @@ import signal
 import sys
 
 MEMORY = 1 << 30
-"""Bytes that it may use."""
+"""Bytes of memory that it may use."""
 
 LONGEST = 4_000_000
-"""Characters of a text: lists in lists grow when they are indented."""
+"""Characters of the result: indentation makes nested lists grow."""
 
 
 def main(seconds: int, parent: int) -> int:

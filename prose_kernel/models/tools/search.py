@@ -30,7 +30,7 @@ Matches = Callable[[str], bool]
 
 
 class SearchTool:
-    """Lines that hold a text, or match a regular expression, in the files that may be read."""
+    """Finds lines that contain a text, or match a regular expression, in the files that may be read."""
 
     spec = ToolSpec(
         "search",
@@ -60,7 +60,7 @@ class SearchTool:
         )
 
     async def _place(self, path: str, wanted: str) -> tuple[Place, Reach | None]:
-        """A file (no reach), or a directory and what of it may be seen."""
+        """Return a file (without reach), or a directory and its visible part."""
         place = places.resolve(path, self._access.cwd, self._access.home)
         request = f"a search for {wanted!r} in {path}"
         if self._access.granted("read", place) or (
@@ -75,15 +75,15 @@ def _is_file(path: str) -> bool:
 
 
 def matcher(wanted: str, *, regex: bool, ignore_case: bool) -> Matches:
-    """Whether a line matches. Raises `ToolFailed` for a bad expression; the test of a line raises `TimeoutError` for
-    one that takes too long to decide."""
+    """Return a function that tests a line. Raises `ToolFailed` for an invalid expression; the function raises
+    `TimeoutError` for a line that takes too long."""
     if not regex:
         if not ignore_case:
             return lambda line: wanted in line
         folded = wanted.casefold()
         return lambda line: folded in line.casefold()
     try:
-        engine: Any = importlib.import_module("regex")  # the standard library's cannot be stopped
+        engine: Any = importlib.import_module("regex")  # matching with the standard library cannot be stopped
     except ImportError:
         raise ToolFailed("regular expressions need the package `regex`: search for a plain text instead") from None
     try:
@@ -117,7 +117,7 @@ def _in_entry(entry: Entry, place: Place, matches: Matches, stop: Stop, deadline
     found = Place(shown, entry.path)
     try:
         content = _content(found)
-    except (ToolFailed, ToolRefused):  # gone, not readable, no file: it holds nothing
+    except (ToolFailed, ToolRefused):  # missing, unreadable or not a file: no matches
         return
     yield from _matching(found, content, matches, stop, deadline)
 
@@ -127,7 +127,7 @@ def _in_file(place: Place, matches: Matches, stop: Stop, deadline: float) -> Ite
 
 
 def _content(place: Place) -> str:
-    """The text of a file; empty for one that is binary, or has more than 4 MiB."""
+    """Return the text of a file; "" if it is binary, or has more than 4 MiB."""
     with places.opened(place) as descriptor, open(descriptor, "rb", closefd=False) as file:
         data = file.read(FILE_LIMIT + 1)
     return "" if len(data) > FILE_LIMIT or b"\0" in data[:8192] else data.decode("utf-8", "replace")

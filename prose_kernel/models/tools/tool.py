@@ -1,7 +1,7 @@
-"""What a tool is: a name, a JSON schema, and a function that checks before it acts.
+"""The interface of a tool: a name, a JSON schema, and a function that checks before it acts.
 
 A provider gets a workbench (`workbench.py`) for each attempt. The model gets a refused or failed call as an error, and
-the session goes on.
+the session continues.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Outcome = Literal["ok", "refused", "failed"]
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """What a model is told about a tool. `parameters` is a JSON schema of an object."""
+    """The description of a tool for a model. `parameters` is a JSON schema of an object."""
 
     name: str
     description: str
@@ -30,7 +30,7 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """What the model is told of a call, and whether the tool did what was asked."""
+    """The answer to a call for the model, and its outcome."""
 
     text: str
     outcome: Outcome = "ok"
@@ -50,11 +50,11 @@ T = TypeVar("T")
 
 
 class Stopped(ToolFailed):
-    """The call was cancelled while its thread was at work; nobody sees this."""
+    """The call was cancelled while its thread was running; never shown."""
 
 
 class Stop:
-    """Asked now and then by long work: whether it should go on."""
+    """A cancellation flag that long work in a thread checks now and then."""
 
     def __init__(self) -> None:
         self._event = threading.Event()
@@ -63,13 +63,13 @@ class Stop:
         self._event.set()
 
     def check(self) -> None:
-        """Raises `Stopped` when the call was cancelled."""
+        """Raise `Stopped` if the call was cancelled."""
         if self._event.is_set():
             raise Stopped("stopped")
 
 
 async def in_thread(work: Callable[[Stop], T]) -> T:
-    """The result of `work`, run in a thread. When cancelled, the thread is told and awaited first."""
+    """Return the result of `work`, run in a thread. On cancellation the thread is stopped and awaited first."""
     stop = Stop()
     running = asyncio.ensure_future(asyncio.to_thread(work, stop))
     try:
@@ -81,7 +81,7 @@ async def in_thread(work: Callable[[Stop], T]) -> T:
 
 
 async def _ended(running: asyncio.Future[T]) -> None:
-    """Wait for the thread however often we are cancelled: it may be writing."""
+    """Wait for the thread, even if cancelled again: it may be writing."""
     while not running.done():
         try:
             await asyncio.wait((running,))

@@ -119,7 +119,7 @@ class SessionWorkbench:
         self._idle = names & idle_tools(policy, person=desk.available)
         names -= self._idle
         if "read" not in names and not request.bare and _by_default("read", default) and too_long(request):
-            names.add("read")  # of the context, which needs no rule
+            names.add("read")  # only for the context, which needs no rule
         tools = (*(make(self) for make in _OURS.values()), *more)
         self._tools = {
             tool.spec.name: tool for tool in tools if tool.spec.name in names and getattr(tool, "offered", True)

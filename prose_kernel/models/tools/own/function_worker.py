@@ -1,10 +1,10 @@
 """The process that runs the functions of a `prose_tools.py`, and those of the entry points `prose_kernel.tools`.
 
-Started as a script with the file's path (or `-`), the longest result, and the digests of the files that may be loaded
-from the file's directory; of this package it imports `plain_files` only. Requests come on standard input, one JSON
-object a line; standard output belongs to the answers, so what functions print goes to standard error. Each public
-function of the file is a tool; its arguments are described by its type hints and its docstring. Hints of pydantic are
-left to pydantic, docstrings with sections to griffe; neither is imported otherwise.
+Started as a script with the file's path (or `-`), the maximum length of a result, and the digests of the files that may
+be loaded from the file's directory; of this package it imports only `plain_files`. Requests arrive on standard input,
+one JSON object a line; standard output is reserved for the answers, so what functions print goes to standard error.
+Each public function of the file is a tool; its type hints and its docstring describe its arguments. Pydantic handles
+hints with pydantic types, griffe docstrings with sections; neither is imported otherwise.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ AT_ONCE = 64
 
 
 class PinnedFiles(MetaPathFinder, Loader):
-    """Imports from one directory: the files whose digests were taken when the run started, each with that text.
+    """Imports from one directory: only files whose digests were taken when the run started, and only with that content.
 
-    `pins` are the digests by names relative to the directory. Nothing compiled is read, and no other file is found:
-    what a session has written there is never loaded. The directory itself is on no search path.
+    `pins` are the digests by names relative to the directory. Compiled files are not read, and no other file is found:
+    a file that a session has written there is never loaded. The directory itself is on no search path.
     """
 
     def __init__(self, directory: str, pins: Mapping[str, str]) -> None:
@@ -71,12 +71,12 @@ class PinnedFiles(MetaPathFinder, Loader):
         exec(compile(text, module.__file__, "exec", dont_inherit=True), module.__dict__)  # noqa: S102
 
     def get_resource_reader(self, name: str) -> FileReader:
-        """Data in packages, which is not pinned."""
+        """Return a reader for data in packages, which is not pinned."""
         place = self._path(name.replace(".", "/"))
         return FileReader(SimpleNamespace(path=f"{place}/__init__.py"))  # type: ignore[arg-type]
 
     def text(self, path: str) -> bytes:
-        """The text of a file. Raises `ImportError` when it is not the one of the start."""
+        """Return the text of a file. Raises `ImportError` if it has changed since the run started."""
         file = os.path.relpath(path, self._directory).replace(os.sep, "/")
         try:
             text = plain_files.read(path, plain_files.SMALL)
@@ -93,7 +93,7 @@ class PinnedFiles(MetaPathFinder, Loader):
 
 
 class NotPinned(MetaPathFinder):
-    """The last finder: says why a module in the directory is not imported."""
+    """The last finder: its error explains why a module in the directory is not imported."""
 
     def __init__(self, directory: str) -> None:
         self._directory = directory
@@ -111,12 +111,12 @@ class NotPinned(MetaPathFinder):
 
 
 class InvalidArguments(Exception):
-    """The arguments do not fit the function's hints; the message is for the model."""
+    """The arguments do not match the function's hints; the message is for the model."""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """The JSON schema of a function's arguments, and how they are checked and converted, by name.
+    """The JSON schema of a function's arguments, and a function that checks and converts them by name.
 
     `convert` raises `InvalidArguments`.
     """
@@ -151,7 +151,7 @@ def _by_pydantic(name: str, parameters: Sequence[Parameter], hints: Mapping[str,
     from pydantic import ConfigDict, Field, ValidationError, create_model
 
     fields: dict[str, Any] = {}
-    for number, parameter in enumerate(parameters):  # a parameter may have a name that models use themselves
+    for number, parameter in enumerate(parameters):  # a parameter may have a name that pydantic models reserve
         alias = Field(alias=parameter.name, validation_alias=parameter.name)
         default = ... if parameter.default is parameter.empty else parameter.default
         fields[f"p{number}"] = (Annotated[hints.get(parameter.name, Any), alias], default)
@@ -170,7 +170,7 @@ def _by_pydantic(name: str, parameters: Sequence[Parameter], hints: Mapping[str,
 
 
 def _untitled(schema: Any) -> Any:
-    """A schema without the titles that pydantic makes of names."""
+    """Return a schema without the titles that pydantic makes from names."""
     if isinstance(schema, list):
         return [_untitled(each) for each in schema]
     if not isinstance(schema, dict):
@@ -184,7 +184,8 @@ def _untitled(schema: Any) -> Any:
 
 
 def _needs_pydantic(hint: Any, seen: dict[int, Any]) -> bool:
-    """Whether a hint holds a model, a field or a type of pydantic, however deep. Its file has imported it then."""
+    """Return whether a hint contains a model, a field or a type of pydantic at any depth. Its file has imported
+    pydantic then."""
     if "pydantic" not in sys.modules or id(hint) in seen:
         return False
     seen[id(hint)] = hint
@@ -200,7 +201,7 @@ def _needs_pydantic(hint: Any, seen: dict[int, Any]) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A value that msgspec does not know, as one that it does."""
+    """Convert a value that msgspec cannot encode."""
     if "pydantic_core" in sys.modules:
         from pydantic_core import to_jsonable_python
 
@@ -215,7 +216,8 @@ _NUMPY = re.compile(r"^Parameters[ \t]*\n-{3,}[ \t]*$", re.MULTILINE)
 
 
 def documented(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
-    """What a docstring says about a function, and about each of its parameters (Google's and NumPy's style)."""
+    """Return the description of a function, and of each of its parameters, from its docstring (Google's and NumPy's
+    style)."""
     text = inspect.getdoc(function) or ""
     style = "numpy" if _NUMPY.search(text) else "google" if _GOOGLE.search(text) else None
     if style is None or importlib.util.find_spec("griffe") is None:
@@ -237,7 +239,7 @@ def documented(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
 
 
 class Function:
-    """One function: what a model is told about it, and a call with checked arguments."""
+    """One function: its description for a model, and a call with checked arguments."""
 
     def __init__(self, name: str, function: Callable[..., Any]) -> None:
         self.name = name
@@ -258,7 +260,7 @@ class Function:
         self.told = {"name": name, "description": about or name, "parameters": self._arguments.schema}
 
     def _outcome(self, named: dict[str, Any]) -> tuple[Any, BaseException | None]:
-        """What the function returns, or raises: futures cannot carry every exception."""
+        """Return the function's result or its exception: futures cannot carry every exception."""
         try:
             return self._function(**named), None
         except BaseException as problem:
@@ -283,7 +285,7 @@ def _same(value: Callable[..., Any]) -> Callable[..., Any]:
 
 @dataclass
 class Loaded:
-    """The functions by name, why others are none, and what is wrong with the file."""
+    """The functions by name, the reasons why others cannot be used, and the error of the file."""
 
     functions: dict[str, Function] = field(default_factory=dict)
     problems: dict[str, str] = field(default_factory=dict)
@@ -333,7 +335,7 @@ async def answer(message: dict[str, Any], loaded: Loaded, limit: int) -> Any:
         text = await function.call(message["params"]["arguments"])
     except InvalidArguments as problem:
         return {"failed": f"invalid arguments: {problem}"}
-    except BaseException as problem:  # whatever a function raises is the answer: nobody cancels in here
+    except BaseException as problem:  # any exception is the answer: nothing is cancelled in this process
         return {"failed": f"{type(problem).__name__}: {problem}"[:2000]}
     return {"text": text[:limit], "length": len(text)}
 

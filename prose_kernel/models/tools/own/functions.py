@@ -1,4 +1,4 @@
-"""Python functions as tools: they run in a process of their own, which can be ended whatever they do."""
+"""Python functions as tools: they run in a separate process, which can always be ended."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _WORKER: Final = str(Path(__file__).with_name("function_worker.py"))
 
 
 class Functions:
-    """The functions of one `prose_tools.py` (None: only those of packages). Raises `ToolFailed` everywhere.
+    """The functions of one `prose_tools.py` (None: only those of packages). Every method may raise `ToolFailed`.
 
-    The file and the modules beside it are loaded only as `pins` have them: digests by file name. `env` are the
-    variables that the process gets besides the common ones of our environment.
+    The file and the modules next to it are loaded only if they match `pins`, digests by file name. `env` are the
+    variables that the process gets in addition to the common ones of our environment.
 
-    A call that takes longer than `timeout`, or is cancelled, ends the process as soon as no other call is waiting for
-    it; later calls get a new one.
+    A call that takes longer than `timeout` seconds, or is cancelled, ends the process as soon as no other call is
+    waiting for it; later calls get a new one.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class Functions:
         self._starting = asyncio.Lock()
 
     async def list(self) -> Offer:
-        """What there is. Raises `ToolFailed` where the file cannot be loaded."""
+        """Return the functions. Raises `ToolFailed` if the file cannot be loaded."""
         found = await self._ask("list", {}, START)
         if found["broken"]:
             raise ToolFailed(one_line(str(found["broken"]), 300))
@@ -111,14 +111,15 @@ class Functions:
             return self._requests
 
     def _leave(self, requests: Requests) -> None:
-        """Give it no further calls; what hangs in it hangs."""
+        """Give the process no further calls; a hanging call may stay in it."""
         self._leaving.add(requests)
         if self._requests is requests:
             self._requests = None
 
 
 def _search_path(stated: str, cwd: str) -> str:
-    """The directories of a `PYTHONPATH` without the workspace itself: what is written there is not loaded unseen."""
+    """Return the directories of a `PYTHONPATH` without the workspace: files written there must not be loaded
+    unchecked."""
     root = os.path.realpath(cwd)
     kept = (
         place

@@ -1,8 +1,8 @@
 """One MCP server: its process (or its address), the session with it, its tools and their calls.
 
-Loaded with the package `mcp` at the first session that uses a server. What a server says is data: descriptions and
-results are bounded, and nothing of them is obeyed here; requests of the server (sampling, elicitation, roots) are
-declined by the package, because no callback is given.
+Imported with the package `mcp` at the first session that uses a server. A server's messages are data: descriptions and
+results are bounded, and are never instructions to this program; the package declines requests of the server (sampling,
+elicitation, roots), because no callback is given.
 """
 
 from __future__ import annotations
@@ -34,13 +34,14 @@ from prose_kernel.runtime.text import one_line
 
 START: Final = 30.0
 PAGES: Final = 100
-# what the package logs about a server is that server's own words: it is for those who ask for it
+# the package logs text of the server: show it only if logging is configured
 logging.getLogger("mcp").addHandler(logging.NullHandler())
 _VARIABLE: Final = re.compile(r"\$([A-Za-z_][A-Za-z0-9_]*)", re.ASCII)
 
 
 class Mcp:
-    """A server of `[mcp.NAME]`. Raises `ToolFailed` everywhere; one that ended is started again by the next call."""
+    """A server of `[mcp.NAME]`. Every method may raise `ToolFailed`; if the server has ended, the next call restarts
+    it."""
 
     def __init__(
         self, name: str, server: McpServer, guard: Guard | None, cwd: str, environment: Mapping[str, str], limit: int
@@ -60,7 +61,7 @@ class Mcp:
         self._starting = asyncio.Lock()
 
     async def list(self) -> Offer:
-        """The tools that the settings allow, with their schemas as the server tells them."""
+        """Return the tools that the settings allow, with the server's schemas."""
         offer = Offer()
         self._answers = {}
         cursor: str | None = None
@@ -97,7 +98,7 @@ class Mcp:
         return text
 
     async def close(self) -> None:
-        """End the session and the process. Any loop may call it."""
+        """End the session and the process. May be called in any loop."""
         serving, self._serving, self._session = self._serving, None, None
         process = self._process
         if serving is not None and serving.get_loop() is asyncio.get_running_loop():
@@ -107,7 +108,7 @@ class Mcp:
         elif process is not None:
             await process.stop()
 
-    # ------------------------------------------------------------ what comes back
+    # ------------------------------------------------------------ results
 
     def _text(self, result: types.CallToolResult) -> str:
         parts = [_shown(part) for part in result.content]
@@ -118,10 +119,10 @@ class Mcp:
             return text
         return f"{text[: self._limit]}\n\n[cut: {len(text):,} characters in all]"
 
-    # ------------------------------------------------------------ the session with it
+    # ------------------------------------------------------------ the session with the server
 
     async def _within(self, work: Any, seconds: float) -> Any:
-        """What the server answers. One that does not in time is ended."""
+        """Return the server's answer. A server that does not answer in time is ended."""
         asking = asyncio.ensure_future(work)
         serving = self._serving
         assert serving is not None
@@ -135,7 +136,7 @@ class Mcp:
             raise ToolFailed(self._gone())
         except (ToolFailed, asyncio.CancelledError):
             raise
-        except Exception as problem:  # whatever the package makes of an odd server
+        except Exception as problem:  # the package may raise anything for a faulty server
             if serving.done() or (self._process is not None and self._process.over):
                 await self.close()
                 raise ToolFailed(self._gone()) from None
@@ -163,7 +164,7 @@ class Mcp:
             return self._session
 
     async def _serve(self, ready: asyncio.Future[ClientSession]) -> None:
-        """Hold the session open, in one task: the package's scopes must be left where they were entered."""
+        """Keep the session open in one task: the package's scopes must be left in the task that entered them."""
         try:
             async with self._streams() as (incoming, outgoing), _Session(incoming, outgoing) as session:
                 try:
@@ -233,7 +234,7 @@ class Mcp:
                 stream.close()
 
     def _value(self, text: str) -> str:
-        """A value of `env`: as it is written, or with `$NAME` that of a variable."""
+        """Return a value of `env`: as written, or for `$NAME` the value of that variable."""
         named = _VARIABLE.fullmatch(text)
         return self._variable(named[1]) if named is not None else text
 
@@ -263,14 +264,15 @@ class Mcp:
 
 
 class _Session(ClientSession):
-    """Leaves it to us whether an answer fits: patterns that somebody made up can take for ever to match."""
+    """Skips the package's check of answers: a third-party pattern can take forever to match. We check them
+    ourselves."""
 
     async def validate_tool_result(self, name: str, result: types.CallToolResult) -> None:
         return
 
 
 def _shown(part: types.ContentBlock) -> str:
-    """A part of a result as text: models are told of what is none."""
+    """Return a part of a result as text; a part that is not text is described."""
     if isinstance(part, types.TextContent):
         return part.text
     if isinstance(part, types.ImageContent | types.AudioContent):
@@ -306,7 +308,7 @@ def _innermost(problem: BaseException) -> BaseException:
 
 
 def _in_words(problem: BaseException) -> str:
-    """A problem on one line: of a message that breaks the protocol, where."""
+    """Return a problem on one line; for a message that violates the protocol, its location."""
     if isinstance(problem, ValidationError):
         first = problem.errors(include_url=False, include_context=False, include_input=False)[0]
         text = f"its message breaks the protocol: {'.'.join(map(str, first['loc']))}: {first['msg']}"

@@ -1,4 +1,4 @@
-"""What servers and functions offer: tools that a model can be told, and those that it cannot, with the reason."""
+"""The tools that a server or a functions file offers: those that a model can use, and the others with the reason."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from prose_kernel.models.tools.tool import ToolSpec
 from prose_kernel.runtime.text import encodable, one_line
 
 MOST_TOOLS: Final = 128
-"""Of one source: more than that no vendor takes."""
+"""The most tools of one source: vendors accept no more."""
 DESCRIPTION: Final = 4000
 SCHEMA: Final = 64 * 1024
 ALL: Final = 512 * 1024
-"""Characters of one schema, and of all that a source tells."""
+"""Bytes of one schema, and of all schemas of a source."""
 _NAME: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}", re.ASCII)
-"""What every vendor takes as a name."""
+"""Names that every vendor accepts."""
 
 
 @dataclass(slots=True)
 class Offer:
-    """The tools of a source in their order, and by name why others cannot be offered. Nothing of it is trusted."""
+    """The tools of a source in order, and by name why others cannot be offered. Its contents are not trusted."""
 
     tools: list[ToolSpec] = field(default_factory=list)
     unusable: dict[str, str] = field(default_factory=dict)
     _told: int = 0
 
     def add(self, name: str, description: str, schema: Mapping[str, Any], prefix: str = "") -> None:
-        """Offer a tool, or note why not. Models hear of it as `prefix` and its name."""
+        """Offer a tool, or record why not. Models see it as `prefix` and its name."""
         length, why = _measured(schema)
         if why is None and (_NAME.fullmatch(name) is None or len(prefix) + len(name) > 64):
             why = "its name is not one of at most 64 letters, digits, `_`, `-` and `.`"
@@ -47,7 +47,7 @@ class Offer:
 
 
 def _measured(schema: Mapping[str, Any]) -> tuple[int, str | None]:
-    """The characters of a schema, and what is wrong with it."""
+    """Return the length of a schema in bytes, and what is wrong with it."""
     try:
         length = len(json.dumps(schema, ensure_ascii=False).encode())
         if length > SCHEMA:
@@ -60,7 +60,8 @@ def _measured(schema: Mapping[str, Any]) -> tuple[int, str | None]:
 
 
 def _fault(schema: object) -> str | None:
-    """What servers get wrong and vendors refuse. A whole check by the metaschema takes seconds for a large schema."""
+    """Return an error that servers make and vendors refuse. A full check by the metaschema takes seconds for a large
+    schema."""
     if isinstance(schema, bool):
         return None
     if not isinstance(schema, Mapping):

@@ -1,4 +1,5 @@
-"""The tools that sessions name in `tools:`: found among the servers and functions of the run, each call asked about."""
+"""The tools that sessions name in `tools:`: found among the servers and functions of the run, each call checked by the
+rules."""
 
 from __future__ import annotations
 
@@ -26,22 +27,22 @@ from prose_kernel.runtime.session_options import SessionOptions, Surroundings
 from prose_kernel.runtime.text import encodable, one_line
 
 RESULT: Final = 100_000
-"""Characters of a result that a model gets; the rest is cut, and it is said."""
+"""Characters of a result that a model gets; the rest is cut, with a note."""
 
 _INSTALL: Final = "pip install 'prose-kernel[mcp]'"
 
 
 def _unsaid(text: str) -> None:
-    """Nobody is there to be warned."""
+    """The default of `Around.warn`: show no warning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Around:
-    """What tools of one's own have around them.
+    """The surroundings of user-provided tools.
 
-    `guard` starts and ends processes, `note` writes the audit log, `warn` tells the person. `functions` is the
-    directory of the started program; None where that is nobody's own file: an example of the package, or one that
-    was fetched. `pins` are the digests of its files when the run started; None: they are taken now.
+    `guard` starts and ends processes, `note` writes the audit log, `warn` shows a warning. `functions` is the directory
+    of the started program; None if that is not the user's own file: an example of the package, or a fetched program.
+    `pins` are the digests of its files when the run started; None: they are taken now.
     """
 
     guard: Guard | None = None
@@ -63,7 +64,7 @@ class Source(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class OwnTool:
-    """One tool for one session. `name` is how rules and programs write it; models get it without the dot."""
+    """One tool for one session. `name` is its name in rules and programs; models see it without the dot."""
 
     name: str
     theirs: ToolSpec
@@ -78,7 +79,7 @@ class OwnTool:
         return ToolSpec(offered_name(self.name), self.theirs.description, self.theirs.parameters)
 
     def summary(self, arguments: Mapping[str, object]) -> str:
-        """All arguments on one line."""
+        """Return all arguments on one line."""
         return _written(arguments) if arguments else ""
 
     async def call(self, arguments: Mapping[str, object]) -> str:
@@ -110,7 +111,7 @@ class OwnTool:
 
 
 def offered_name(name: str) -> str:
-    """`weather.forecast` as models can call it: `weather__forecast`."""
+    """Return the name for models: `weather__forecast` for `weather.forecast`."""
     return name.replace(".", "__")
 
 
@@ -130,8 +131,8 @@ class _Listed:
 class OwnTools:
     """All servers and functions of one run; each is started by the first session that names one of its tools.
 
-    Sessions of a program from elsewhere never get the functions of `prose_tools.py`. What else they name they get with
-    the person's consent: what the settings say about `tools` counts for them, and not what they say themselves.
+    Sessions of a program from elsewhere never get the functions of `prose_tools.py`. They get other tools with the
+    person's consent: the settings' rules for `tools` apply to them, not those of the program.
     """
 
     def __init__(self, options: SessionOptions, where: Surroundings, around: Around) -> None:
@@ -146,7 +147,8 @@ class OwnTools:
         self._failed: dict[str, ToolFailed] = {}
 
     async def tools(self, request: SessionRequest, policy: Policy, desk: PermissionDesk) -> Sequence[Tool]:
-        """The tools of a session, in the order of its names. Raises `ProviderError` for what cannot be had."""
+        """Return the tools of a session, in the order of its names. Raises `ProviderError` for a tool that is
+        unavailable."""
         foreign = request.elsewhere or self._around.functions is None
         if foreign and policy.could("tools"):
             unstated = structs.replace(request, permissions={})
@@ -161,7 +163,7 @@ class OwnTools:
             if foreign:
                 await self._consent(name, source, request, policy, desk)
             listed, specs = await self._named(name, source)
-            if not specs and request.kind == "call":  # `tools` is none of VVM's keys: it may mean something else there
+            if not specs and request.kind == "call":  # `tools` isn't a key of VVM: it may mean something else there
                 continue
             if not specs:
                 raise ProviderError(f"there is no tool '{one_line(name)}'", retryable=False, hint=self._hint(name))
@@ -176,12 +178,12 @@ class OwnTools:
     async def _consent(
         self, name: str, source: str, request: SessionRequest, policy: Policy, desk: PermissionDesk
     ) -> None:
-        """A program from elsewhere starts nothing of the person's that the person did not agree to."""
+        """Ensure that the person agrees before a program from elsewhere starts a server or function of theirs."""
         known = source in self._options.mcp
         what = f"the tool server {source}" if known else f"the function {name} of an installed package"
         ruling = policy.rule("tools", source if known else name)
         if known and any(fnmatch.fnmatchcase(source, rule.partition(".")[0]) for rule in policy.patterns("tools")):
-            return  # some of its tools; each call is checked
+            return  # the rules allow some of its tools; each call is checked
         if ruling.answer == "prompt":
             ruling = await desk.ask(Ask.of(request, "tools", what, f"{what} for programs from elsewhere"))
         if ruling.answer != "allow":
@@ -191,7 +193,7 @@ class OwnTools:
             )
 
     async def _named(self, name: str, source: str) -> tuple[_Listed, dict[str, ToolSpec]]:
-        """The tools that a name means, by their full names."""
+        """Return the tools that a name means, by their full names."""
         is_server = source in self._options.mcp
         wanted = name.partition(".")[2] if is_server else name
         try:
@@ -209,7 +211,7 @@ class OwnTools:
         return listed, {f"{source}.{spec.name}" if is_server else spec.name: spec for spec in chosen}
 
     def _warn_of(self, server: str, listed: _Listed) -> None:
-        """Say once which of its tools a server does not get to offer."""
+        """Warn once about tools of a server that cannot be offered."""
         unusable = listed.offer.unusable
         if unusable and not listed.warned:
             listed.warned = True
@@ -232,7 +234,7 @@ class OwnTools:
         lock = self._locks.setdefault(name, asyncio.Lock())
         waited = lock.locked()
         async with lock:
-            if waited and name in self._failed:  # whoever waited for the attempt shares its end, and tries no other
+            if waited and name in self._failed:  # a caller that waited for an attempt shares its failure
                 raise ToolFailed(str(self._failed[name]))
             self._failed.pop(name, None)
             if name not in self._listed:
@@ -276,5 +278,5 @@ class OwnTools:
         return Mcp(name, self._options.mcp[name], guard, cwd, self._where.environment, RESULT)
 
 
-_FUNCTIONS: Final = " functions"  # no name of a server
+_FUNCTIONS: Final = " functions"  # not a valid name of a server
 _PACKAGED: Final = " packaged"

@@ -18,7 +18,8 @@ GRACE: Final = 2.0
 
 
 class ServerProcess(MessageReader):
-    """One process. Start it with `start`; `on_message` hears each message in our loop, `on_end` that no more come."""
+    """One process. `start` starts it; `on_message` is called in our loop for each message, `on_end` after the last
+    one."""
 
     def __init__(self, name: str, on_message: Callable[[dict[str, Any]], None], on_end: Callable[[], None]) -> None:
         limit = f"{LONGEST // (1024 * 1024)} MiB"
@@ -26,7 +27,7 @@ class ServerProcess(MessageReader):
         super().__init__(LONGEST, said[0], LONGEST, said[1])
         self.name = name
         self.over = False
-        """Whether nothing more comes."""
+        """Whether no more messages will come."""
         self._on_message = on_message
         self._on_end = on_end
         self._helper: Helper
@@ -34,8 +35,8 @@ class ServerProcess(MessageReader):
         self._loop = asyncio.get_running_loop()
 
     async def start(self, guard: Guard, command: Sequence[str], env: Mapping[str, str], cwd: str) -> None:
-        """Start it with the common variables of our environment, and `env` on top. Raises `ToolFailed` that says why it
-        could not be started."""
+        """Start it with the common variables of our environment, and `env` in addition. Raises `ToolFailed` with the
+        reason if it cannot be started."""
         try:
             self._helper = await guard.start(command, env, cwd, self._take, trusted=False)
         except OSError as problem:
@@ -46,14 +47,15 @@ class ServerProcess(MessageReader):
         self._helper.write(json.dumps(message, separators=(",", ":")) + "\n")
 
     async def stop(self, grace: float = GRACE) -> None:
-        """TERM, the grace, KILL to it and all that it started. Returns when nothing is left; any loop may call it."""
+        """Send TERM, wait for `grace` seconds, send KILL, to the process and all that it started. Returns when all have
+        ended; may be called in any loop."""
         await stop(self._helper, grace)
         if asyncio.get_running_loop() is self._loop:
             await self._watching
 
     @property
     def gone(self) -> str:
-        """Why nothing more comes, with its last words if it ended by itself."""
+        """Why no more messages will come, with the last words of a process that ended by itself."""
         if self.broken:
             return f"the tool server {self.name} {self.broken}"
         words = last_words(self._helper)
@@ -78,7 +80,7 @@ class ServerProcess(MessageReader):
 
 
 class Requests:
-    """Requests to a process and their answers, matched by number: enough for servers of our own."""
+    """Requests to a process and their answers, matched by number: enough for our own servers."""
 
     def __init__(self, name: str) -> None:
         self.process = ServerProcess(name, self._heard, self._ended)
@@ -91,7 +93,7 @@ class Requests:
         return not self._waiting
 
     async def ask(self, method: str, params: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer, whatever is in it. Raises `ToolFailed` where none will come."""
+        """Return the answer unchecked. Raises `ToolFailed` if none will come."""
         if not self.open:
             raise ToolFailed(self.process.gone)
         number = next(self._numbers)
