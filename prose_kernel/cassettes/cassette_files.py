@@ -130,7 +130,7 @@ class CassetteFile:
 
 
 def signature_of(path: Path) -> Signature | None:
-    """What changes when a file does; None if the file does not exist."""
+    """Return a stamp that changes with the file; None if the file does not exist."""
     try:
         found = path.lstat()
     except OSError:

@@ -265,7 +265,7 @@ class CassetteStore:
         self._pending.append((self._enter(line, at), line))
 
     def _enter(self, line: bytes, at: str) -> Entry:
-        """What is recorded answers from now on, in this run too."""
+        """Recorded answers are used from now on, in this run too."""
         entry = Entry(self.own_name, 0, records.read(line[:-1]), line[:-1])
         if entry.record.t in records.ANSWERS:
             own = self._files.setdefault(self.own, CassetteFile(self.own, self.own_name))

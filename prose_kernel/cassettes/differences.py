@@ -1,4 +1,5 @@
-"""What differs between two requests: what a miss says, and two cassettes compared (docs/reference/sessions.md 4.2)."""
+"""Differences between two requests, for the message of a miss and the comparison of two cassettes
+(docs/reference/sessions.md 4.2)."""
 
 from __future__ import annotations
 
@@ -26,7 +27,7 @@ _NOUNS: Final = {"error": "a failure", "session": "an answer"}
 
 
 class _Request:
-    """What a request is compared by, taken apart once."""
+    """The compared parts of a request, split once."""
 
     __slots__ = ("kind", "parts", "text")
 
@@ -49,7 +50,7 @@ class _Request:
 class Nearest:
     """Finds the record that comes closest to a request. `own` is the recording that is written; "" means any.
 
-    What it knows of the records is kept, so that a thousand misses do not read a thousand times.
+    The records are kept after the first read, so a thousand misses do not read them a thousand times.
     """
 
     def __init__(self, entries: Iterable[Entry], own: str = "") -> None:

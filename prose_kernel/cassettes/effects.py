@@ -42,7 +42,7 @@ def _digest(data: bytes) -> str:
 
 
 def _described(write: FileWrite, path: str, cwd: str, redaction: Redaction) -> Written | None:
-    """What is recorded of a file below the workspace; None: it was made and removed again."""
+    """The recorded facts of a file below the workspace; None: it was made and removed again."""
     before = _digest(redaction.text(write.before).encode("utf-8", "replace")) if write.before is not None else None
     if write.after is None:
         data = _bytes(Path(cwd, path))
@@ -56,7 +56,7 @@ def _described(write: FileWrite, path: str, cwd: str, redaction: Redaction) -> W
 
 def _relative(path: str, cwd: str) -> str | None:
     """A path as a record names it: below the workspace, with slashes."""
-    absolute = os.path.normpath(os.path.join(cwd, os.path.expanduser(path)))  # noqa: PTH111, PTH118 - text alone
+    absolute = os.path.normpath(os.path.join(cwd, os.path.expanduser(path)))  # noqa: PTH111, PTH118 - only text
     for workspace in (cwd, os.path.realpath(cwd)):
         if absolute.startswith(workspace.rstrip("/") + "/"):
             return absolute[len(workspace.rstrip("/")) + 1 :]

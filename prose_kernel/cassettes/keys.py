@@ -1,7 +1,7 @@
 """What makes two requests the same: the content of a question, without what differs from run to run (sessions.md 4.2).
 
 A record's `req` says everything that counts, long texts by their digest; its key is the digest of that object. So a key
-can be checked, and made again after a redaction, from the record alone.
+can be checked, and made again after a redaction, from only the record.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ class Identity:
             return None
 
     def _skill(self, name: str) -> str:
-        """The digest of what a skill says, where it is a file here; its name alone counts otherwise."""
+        """The digest of a skill's content if it is a local file; otherwise that of its name."""
         for place in (name, f"{name}/SKILL.md"):
             text = self._file(place)
             if text is not None:
@@ -164,7 +164,7 @@ class Identity:
         kinds = {kind for name in names for kind in touches(name)}
         try:
             policy = self.policy(request)
-        except PermissionDenied:  # whoever runs the session says so
+        except PermissionDenied:  # reported when the session runs
             return {kind: repr(rule) for kind, rule in request.permissions.items()}
         return {kind: mapped(policy.words(kind), self.redaction.identity) for kind in sorted(kinds)}
 

@@ -60,7 +60,7 @@ class Found(NamedTuple):
         return records.usage_of(self.entry.record)
 
     def details(self, **more: object) -> dict[str, object]:
-        """Where an answer comes from, for its details."""
+        """The origin of an answer, for its details."""
         told = {"recorded": self.meta.recorded, "model": self.meta.resolved, "cassette": self.entry.file, **more}
         return {name: value for name, value in told.items() if value}
 
@@ -145,8 +145,8 @@ class Index:
             self._ran.add((take.key, tail(at), cell))
 
     def find(self, key: str, at: str, cell: str = "") -> Take | None:
-        """The take that answers a request, which is not used up by asking. What a cell has recorded answers it, and no
-        other record; once in a process: a cell that is run again there asks again."""
+        """The take that answers a request, which is not used up by asking. A cell gets only answers that it has
+        recorded; once in a process: a cell that is run again there asks again."""
         if (bound := self._bound.get((key, at))) is not None:
             return bound
         place, own, reuses = (key, tail(at), cell), scope(at), self._repeats == "reuse"
@@ -162,7 +162,7 @@ class Index:
         return (take for take in reversed(self._by_key[key]) if own or not scope(take.at))
 
     def _lent(self, key: str, own: str) -> Take | None:
-        """What ordinary runs have recorded, for this run of an evaluation."""
+        """The records of ordinary runs, for this run of an evaluation."""
         lent, number = self._by_scope[key, ""].answers if _borrows(own) else [], self._borrowed[key, own]
         return lent[number] if number < len(lent) else None
 

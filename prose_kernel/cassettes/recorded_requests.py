@@ -38,12 +38,12 @@ class RecordedRequest:
         self.begun = self.shelf.clock.monotonic()
 
     def lookup(self, *, failed: bool = True) -> Found | None:
-        """The record that answers it. Without `failed`, a session that ended in a failure does not count: whoever can
-        be asked now may have other settings, another model, more room."""
+        """The record that answers it. Without `failed`, a session that ended in a failure does not count: the current
+        provider may have other settings, another model, more room."""
         return self.shelf.lookup(self.key, self.at, self.number, failed=failed)
 
     def looked_up(self) -> Found | Miss:
-        """What a replay would do, without using the record up."""
+        """Return the result of a replay, without using the record up."""
         return self.lookup() or self.shelf.miss(self)
 
     def note(self, found: Found | None = None) -> None:
@@ -74,7 +74,7 @@ class RecordedSession(RecordedRequest):
         return ", ".join(names[:3]) + more if names else None
 
     def refuse_private_key(self) -> None:
-        """What holds a private key is neither sent nor recorded. Raises `ProviderError`."""
+        """A request with a private key is neither sent nor recorded. Raises `ProviderError`."""
         if self.shelf.identity.holds_private_key(self.request):
             raise ProviderError(
                 f"session {self.at} is not run: its prompt or context holds a private key (PEM), which must not"

@@ -28,8 +28,8 @@ OnProgress = Callable[[SessionProgress], None]
 class RecordedSessions:
     """The `Sessions` port over another one. `inner` None: only recorded answers (`%provider replay`).
 
-    `desk` asks the person before a recorded file is written where the rules say `prompt`. `asks_model` tells whether a
-    model or agent is behind `inner`, and not a person: only then does mode `auto` ask again where a record ends in a
+    `desk` asks the person before a recorded file is written where the rules say `prompt`. `asks_model` is true if a
+    model or agent answers for `inner`, and not a person: only then does mode `auto` ask again if a record ends in a
     failure (docs/reference/sessions.md 4.2).
     """
 
@@ -149,8 +149,8 @@ def _require_accepted(session: RecordedSession, found: Found, changed: str) -> N
 
 
 async def _end_as_then(session: RecordedSession, found: Found) -> None:
-    """Where a budget has ended this attempt when it was recorded, it does again: raises `BudgetSpent`, or
-    `CassetteMiss` where there is more to spend now."""
+    """Repeat the end of a recorded attempt by a budget: raises `BudgetSpent`, or
+    `CassetteMiss` if the budget is larger now."""
     if found.entry.record.t != "error" or not isinstance(spent := found.answer, BudgetSpent):
         return
     await budgets.placed()

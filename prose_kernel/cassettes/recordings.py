@@ -29,10 +29,10 @@ def no_tools(request: SessionRequest) -> tuple[str, ...]:
 class Cassettes:
     """All recordings that a run may replay, and the one it writes.
 
-    One object for each run, kept when the provider changes; `tool_names` says which tools the permissions of a session
-    could ever allow (whoever answers), `permissions` are the host's rules. `on_use` gets the path of each request that
-    a record answers, and the record's facts. Raises `UsageError` for options that make no sense. Close it when the run
-    ends.
+    One object for each run, kept when the provider changes; `tool_names` lists the tools that the permissions of a
+    session could allow (for any provider), `permissions` are the host's rules. `on_use` gets the path of each request
+    that a record answers, and the record's facts. Raises `UsageError` for options that make no sense. Close it when the
+    run ends.
     """
 
     options: CassetteOptions
@@ -97,7 +97,7 @@ class Cassettes:
         return frozenset((str(one.path), entry.raw) for one in found for entry in one.entries if entry.used)
 
     def note_used(self, lines: frozenset[tuple[str, bytes]]) -> None:
-        """Something beside the program has used these lines, as `used` gives them."""
+        """Another part than the program has used these lines, as `used` gives them."""
         if lines:
             self.shelf.note_used(lines)
 
@@ -108,7 +108,7 @@ class Cassettes:
 
 
 class SharedCassettes:
-    """The recordings of many runs in the same place, read once, and ended by whoever has made this. `on_use` as in
+    """The recordings of many runs in the same place, read once, and ended by their creator. `on_use` as in
     `Cassettes`."""
 
     def __init__(self, on_use: Callable[[str, Meta], None]) -> None:

@@ -3,7 +3,7 @@
 A cassette is a JSON object a line, UTF-8, keys sorted. Answers, errors and keys are those of a journal
 (`runtime/journal_codec.py`, `runtime/keys.py`). A line is only looked into where it is needed: reading a file decodes
 what records are found by (`Record`), the rest stays as the bytes it is. A line of format 1 is converted when it is read
-(`format1.py`). A line that makes no sense, or comes from a newer version, is kept by whoever rewrites the file.
+(`format1.py`). A line that makes no sense, or comes from a newer version, is kept when the file is rewritten.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ _NAMED: Final = ("context", "bindings", "previews")
 
 
 class Record(msgspec.Struct, frozen=True):
-    """A line as it is found by: type, version, key, execution path, attempt (from 1), and the id of the notebook's cell
-    where the front end tells one; the rest undecoded."""
+    """The search fields of a line: type, version, key, execution path, attempt (from 1), and the id of the notebook's
+    cell if the front end gives one; the rest is undecoded."""
 
     t: str
     v: int = VERSION
@@ -67,7 +67,7 @@ class Record(msgspec.Struct, frozen=True):
 
 class Written(msgspec.Struct, frozen=True, omit_defaults=True):
     """A file that a session wrote. `sha256` None: it removed it. `text` None: too long to be kept, or no text.
-    `before` is the digest of what stood there, None: there was no such file."""
+    `before` is the digest of the former content; None: there was no such file."""
 
     path: str
     sha256: str | None = None
@@ -89,7 +89,7 @@ class Order(msgspec.Struct, frozen=True):
 
 
 class Meta(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Facts about a record that are no part of its identity. `ws`, `home`: the directories that its texts name."""
+    """Facts about a record that aren't part of its identity. `ws`, `home`: the directories that its texts name."""
 
     origin: str = ""
     provider: str = ""
@@ -110,7 +110,7 @@ _JUDGED: Final[Mapping[str, type[Verdict] | type[Pick]]] = {"decide": Verdict, "
 
 
 class BadLine(ValueError):
-    """A line that is no record; the message says why, in a few words."""
+    """A line that isn't a record; the message gives the reason in a few words."""
 
 
 _read = msgspec.json.Decoder(Record).decode
@@ -171,7 +171,7 @@ def plain(line: bytes) -> dict[str, Any]:
 
 
 def mapping(part: msgspec.Raw) -> dict[str, Any]:
-    """A part of a record as plain data; anything that is no object is empty."""
+    """A part of a record as plain data; anything else than an object is empty."""
     try:
         return _object(part)
     except BadLine:
@@ -211,7 +211,7 @@ def failure(record: Record) -> Exception:
 
 
 def answer_of(record: Record) -> SessionResult | Exception | Verdict | Pick | Finding | Order:
-    """What a record answers. Raises `BadLine`."""
+    """Return the answer of a record. Raises `BadLine`."""
     match record.t:
         case "error":
             return failure(record)
@@ -249,7 +249,7 @@ def damage(record: Record) -> str | None:
 
 
 def key_of(req: Mapping[str, Any]) -> str:
-    """The key of a record with this `req`. Names of variables are no part of it."""
+    """The key of a record with this `req`. Names of variables aren't part of it."""
     parts = ((name, canonical(_without_names(name, req[name]))) for name in sorted(req))
     return keys.key_of(str(req.get("kind")), parts).digest
 
@@ -259,18 +259,18 @@ def _without_names(name: str, value: Any) -> Any:
 
 
 def usage_facts(usage: Usage | None) -> Mapping[str, float]:
-    """What an answer consumed, as `meta` holds it."""
+    """The consumption of an answer, as `meta` holds it."""
     found = {name: getattr(usage, field, 0) for name, field in _USAGE.items()}
     return {name: value for name, value in found.items() if value}
 
 
 def usage_of(record: Record) -> Usage:
-    """What an answer consumed when it was recorded."""
+    """The consumption of an answer when it was recorded."""
     facts = part(record.meta, Meta).usage
     requests, tokens_in, tokens_out = (int(facts.get(name, 0)) for name in ("requests", "in", "out"))
     return Usage(requests, tokens_in, tokens_out, facts.get("cost", 0.0))
 
 
 def without_facts(result: SessionResult) -> SessionResult:
-    """A session's answer without what a record holds beside it, and what no record holds."""
+    """A session's answer without the other fields of its record, and without unrecorded fields."""
     return structs.replace(result, writes=(), reads=(), usage=None, answer_file=None, patches=())

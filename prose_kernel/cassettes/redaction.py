@@ -1,8 +1,9 @@
 """Secrets and places are taken out of a text before anything is hashed or written (sessions.md 4.2).
 
 Looked for are the values of secret-looking environment variables, token shapes, a person's own expressions and, for
-keys, the directories that differ from machine to machine. What a text cannot hold is ruled out by its fixed characters
-first; the rest is one expression and one pass, linear in the text (a person's own expressions follow one by one).
+keys, the directories that differ from machine to machine. Patterns that a text cannot contain are excluded first, by
+their fixed characters; the rest is one expression and one pass, linear in the text (a person's own expressions follow
+one by one).
 """
 
 from __future__ import annotations

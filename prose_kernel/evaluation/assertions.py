@@ -75,7 +75,7 @@ class Assertions:
                     raise spec.mistake(("assert", number, "python"), str(problem), problem.hint) from None
 
     async def check(self, ran: FinishedRun) -> tuple[list[Check], bool]:
-        """What each says of a run, and whether one of them had nobody to answer it. Raises `BudgetSpent`."""
+        """The result of each for a run, and whether one of them had no judge. Raises `BudgetSpent`."""
         found, nobody = [], False
         for number, one in enumerate(self._all):
             try:
@@ -150,7 +150,7 @@ async def _judge(text: str, number: int, ran: FinishedRun) -> tuple[float, str]:
 
 
 class PythonFunction:
-    """A function of a file, called in a thread of its own. One that has not ended in time is not called again: its
+    """A function of a file, called in its own thread. One that has not ended in time is not called again: its
     thread cannot be ended. Raises `UsageError` where there is none."""
 
     def __init__(self, directory: Path, place: str) -> None:
@@ -212,7 +212,7 @@ class PythonFunction:
 
 
 def _said(name: str, value: object) -> tuple[float, str]:
-    """A boolean or number, alone or with a reason: `False, "too long"`, `{"score": 0.5, "reason": "..."}`."""
+    """A boolean or number, with or without a reason: `False, "too long"`, `{"score": 0.5, "reason": "..."}`."""
     reason: object = ""
     if isinstance(value, tuple) and len(value) == 2:
         value, reason = value

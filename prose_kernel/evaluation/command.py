@@ -73,7 +73,7 @@ def evaluate(spec: str, **options: Any) -> int:
     from prose_kernel.views.plain_text import plain_text
 
     given = CommandOptions(**options)
-    path = Path(os.path.expanduser(spec)).resolve()  # noqa: PTH111 - a home directory of nobody stays as it is
+    path = Path(os.path.expanduser(spec)).resolve()  # noqa: PTH111 - an unknown home directory is left as it is
     overrides = settings.checked(provider=given.provider, judge=given.judge, cassette_mode=given.cassette_mode)
     if given.budget is not None:
         settings.budget_limits(given.budget)

@@ -22,9 +22,9 @@ EXPECTED: Final = "expected"
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A line of the data set: its columns. `id` is how it is called, `line` where it stands.
+    """A line of the data set: its columns. `id` is its name, `line` its line.
 
-    `broken` says why a line that was counted, and not refused, is no case.
+    `broken` gives the reason if a counted line isn't a case.
     """
 
     id: str

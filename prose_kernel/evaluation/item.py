@@ -36,7 +36,7 @@ SHOWN: Final = 2_000
 
 @dataclass(slots=True)
 class Meter:
-    """What the sessions and judgements of one run consumed, live or when they were recorded."""
+    """The consumption of the sessions and judgements of one run, live or when they were recorded."""
 
     clock: Clock
     seconds: float = 0.0
@@ -96,7 +96,7 @@ class Item:
 
     @property
     def at(self) -> str:
-        """What stands before all paths of the run, so that each has recordings of its own."""
+        """The prefix of all paths of the run, so that each has its own recordings."""
         names = quote(self.case.id, safe=""), quote(self.prepared.variant.name, safe="")
         return f"case={names[0]}/variant={names[1]}/r{self.repetition}/"
 

@@ -107,7 +107,7 @@ class Prepared:
         return tuple(replace(one, text=replaced(one.text, found)) if found else one for one, found in edits)
 
     def bind(self, workspace: Workspace, case: Case) -> None:
-        """What a program refers to and neither binds nor asks for is a column."""
+        """A name that a program uses, but neither binds nor asks for, is a column."""
         spoken = {one.language.name: one.language for one in self.source if not one.language.has_inputs}
         for language in spoken.values():
             for name, value in {**self.given, **case.columns}.items():
@@ -231,9 +231,9 @@ class Preparing:
     # ------------------------------------------------------------ settings
 
     def _settings(self, variant: Variant, key: Key) -> Settings:
-        """The settings of prose.toml beside the specification, then those of the specification, those of the variant,
-        and those of the command line; runs live in memory, keep no journal, and nobody watches them. The recording is
-        the evaluation's own: that of prose.toml belongs to ordinary runs."""
+        """The settings of the specification's prose.toml, then those of the specification, those of the variant, and
+        those of the command line; runs live in memory, keep no journal, and have no live view. The recording is the
+        evaluation's own: that of prose.toml belongs to ordinary runs."""
         chosen = settings.load(self._directory).changed(cassette=None)
         for table, at in ((self._spec.settings, ("settings",)), (variant.settings, (*key, "settings"))):
             chosen = self._changed(chosen, table, at)

@@ -1,7 +1,7 @@
 """An evaluation for people: the tables of the terminal and the notebook, and the HTML page.
 
-What a run without new answers shows is the same each time. What was measured now (money, tokens, time of answers that
-providers gave now) stands in columns of its own.
+The output of a run without new answers is the same each time. New measurements (money, tokens, time of answers that
+providers gave now) have their own columns.
 """
 
 from __future__ import annotations

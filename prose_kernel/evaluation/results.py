@@ -33,11 +33,11 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Result(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One run: a case, a variant, a repetition. `error` is why it came to no result; `nobody`: because nothing was
-    recorded and nobody could answer.
+    """One run: a case, a variant, a repetition. `error` is the reason if it has no result; `nobody`: because nothing
+    was recorded and no provider could answer.
 
     `seconds` is how long its sessions and judgements took, `cost` what they cost in US dollars as far as that is known
-    (`unpriced` of them have no known price). What was replayed counts as it did when it was recorded.
+    (`unpriced` of them have no known price). Replayed answers count as they did when they were recorded.
     """
 
     key: str

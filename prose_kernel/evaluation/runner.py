@@ -108,7 +108,7 @@ class Evaluation:
                     )
 
     async def _check(self) -> None:
-        """What answers makes sense, the programs have no errors, and assertions are about names that there are. Raises
+        """Providers and judges are valid, the programs have no errors, and the names in assertions exist. Raises
         `UsageError` and `CompileError`."""
         case = next(case for case in self.cases if not case.broken)
         columns = [*case.columns, *NAMES]
@@ -305,7 +305,7 @@ def _mode(chosen: Settings, overrides: Mapping[str, Any]) -> Settings:
 
 
 def _shared(chosen: Settings, runs: int) -> Settings:
-    """Runs side by side have no more sessions under way than one alone would, but for one each."""
+    """Parallel runs have no more running sessions than a single run would, except for one each."""
     most = chosen.max_parallel or (4 if (chosen.provider or "").startswith("acp:") else 8)
     return chosen.changed(max_parallel=max(1, most // runs))
 

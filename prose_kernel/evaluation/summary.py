@@ -46,8 +46,8 @@ class VariantSummary:
 
     @property
     def interval(self) -> tuple[float, float]:
-        """The interval of the pass rate. Repetitions of a case are no further cases: they sharpen its share, and
-        the cases are what is counted."""
+        """The interval of the pass rate. Repetitions of a case aren't further cases: they sharpen its share, and only
+        cases are counted."""
         cases = self.cases()
         return wilson(math.fsum(passed / runs for passed, runs in cases.values()), len(cases))
 
@@ -164,7 +164,7 @@ class Summary:
 
     @property
     def status(self) -> int:
-        """The exit status: 0 fine, 1 a regression, too few passes, or runs that came to no result, 3 where nobody could
+        """The exit status: 0 fine, 1 a regression, too few passes, or runs without a result, 3 if no provider could
         answer, 130 interrupted."""
         if self.stopped == INTERRUPTED:
             return 130

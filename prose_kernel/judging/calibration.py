@@ -24,7 +24,7 @@ from prose_kernel.runtime.values import Value, full_text
 SHIPPED: Final = Path(__file__).with_name("labelled.jsonl")
 AT_ONCE: Final = 8
 LARGEST: Final = 50_000_000
-"""Bytes of a file of items; a larger one is no labelled set."""
+"""Bytes of a file of items; a larger one isn't a labelled set."""
 
 LABELS: Final[Mapping[object, bool | None]] = {"yes": True, "no": False, "uncertain": None, True: True, False: False}
 WORDS: Final[Mapping[bool | None, str]] = {True: "yes", False: "no", None: "uncertain"}

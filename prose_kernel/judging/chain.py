@@ -164,8 +164,8 @@ def _no_rules(request: JudgeRequest, rules: RulesMode, criteria: bool) -> str:
 class UnrecordedIsNobody:
     """The `Judge` port around recorded judgements while no judge is chosen.
 
-    Where no person is here, a question without a record cannot be decided: that is the error, and how to record it is
-    the hint.
+    In a non-interactive run a question without a record cannot be decided: that is the error, and its hint says how to
+    record it.
     """
 
     def __init__(self, recorded: Judge, person: Asker, *, rules: RulesMode, criteria: bool = False) -> None:
@@ -257,7 +257,7 @@ class JudgeChain:
 
     def _together(self, request: JudgeRequest) -> JudgeRequest:
         """The request with those of its further questions that others have to decide, and that are worth asking with
-        it: what may not be needed is asked only as long as it is small beside the values that all are about."""
+        it: optional questions are included only while they are small compared with the common values."""
         if not request.further:
             return request
         left = sum(map(len, material(request).whole.values())) // 2 if self._batch == "ahead" else 0
@@ -385,7 +385,7 @@ class Condition(NamedTuple):
 def decidable_conditions(questions: Iterable[JudgedText], source: Source, *, criteria: bool = False) -> list[Condition]:
     """Every condition and choice of a program in source order, for `prose check`. With `criteria` rules decide VVM's.
 
-    `decidable` is about the form alone: a rule reads it and decides it both ways. A value that is not what the rule
+    `decidable` is only about the form: a rule reads it and decides it both ways. A value that is not what the rule
     needs (`score >= 85` with a score of "good") still goes to the next judge; a choice always counts as one that does.
     """
     from prose_kernel.judging import rules

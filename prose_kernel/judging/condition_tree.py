@@ -15,7 +15,7 @@ from prose_kernel.runtime.values import Value
 _A_SENTENCE = 3
 """Words that can say something by themselves."""
 WEAK = frozenset(("word", "true", "numbers", "sign"))
-"""Rules for words that may be no rule at all (`it is nice`, `more than expected`): the values tell."""
+"""Rules for words that may not be a rule (`it is nice`, `more than expected`): the values decide."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -190,7 +190,7 @@ def short(value: Value) -> str | None:
 
 
 def yes_no(value: Value) -> bool | None:
-    """A boolean, or a text that is nothing but the answer. What follows a "Yes," may take it back."""
+    """A boolean, or a text that is nothing but the answer. Text after a "Yes," may revoke it."""
     if isinstance(value, bool):
         return value
     match = _ANSWER.fullmatch((text(value) or "").strip())
@@ -204,7 +204,7 @@ def count(value: Value, unit: str) -> tuple[int, int] | None:
         return None if items is None else (items, items)
     said = text(value)
     if said is None or not whole(value) or (len(said) <= SHORT and re.match(r"\W*\d+\W*(?:\w+\W*)?$", said)):
-        return None  # "120 lines" tells a count, it is none
+        return None  # "120 lines" contains a count, but isn't one
     match unit:
         case "word":
             words = said.split()
@@ -247,7 +247,7 @@ def _bullets(said: str) -> int | None:
 
 
 def field(value: Value, words: str) -> bool | None:
-    """What an object says by a boolean field with this name (`ready to ship` is `ready_to_ship`); None without one.
+    """The boolean field with this name in an object (`ready to ship` is `ready_to_ship`); None without one.
 
     A text counts only if it is such an object as a whole: one in the middle of a text may be about anything.
     """

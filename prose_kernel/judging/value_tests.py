@@ -1,4 +1,4 @@
-"""What a form of `rules` says of one value: yes, no, or Unknown (None). Examples: docs/reference/judge-rules.md."""
+"""What a form of `rules` gives for one value: yes, no, or Unknown (None). Examples: docs/reference/judge-rules.md."""
 
 from __future__ import annotations
 
@@ -325,7 +325,7 @@ def _word(found: Mapping[str, str | None]) -> Test:
 
 
 def is_true(value: Value) -> bool | None:
-    """A path alone: the value is a boolean. What a text means is for others to say."""
+    """Only a path: the value is a boolean. The meaning of a text is left to other judges."""
     return value if isinstance(value, bool) else None
 
 

@@ -95,9 +95,9 @@ DEFAULT_LINK: Final = LinkOptions()
 class RemoteCommands:
     """The `Commands` port. `url` is a scheduler's address or `local`; `directory` must be the same on all workers.
 
-    `environment` are patterns of variables that commands inherit from this process, beside `INHERITED`; everything
-    else they have from the worker. `resources` are those of this machine, for the workers of `local`. `displayed` and
-    `shell` are those of `ShellCommands`. Making one connects to nothing.
+    `environment` are patterns of variables that commands inherit from this process, in addition to `INHERITED`;
+    everything else they have from the worker. `resources` are those of this machine, for the workers of `local`.
+    `displayed` and `shell` are those of `ShellCommands`. Making one connects to nothing.
     """
 
     def __init__(
@@ -218,7 +218,7 @@ class RemoteCommands:
         self._connection.post(self._interrupt)
 
     def close(self) -> None:
-        """End all commands on all workers, disconnect, and end a cluster of our own. Blocks, for a bounded time."""
+        """End all commands on all workers, disconnect, and end our own cluster. Blocks, for a bounded time."""
         self._closed = True
         self._connection.post(self._refuse_all, "cancelled")
         self._connection.close()

@@ -98,7 +98,7 @@ class Terms:
 
 
 class Refused(Exception):
-    """A worker cannot be used, for a reason; `again` tells that it may be better later."""
+    """A worker cannot be used, with a reason; `again` is true if it may be usable later."""
 
     def __init__(self, reason: str, *, again: bool = False) -> None:
         super().__init__(reason)
@@ -154,7 +154,7 @@ class Connection:
         return self._thread is not None
 
     def open(self, owner: Owner | None = None) -> Future[None]:
-        """Connect, in a thread of its own, as the owner of a run. The future raises `UsageError` when no worker can run
+        """Connect, in a separate thread, as the owner of a run. The future raises `UsageError` when no worker can run
         commands."""
         if not self.target.local:
             _ = self.target.place
@@ -257,7 +257,7 @@ class Connection:
             ) from None
 
     async def _reach(self) -> None:
-        """Whether anybody is there: Dask itself would try again and again without a word."""
+        """Whether a scheduler answers: Dask itself would retry without any message."""
         host, port = self.target.place
         try:
             _, writer = await within(asyncio.open_connection(host, port), _REACH)
@@ -544,7 +544,7 @@ async def _first(*tasks: asyncio.Future[Any]) -> None:
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
-    """What Dask has left running."""
+    """Tasks that Dask has left running."""
     left = asyncio.all_tasks(loop)
     for task in left:
         task.cancel()

@@ -1,4 +1,4 @@
-"""What the runners of one Dask worker share: the owner of each run, and whether the worker is being retired.
+"""The shared state of the runners of one Dask worker: the owner of each run, and whether the worker is being retired.
 
 A run has one owner, the process that runs it. When a resumed run claims a worker, what the former owner runs there is
 ended first; a former owner that comes back is refused.
@@ -18,7 +18,7 @@ from prose_kernel.runtime.ports import Owner
 
 _PLUGIN: Final = "prose_kernel-host"
 _REASON_LATE: Final = 0.3
-"""Seconds in which a worker that is closing is told that it is being retired; the two come by different connections."""
+"""Seconds in which a closing worker learns that it is being retired; the two come by different connections."""
 
 
 class Superseded(Exception):

@@ -1,8 +1,8 @@
 """A Dask cluster on this machine, for trying: `prose run --remote local`.
 
-It lives in a process of its own, in a session of its own: a signal of the terminal does not reach its workers, and it
-ends when the pipe from its owner does, even if that was killed. It has a certificate of its own, because
-whoever can talk to a scheduler can run programs. `python -m prose_kernel.remote.local_cluster` is that process.
+It lives in a separate process with its own session: a signal of the terminal does not reach its workers, and it ends
+when the pipe from its owner does, even if that was killed. It has its own certificate, because every client of a
+scheduler can run programs. `python -m prose_kernel.remote.local_cluster` is that process.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "SHELL", "TMPDIR", "LANG", "LANGUAGE", "LC_*", "TZ", "LD_LIBRARY_PATH"),
     *("PYTHON*", "VIRTUAL_ENV", "CONDA_*", "DASK_*", "XDG_*", "COVERAGE_*"),
 )
-"""What workers here have of our environment: about what they would have on another machine."""
+"""The part of our environment that workers here get: about the same as on another machine."""
 
 
 def places() -> int:

@@ -1,6 +1,6 @@
 """Messages between the driver and the runner on a worker: frozen data, small and picklable.
 
-The driver tells (`Start`, `Stop`, ...) in numbered batches; the runner answers with numbered messages of each command:
+The driver sends (`Start`, `Stop`, ...) in numbered batches; the runner answers with numbered messages of each command:
 `Chunk`s of its output, then its `End`. A number lets both sides drop what they have already, so nothing is done twice
 even if the transport repeats a call.
 """
@@ -48,8 +48,8 @@ class Hold(Struct, frozen=True):
 
 
 class Inherit(Struct, frozen=True):
-    """The variables of the driver that commands inherit from now on. What matches a pattern and is not among them is
-    not inherited from the worker either."""
+    """The variables of the driver that commands inherit from now on. Variables that match a pattern and aren't among
+    them aren't inherited from the worker either."""
 
     patterns: tuple[str, ...]
     values: Mapping[str, str]

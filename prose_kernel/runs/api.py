@@ -1,7 +1,7 @@
 """The Python API: run programs, feed cells, watch events.
 
 `run` and `Session` are for code without an event loop, and may be called from any thread, also while a loop is running
-there: they use a loop in a thread of their own. `arun`, `AsyncSession` and `stream` run in the caller's loop.
+there: they use a loop in a separate thread. `arun`, `AsyncSession` and `stream` run in the caller's loop.
 """
 
 from __future__ import annotations

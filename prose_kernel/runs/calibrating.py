@@ -31,9 +31,9 @@ async def calibrate(
     on_answer: Callable[[Answer, int], object] = lambda answer, of: None,
 ) -> Calibration:
     """The answers of the run's model or agent to the set in a file (None: the shipped one). Each is kept in the judge's
-    own recording when it comes, so that a calibration which was interrupted goes on where it was.
+    own recording when it comes, so that an interrupted calibration continues where it was.
 
-    Raises `UsageError` for a broken file and where nobody judges, and what `calibration.calibrate` raises.
+    Raises `UsageError` for a broken file or a missing judge, and the errors of `calibration.calibrate` raises.
     """
     items, services = _items(workspace, file, category), workspace.opened.services
     name, judge, cassettes = _judge_of(services)
@@ -80,5 +80,5 @@ def _judge_of(services: SessionServices) -> tuple[str, Judge, Cassettes]:
 def _items(workspace: Workspace, file: str | None, category: str | None) -> tuple[Item, ...]:
     if file is None:
         return calibration.of_category(calibration.load(calibration.SHIPPED), category)
-    path = workspace.cwd / os.path.expanduser(file)  # noqa: PTH111 - a home directory of nobody stays as it is
+    path = workspace.cwd / os.path.expanduser(file)  # noqa: PTH111 - an unknown home directory is left as it is
     return calibration.of_category(calibration.load(path, file), category)

@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 class Start:
     """The start of a workspace: its directory, and the name of its program in the trace.
 
-    Where `program_file` is a file, local imports are relative to its directory, otherwise to `cwd`. `notebook` tells
-    that cells arrive one by one, and that a gate never waits for a decision from outside. `supplied` holds input values
-    given beforehand; `decisions` what a person decided about gates before the start; `gate_files` that files which
-    another program writes decide gates. `elsewhere` tells that the program is not a file of the user, but an example of
-    the package: its sessions work in `cwd`. `notebook_path` is the notebook's own, where it is known. `origin` is the
+    Where `program_file` is a file, local imports are relative to its directory, otherwise to `cwd`. `notebook` is true
+    if cells arrive one by one, and gates never wait for a decision from outside. `supplied` holds input values given
+    beforehand; `decisions` what a person decided about gates before the start; `gate_files` that files which another
+    program writes decide gates. `elsewhere` is true if the program is not a file of the user, but an example of the
+    package: its sessions work in `cwd`. `notebook_path` is the notebook's own, where it is known. `origin` is the
     registry name or URL of a program that is fetched; `trust` what was agreed to beforehand about programs from
     elsewhere. `language` is that of a text which does not name one; without it, that of the program file. `at` precedes
     all paths of the run, and `recordings` and `ways` to model servers are those that it shares with others. `run_id` is

@@ -45,7 +45,7 @@ async def to_end(
 
 
 class Takes:
-    """What a program, or the cells of a notebook, can be given beforehand: values of inputs, and decisions of gates."""
+    """Values that a program, or the cells of a notebook, can get beforehand: inputs, and decisions of gates."""
 
     def __init__(self) -> None:
         self._inputs: dict[str, None] = {}
@@ -68,7 +68,7 @@ class Takes:
                 raise UsageError(f"{option}{name}: the program has no such input; {asked}", hint=hint)
 
     def check_gates(self, names: Iterable[str], option: str) -> None:
-        """Raise `UsageError` for a name that is no gate."""
+        """Raise `UsageError` for a name that isn't a gate."""
         for name in names:
             if ":" in name and self._all_gates is None:
                 continue  # of an import whose gates are found only at run time

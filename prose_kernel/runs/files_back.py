@@ -29,7 +29,7 @@ _NOTHING_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 @dataclass(slots=True)
 class FilesBack:
-    """What going back does to the files of a run: `targets` are the paths that change, and what has to be there (None:
+    """The effect of going back on the files of a run: `targets` are the changed paths with their new content (None:
     nothing). `foreign` are those of them that others have changed since, `left` what stays as it is, and why."""
 
     directory: str
@@ -148,11 +148,11 @@ class FilesBack:
     # ------------------------------------------------------------ words
 
     def question(self) -> str:
-        """The files that somebody else has changed."""
+        """The files that another program or person has changed."""
         return "\n".join(["these files have changed since, and not by the run:", *_listed(self.foreign)])
 
     def summary(self) -> list[str]:
-        """What has changed, in lines."""
+        """The changes, in lines."""
         counts = {
             "removed": sum(target is None for target in self.targets.values()),
             "put back": sum(target is not None for target in self.targets.values()),

@@ -1,4 +1,5 @@
-"""What a run of an edited program would keep and ask, found out without asking anything (amendment A57).
+"""The answers that a run of an edited program would keep, and the requests that it would make, without making any
+(amendment A57).
 
 The program runs in memory with the kept answers of the earlier run. A session or command that is asked again gets a
 placeholder, so that everything that uses its answer is asked again, too. At any other request without a kept answer the

@@ -69,7 +69,7 @@ class Stale:
 class Freshness:
     """The cells of a run in the notebook's order, and which of them are stale.
 
-    `outside` tells whether a Python variable is still what went into a cell.
+    `outside` tests whether a Python variable still has the value that a cell got.
     """
 
     def __init__(self, provenance: Provenance, outside: Callable[[Cell, str], bool] = lambda cell, name: True) -> None:
@@ -78,7 +78,7 @@ class Freshness:
         self._provenance = provenance
         place = {key: at for at, key in enumerate(provenance.order)}
         living = [cell for cell in provenance.cells.values() if not cell.gone]
-        # where the front end tells no order, it is that of the first runs; a cell that it has not told of stays behind
+        # without an order from the front end, it is that of the first runs; a cell that the front end omits comes last
         # the one that ran before it
         at, known = -1, list[tuple[int, int, Cell]]()
         for cell in sorted(living, key=lambda cell: cell.first):
@@ -118,7 +118,7 @@ class Freshness:
         for name, source in self.above[cell.key].items():
             content, maker = cell.inputs[name]
             if maker is cell:
-                continue  # it goes on with what it has left itself
+                continue  # it continues with files that it has left itself
             if source.made.get(name, content) != content:
                 since = maker is source or source.ran > cell.ran
                 reasons.append(Reason("changed" if since else "other", name, source))

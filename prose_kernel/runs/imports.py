@@ -105,8 +105,8 @@ def remote_programs(
     writes: bool = True,
     upgrade: bool = False,
 ) -> RemotePrograms:
-    """Return the source of fetched programs: the project's pins, the user's cache, the servers. `asker` is the
-    person who agrees to new ones; `writes` tells whether that is noted in `prose.lock`."""
+    """Return the source of fetched programs: the project's pins, the user's cache, the servers. `asker` is the person
+    who consents to new ones; `writes` is true if that is recorded in `prose.lock`."""
     from prose_kernel.programs.cache import ProgramCache
     from prose_kernel.programs.download import Limits
     from prose_kernel.programs.lock_file import LockFile, place_of

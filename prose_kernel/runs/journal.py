@@ -33,7 +33,7 @@ Range = tuple[int, int]
 
 @dataclass(slots=True, eq=False)
 class _CellRecords:
-    """Where the journal has the last run of a cell: the `records` of each of its texts. `former` are those of the runs
+    """The place of a cell's last run in the journal: the `records` of each of its texts. `former` are those of the runs
     before it, whose answers it may keep; `complete`: no text of it has failed or was interrupted."""
 
     run: asides.CellRun | None
@@ -192,7 +192,7 @@ class RunJournal(Journal):
         except asyncio.CancelledError:
             status = "interrupted"
             raise
-        except BaseException:  # a defect of ours: the text did not end, and can be resumed with a fixed version
+        except BaseException:  # our defect: the text did not end, and can be resumed with a fixed version
             status = ""
             raise
         finally:

@@ -85,9 +85,9 @@ class CompileText(Protocol):
         cell: bool = False,
         pipefail: bool = False,
     ) -> Compiled:
-        """Read and check a text; never raises. `known` is what the machine holds by then, `load` tells what an import
-        gives, `cell` applies the rules of a notebook. `pipefail`: commands run with it unless the text says
-        otherwise; a language without commands takes no notice."""
+        """Read and check a text; never raises. `known` is the state of the machine at that point, `load` gives the
+        names of an import, `cell` applies the rules of a notebook. `pipefail`: commands run with it unless the text
+        says otherwise; a language without commands takes no notice."""
         ...
 
 
@@ -134,25 +134,25 @@ def _no_other_form(program: object, source: Source) -> tuple[str, str]:
 class Language:
     """A language: how its texts are known, and what can be done with them.
 
-    `title` is its name for people. `profile` is the one that its texts are read in; None: that of the settings.
-    `mode` is the mode of an editor that does not know it; `delimiters` are what opens and closes its literals
-    beside quotes, `declared` the words for how a name was bound; `sample` is a program of one line. `markers` are
-    those of its narration, by the live mark or by `session`, `judge`, `loop`, `parallel`. `state` is the setting
-    that says what of it is kept in files: the names of a run that begins with it (`state`), or answers of its
-    agents (`vvm_state`). `at_home`: sessions of a file work in its directory, not in that in which it was started.
-    `configure` gives a new machine the settings that only its language has.
+    `title` is its name for people. `profile` is the one that its texts are read in; None: that of the settings. `mode`
+    is the mode of an editor that does not know it; `delimiters` are the marks that open and close its literals besides
+    quotes, `declared` the words for how a name was bound; `sample` is a program of one line. `markers` are those of its
+    narration, by the live mark or by `session`, `judge`, `loop`, `parallel`. `state` is the setting that says what of
+    it is kept in files: the names of a run that begins with it (`state`), or answers of its agents (`vvm_state`).
+    `at_home`: sessions of a file work in its directory, not in that in which it was started. `configure` gives a new
+    machine the settings that only its language has.
 
-    `complete` tells what could be written at the end of a text: given are the text, whether it ends in `code`, a
-    `string`, a `triple` quoted one or a `marker`, where that literal begins, what the machine knows and the values of
-    its names. The front end filters by what is typed.
+    `complete` lists the completions at the end of a text: its arguments are the text, whether it ends in `code`, a
+    `string`, a `triple` quoted one or a `marker`, the start of that literal, the machine's names and their values. The
+    front end filters by what is typed.
 
     `index` gives the names of a compiled program and their places, `fixes` the changes that apply the hint of a finding
-    of it; whoever offers one checks it first (`language.fixes.holds`). `script_at` gives what an editor completes: the
-    program text before an offset and the names that it may refer to, None in text that is no program. `targets` finds
-    what a text may `call`, given what loads its imports and what the machine knows, None in a language without calls;
-    `knowing` adds them to the names that `complete` gets, `called_at` describes the target or input of a call at an
-    offset, "" elsewhere. `known_in` is what a program defines for all of its text, given what imports lead to.
-    `grammar` is a TextMate grammar for editors that colour by one.
+    of it; the caller checks each one before it offers it (`language.fixes.holds`). `script_at` gives the context of a
+    completion in an editor: the program text before an offset and the names that it may refer to, None in text outside
+    the program. `targets` finds what a text may `call`, given what loads its imports and what the machine knows, None
+    in a language without calls; `knowing` adds them to the names that `complete` gets, `called_at` describes the target
+    or input of a call at an offset, "" elsewhere. `known_in` is what a program defines for all of its text, given what
+    imports lead to. `grammar` is a TextMate grammar for editors that colour by one.
 
     `elsewhere`: programs may come from a registry or URL. `has_inputs`: programs ask for values by name; where they do
     not, values from outside are set as constants, or are names that the program finds bound.
@@ -160,7 +160,7 @@ class Language:
     `flow` is what a program is made of, for pictures of it; `stops` is where it can be held, statement by statement.
     `merged` gives the changes that make a text, which was several cells, one program: what only cells may do, such as
     declare a name again, is written as programs do it. `ends` are the statements that end a program before its last
-    line without an error: in a cell they end the cell alone. `change_directory` is the statement that does what `%cd`
+    line without an error: in a cell they end only the cell. `change_directory` is the statement that does what `%cd`
     does, "" where there is none.
 
     `computing` are the possible prefixes that make a statement of an expression, in order.
@@ -169,15 +169,16 @@ class Language:
     an expression, or raises a `UsageError` which begins with the last argument.
 
     `upgrade` is a program in the language's other form, and the suffix of that; it raises `UsageError` where there is
-    none. `refused` tells why a program without errors cannot be run, given the names of the inputs that are supplied.
+    none. `refused` gives the reason why a program without errors cannot be run, given the names of the inputs that are
+    supplied.
 
-    `report` is what `prose compile` prints for a program without errors, `refusal` what stands above the errors of
-    another one; `contract` is a dataclass of what a program says about itself: what it takes and gives, its names.
-    `inputs` are the names that a program asks values for, `gates` those of its gates: what can be given beforehand.
-    `all_gates` adds those of its imports; it returns None if they are not all known.
-    `may_run_commands` tells whether a program can run commands of its own. `kind_of` and `text_of` are how a value
-    is called and written for people, `inserted` how it is written inside a text; `bind` is the statement that binds
-    a Python value to a name, or a `UsageError` which begins with the last argument.
+    `report` is what `prose compile` prints for a program without errors, `refusal` the heading of the errors of another
+    one; `contract` is a dataclass of a program's contract: its inputs, outputs and names. `inputs` are the names that a
+    program asks values for, `gates` those of its gates: what can be given beforehand. `all_gates` adds those of its
+    imports; it returns None if they are not all known. `may_run_commands` is true if a program can run its own
+    commands. `kind_of` and `text_of` are how a value is called and written for people, `inserted` how it is written
+    inside a text; `bind` is the statement that binds a Python value to a name, or a `UsageError` which begins with the
+    last argument.
     """
 
     name: str
@@ -288,7 +289,7 @@ _PLACES: Final = {
     "spending": "machine.{}.program_text:spending",
     "bind": "language.{}.literals:binding",
 }
-"""Where each language of this package has these functions, with `{}` for its name."""
+"""The modules with these functions for each language of this package, with `{}` for its name."""
 
 
 def _own(name: str) -> dict[str, Any]:
@@ -426,7 +427,7 @@ OPENPROSE: Final = Language(
 def _modules(base: Path, *, program: Path | None = None, texts: Mapping[str, str] | None = None, **_: Any) -> Programs:
     from prose_kernel.programs.vvm_imports import LocalModules
 
-    return LocalModules(base, program=program, texts=texts)  # VVM has one profile, and modules in files alone
+    return LocalModules(base, program=program, texts=texts)  # VVM has one profile, and modules only in files
 
 
 def _configure(machine: Any, settings: Settings) -> None:

@@ -1,4 +1,4 @@
-"""An event loop in a thread of its own, for callers whose thread has a busy loop, or none."""
+"""An event loop in a separate thread, for callers whose thread has a busy loop, or none."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def _find_run(context: RunContext, wanted: str) -> FoundRun:
 class Machines:
     """One machine for each language in which texts of the run are written, made at its first text.
 
-    They share ports, directory, supplied values, beginning and end; `first` stands for all of them.
+    They share ports, directory, supplied values, beginning and end; `first` represents all of them.
     """
 
     def __init__(self, context: RunContext, language: Language, ports: Ports, listeners: Sequence[Listener]) -> None:

@@ -135,7 +135,7 @@ def in_database(settings: Settings, home: RunHome, clock: Clock, tell: Listener)
 
 
 def _tells_waits(database: Database, patience: float, tell: Listener) -> Callable[[str | None], None]:
-    """What reports that the run waits for its database, and why; None means no longer."""
+    """The listener that gets the reason why the run waits for its database; None: it no longer waits."""
     from prose_kernel.language.source import Source, Span
     from prose_kernel.runtime.events import Place, StoreWaits
 
@@ -253,8 +253,8 @@ def watch(context: RunContext, run: Path | None) -> Spans:
 
 
 async def remote_commands(context: RunContext, run: str | None) -> RemoteCommands | None:
-    """Return connected commands on other machines, if the settings ask for them. What an earlier process of the `run`
-    has left running on them has ended by then. Raises `UsageError`."""
+    """Return connected commands on other machines, if the settings ask for them. The processes that an earlier process
+    of the `run` has left running on them have ended by then. Raises `UsageError`."""
     settings = context.settings
     if not settings.on_other_machines:
         return None

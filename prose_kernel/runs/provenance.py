@@ -1,7 +1,7 @@
 """The origin of each name of a run: the run of a cell that made it, and the versions of the names it used.
 
-A listener of all cells. While cells run it only keeps what they bind; texts are read, and values compared, when
-somebody asks (`run.freshness`, `%bindings`, the panel).
+A listener of all cells. While cells run it only keeps what they bind; texts are read, and values compared, only on
+request (`run.freshness`, `%bindings`, the panel).
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ UNREAD: Final = 256
 
 @dataclass(frozen=True, slots=True)
 class Opening:
-    """A cell that begins: how it is known, its number, its whole text, and its language if the text does not tell.
+    """A cell that begins: its key, its number, its whole text, and its language if the text does not name it.
 
     In a Python notebook `given` are digests of the Python variables that go into it, `taken` the names that come out.
-    `python`: it is a Python cell, which only binds names or has lines of ours.
+    `python`: it is a Python cell, which only binds names or has our lines.
     """
 
     key: str
@@ -70,10 +70,10 @@ class Cell:
     `made` are the names that it has bound or defined, with the number of their content; `inputs` those that it used and
     had not made itself before: the content that it found, and the cell which had made that. `files` are digests of the
     programs that it imported, by address. `texts` are the paths of the texts of its last run (`c1`); `moved` is a file
-    that one of their answers depends on and that has changed since, "" if that cannot be told
+    that one of their answers depends on and that has changed since, "" if that is unknown
     (`freshness.look_at_files`), as the look with the number `looked` has found. `first` is its place among the cells
     in the order of their first runs.
-    `unfinished`: another cell ran it again, and that failed or was interrupted; its own output does not tell.
+    `unfinished`: another cell ran it again, and that failed or was interrupted; its own output does not show it.
     """
 
     key: str
@@ -221,8 +221,8 @@ class Provenance:
                 self.cells[key].gone = True
 
     def arrange(self, cells: Sequence[tuple[str, str]]) -> None:
-        """The cells of the notebook in order: their keys and texts. Cells of a run that was brought back are known by
-        their texts alone, and get their keys here."""
+        """The cells of the notebook in order: their keys and texts. Cells of a run that was brought back are known only
+        by their texts, and get their keys here."""
         self.order = [key for key, _ in cells]
         waiting = {bare(cell.code): cell for cell in self.cells.values() if cell.key.startswith("text:")}
         for key, code in cells:
@@ -236,7 +236,7 @@ class Provenance:
             cell.gone = cell.gone or key not in there
 
     def _adopt(self, cell: Cell, key: str, code: str) -> None:
-        """A cell that was known by its text alone gets the key that the front end has for it."""
+        """A cell that was known only by its text gets the key that the front end has for it."""
         del self.cells[cell.key]
         cell.key, cell.code, cell.opening = key, code, replace(cell.opening, key=key, code=code)
         self.cells[key] = cell

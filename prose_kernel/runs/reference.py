@@ -16,7 +16,7 @@ from pathlib import Path
 from prose_kernel.errors import UsageError
 
 DEFAULT = "openprose"
-"""The page that a code or a section number alone means, unless a caller prefers the page of another language."""
+"""The page of a code or a section number without a language, unless a caller prefers the page of another language."""
 
 SCRIPTS = "prose-md"
 """The page with the codes that only contract files and ProseScript have."""
@@ -258,7 +258,7 @@ def _parsed(wanted: str) -> tuple[str, str]:
 
 
 def _renamed(key: str) -> str:
-    """A code of VVM from before its codes had a letter of their own: `V001` is V001, `V530` is V530."""
+    """A code of VVM from before its codes had their own letter: `V001` is V001, `V530` is V530."""
     old = _OLD_CODE.fullmatch(key)
     if old is None:
         return key

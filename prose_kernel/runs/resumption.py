@@ -1,4 +1,4 @@
-"""What an earlier process has left of a run, as its journal says: how the run is resumed, and where another one may
+"""The state of a run that an earlier process has left in its journal: how the run is resumed, and where another one may
 branch off (docs/how-to/durability.md)."""
 
 from __future__ import annotations

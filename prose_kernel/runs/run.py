@@ -49,8 +49,8 @@ _WITH_JOURNAL: Final = "keep the run in files: --state=filesystem"
 
 
 class Run:
-    """One run, which a text of `language` begins. `kept` is None for one that lives in memory. `on_live` is called when
-    a resumed run has come to the end of its journal, with what was under way then."""
+    """One run, which a text of `language` begins. `kept` is None for one that lives in memory. `on_live` is called at
+    the end of a resumed run's journal, with the requests that were running then."""
 
     def __init__(
         self,

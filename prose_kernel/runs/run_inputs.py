@@ -21,7 +21,7 @@ def find_run(context: RunContext, wanted: str) -> FoundRun:
     from prose_kernel.storage.runs import find, places
 
     cwd = context.start.cwd
-    path = Path(cwd, os.path.expanduser(wanted))  # noqa: PTH111 - a home of nobody stays as it is
+    path = Path(cwd, os.path.expanduser(wanted))  # noqa: PTH111 - an unknown home is left as it is
     where = places(cwd, context.settings.state_dir)
     run = find(where, str(path) if "/" in wanted else wanted)
     if run.state not in ("done", "failed", "interrupted"):

@@ -334,7 +334,7 @@ class SessionServices:
     def again(self, request: Request, notes: Mapping[str, Any], got: bool) -> None:
         """Count the consumption that the journal noted with a replayed answer of an earlier process.
 
-        `got` tells whether the program got the answer then, or a failure.
+        `got` is true if the program got the answer then, false after a failure.
         """
         self.usage.again(notes.get("usage", ()))
         budgets.again(notes)

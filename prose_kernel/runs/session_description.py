@@ -1,7 +1,7 @@
 """Descriptions of sessions without running them (message, provider, tools, rules, recordings), and the dry run.
 
-In a dry run every session and command is shown and yields a visible marker. What depends on a marker cannot be decided
-by a rule; the judge of a dry run reports it as undecided.
+In a dry run every session and command is shown and yields a visible marker. A condition that depends on a marker cannot
+be decided by a rule; the judge of a dry run reports it as undecided.
 """
 
 from __future__ import annotations
@@ -167,14 +167,14 @@ def describe(request: SessionRequest, services: SessionServices) -> Description:
 
 
 def _message(request: SessionRequest, tools: Sequence[str], means: ProviderContext, *, by_files: bool) -> Assembled:
-    """The message as a CLI agent would get it, or as models and everybody else."""
+    """The message as a CLI agent would get it, or as models and all others."""
     if by_files:
         return assemble(rows_told(request))
     files: Mapping[str, str] = {}
     if request.given is not None and request.given.references:
         try:
             files = means.workbench(request, lambda _: None).referenced()
-        except ProviderError:  # the rules make no sense, which is told as a problem
+        except ProviderError:  # the rules are invalid, which is reported as a problem
             files = {}
     return in_message(request, reads="read" in tools, files=files)
 
@@ -194,7 +194,7 @@ def most_cost(told: Description, services: SessionServices) -> float | None:
     """The US dollars that the first request of a session costs at most: None where that is not known.
 
     A token is at least one byte, and an answer is no longer than `max_tokens` or the model's window. A session without
-    tools makes one request. What a CLI agent does is its own affair.
+    tools makes one request. The actions of a CLI agent are not described.
     """
     choice, options = services.choice, services.means.options
     if choice.kind == "nobody" and services.detected is not None:
@@ -245,7 +245,7 @@ def who(services: SessionServices) -> str:
 
 
 def model_line(request: SessionRequest, choice: Choice, options: SessionOptions) -> str:
-    """The model of a session: what it names, and what that means for whoever answers. Raises `ProviderError`."""
+    """The model of a session: its name, and the meaning of that name for the provider. Raises `ProviderError`."""
     alias = request.model
     if choice.kind == "model":
         first, *others = vendors.chain(choice.name, options, alias, choice.model)

@@ -3,7 +3,7 @@
 Highest precedence first: arguments (a magic, a command-line option), the environment, `.prose/.env`, `prose.toml`, the
 default. No other module reads settings from the environment.
 
-`Settings` has the shape of `prose.toml`: `settings.exec.memory` is `[exec] memory`. Where a setting needs a single name
+`Settings` has the shape of `prose.toml`: `settings.exec.memory` is `[exec] memory`. If a setting needs a single name
 (arguments, `PROSE_EXEC_MEMORY`, journals), it is `exec_memory`; `every` has them all.
 """
 

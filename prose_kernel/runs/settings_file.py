@@ -1,4 +1,4 @@
-"""Read `prose.toml`: the tables that `Settings` declares, and those with names of their own (`[providers.NAME]` ...).
+"""Read `prose.toml`: the tables that `Settings` declares, and those with free names (`[providers.NAME]` ...).
 
 docs/reference/prose.toml shows every key. Only `settings.py` and evaluations use this module.
 """

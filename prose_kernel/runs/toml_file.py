@@ -83,7 +83,7 @@ class TomlFile:
     ) -> dict[str, Any]:
         """Return the right values of the table at `key` by field of `kind`; problems are noted.
 
-        Fields `without` are no keys; `also` are further keys, which the caller reads. A field whose type is a struct is
+        Fields `without` aren't keys; `also` are further keys, which the caller reads. A field whose type is a struct is
         a table in the table, returned as a dict; if it has a `SHORT` key, the value of that key may replace the table.
         """
         content = self.table(key)

@@ -135,7 +135,7 @@ class Workspace:
     def _new_engine(self) -> Engine:
         from prose_kernel.processes import Engine
 
-        # said in the engine's thread, at any time; the person is told at the end of a cell
+        # reported in the engine's thread, at any time; the person sees it at the end of a cell
         return Engine(on_warning=self._warnings.append)
 
     # ------------------------------------------------------------ the run
@@ -340,7 +340,7 @@ class Workspace:
     ) -> Value:
         """Run a compiled text of a language in the current run and return its value.
 
-        `interrupted` tells whether an interrupt came before, when nothing ran that `interrupt` could end. Raises
+        `interrupted` is true if an interrupt came before, when nothing ran that `interrupt` could end. Raises
         `RunError` for an uncaught error of the program, and `CancelledError` after an interrupt, when every command
         has ended and `finally` bodies have run. Either way the run continues with the next text.
         """

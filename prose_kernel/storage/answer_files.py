@@ -1,9 +1,9 @@
 """Files of agents' answers: `.vvm/runs/{run}` with its bindings and its log (docs/reference/vvm.md 7).
 
-The log, `state.md`, is an index of what was answered and one line a call; it holds no prompt and no answer, and is
-written anew, whole or not at all, with each of them: but a long one, when many calls end at once, only once a second or
-when it has grown by a sixteenth, so that a run of many calls takes time in proportion to them. At the end of each text
-it is complete. A run that was interrupted still says `running`.
+The log, `state.md`, is an index of the answers with one line per call; it holds no prompt and no answer, and is
+rewritten, completely or not at all, with each of them: but a long one, when many calls end at once, only once a second
+or when it has grown by a sixteenth, so that a run of many calls takes time in proportion to them. At the end of each
+text it is complete. A run that was interrupted still says `running`.
 """
 
 from __future__ import annotations

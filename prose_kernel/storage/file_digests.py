@@ -107,7 +107,7 @@ def _state(status: os.stat_result) -> _State:
 
 
 def _matching(directory: str, globs: Sequence[str]) -> Iterator[str]:
-    """The paths of the files that match any of the globs, relative to the directory; a directory stands for all files
+    """The paths of the files that match any of the globs, relative to the directory; a directory matches all files
     below it. Raises `TooMuch`."""
     looked_at = 0
     for written in globs:

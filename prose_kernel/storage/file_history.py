@@ -73,7 +73,7 @@ class Scanner:
         self._seen: _Seen = {}
 
     def changes(self) -> dict[str, Entry | None]:
-        """What has changed since the last scan; None for a path that is gone. Raises `OSError`, for too many files
+        """The changes since the last scan; None for a removed path. Raises `OSError`, for too many files
         too."""
         before, now = self._seen, _Seen()
         self._scan(now)
@@ -223,7 +223,7 @@ class FileHistory:
             self._write({"at": self._at, "open": -1})
 
     def _begin(self) -> None:
-        """Continue the history of an earlier process. What changed after a request that was killed is its work."""
+        """Continue the history of an earlier process. Changes after a killed request are its work."""
         self._began = True
         found = read(self._run)
         if found is None:

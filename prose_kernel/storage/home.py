@@ -82,7 +82,7 @@ class RunHome:
             self.pending.put(str(self.directory / name), text)
 
     def record_source(self, text: str) -> str:
-        """Append a cell to the copy of the program. This alone does not create the directory.
+        """Append a cell to the copy of the program. The call itself does not create the directory.
 
         Returns what was appended.
         """
@@ -119,7 +119,7 @@ class RunHome:
 
 
 class StoreAtHome:
-    """What the stores of runs with a home share: memories of agents are files in every backend (4.4).
+    """The shared parts of stores of runs with a home: memories of agents are files in every backend (4.4).
 
     `chain` are the directories of the imported programs' calls that the store is for; `user_home` is where memories of
     the user lie, None for the person's own home.

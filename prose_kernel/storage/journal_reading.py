@@ -4,8 +4,8 @@ One record a line: a checksum, a space, the record as JSON. The checksum of a li
 changed or missing line is found. A last line without its end is what a process was writing when it was killed; it is
 cut off (`journal_file.py`, which writes).
 
-A line that is not a record costs itself (amendments A19 and A36). A line that somebody added is passed over, and
-nothing is lost. If a record was changed, all other records still count; `JournalRead.lost` has the number of its line.
+A line that is not a record costs itself (amendments A19 and A36). A foreign line is skipped, and nothing is lost. If a
+record was changed, all other records still count; `JournalRead.lost` has the number of its line.
 """
 
 from __future__ import annotations
@@ -232,7 +232,7 @@ def glance(path: Path) -> Glance | None:
     head, newline, rest = first.partition(b"\n")
     if status.st_uid != os.getuid() or not newline or head[:_PREFIX] != b"%08x " % zlib.crc32(head[_PREFIX:]):
         return None
-    lines = (rest if whole else last).split(b"\n")[:-1]  # what is behind the last line end was being written
+    lines = (rest if whole else last).split(b"\n")[:-1]  # the text after the last line end was being written
     checksum = int(head[:8], 16) if whole else None
     try:
         found = Glance(_head(path.parent.name, head[_PREFIX:]))

@@ -16,7 +16,7 @@ from prose_kernel.storage import bindings, layout
 
 class MemoryStore:
     """Keeps the bindings of a run, or of an imported program's call, in memory. Context is passed by value (7.6);
-    not so where a run that was kept elsewhere is told again."""
+    except in the replay of a run that was kept elsewhere."""
 
     in_files: Final = False
     lost: Final = None

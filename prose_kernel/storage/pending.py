@@ -62,7 +62,7 @@ class PendingWrites:
         self._held = held
 
     def restart(self) -> None:
-        """Begin every log anew: the first piece that is written of one replaces what an earlier process has left."""
+        """Begin every log again: its first written piece replaces the content of an earlier process."""
         with self._swap:
             self._logs.clear()
             self._begun_anew = set()

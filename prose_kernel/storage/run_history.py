@@ -25,8 +25,8 @@ _LINES: Final = 40
 
 @dataclass(slots=True)
 class Made:
-    """What a session has done: requests to models that were sent, calls of tools that were answered, and the text of
-    the step that has no end ("": none)."""
+    """The actions of a session: requests sent to models, answered calls of tools, and the text of the unfinished step
+    ("": none)."""
 
     requests: int = 0
     calls: int = 0

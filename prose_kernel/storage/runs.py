@@ -1,7 +1,7 @@
 """The runs that are kept: in which state each is, how one is found by the beginning of its id, and how one is removed.
 
-A run has a directory of its own, whatever keeps its bindings: `Directories` finds those below `.prose/runs` and
-`.vvm/runs`. What else keeps runs (a database) offers the same three methods, `RunPlace`, and is asked beside it.
+A run has its own directory with every backend of bindings: `Directories` finds those below `.prose/runs` and
+`.vvm/runs`. Another place of runs (a database) offers the same three methods, `RunPlace`, and is asked as well.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from prose_kernel.storage.layout import RUN_ID, VVM, runs_directory
 
 State = Literal["running", "done", "failed", "interrupted", "killed", "lost", "unreadable", "unknown"]
 """`lost`: a process on another machine, or in another directory, has stopped extending its lease; `unreadable`: the
-journal cannot be used; `unknown`: there is none, and nothing tells how the run ended."""
+journal cannot be used; `unknown`: there is none, and the end of the run is unknown."""
 
 UNFINISHED: Final = ("failed", "interrupted", "killed", "lost")
 _SHOWN: Final = 5
@@ -119,7 +119,7 @@ class KeptRun:
 
     @property
     def head(self) -> Head | None:
-        """How it began, as its journal tells."""
+        """Its beginning, from its journal."""
         return self._glance.head if self._glance is not None else None
 
     @property
@@ -245,7 +245,7 @@ def _sizes(directory: Path) -> Iterator[int]:
 
 
 def _of_trace(directory: Path) -> tuple[State | None, str]:
-    """How a run without a journal ended, and its program, as its log tells."""
+    """The end of a run without a journal, and its program, from its log."""
     try:
         with plain_files.reading(directory / "state.md", None) as file:
             head = file.read(_TAIL).decode("utf-8", "replace")
@@ -284,7 +284,7 @@ def all_runs(where: Sequence[RunPlace]) -> list[KeptRun]:
 
 
 def _one_of(one: KeptRun, other: KeptRun) -> KeptRun:
-    """The same run in two places: the one with a journal, as the one that knows of another machine tells it."""
+    """The same run in two places: the one with a journal, with the facts of the one that knows of another machine."""
     kept = other if other.has_journal and not one.has_journal else one
     return replace(kept, ended=other.ended, elsewhere=True) if other.elsewhere and kept is one else kept
 

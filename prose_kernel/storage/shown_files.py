@@ -1,7 +1,8 @@
 """Files that people are shown: what kind each is, and as much of it as is shown (docs/how-to/data-and-images.md).
 
-Links are followed, because the person or the program names the file. What is no file with an end (a directory, a pipe,
-a device) is refused before it is opened, so nothing waits. Tables are read once from beginning to end, row by row.
+Links are followed, because the person or the program names the file. Anything but a file with an end (a directory, a
+pipe, a device) is refused before it is opened, so nothing waits. Tables are read once from beginning to end, row by
+row.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ ROWS: Final = 30
 COUNTED: Final = 200_000_000
 """Characters of a table up to which all of its rows are counted."""
 _PIECE: Final = LONGEST_ROW
-"""Characters of a line that are read at once: a row that has more is not read."""
+"""Characters of a line that are read in one piece: a longer row is not read."""
 
 _BY_SUFFIX: Final = {
     "svg": "image/svg+xml",
@@ -77,7 +78,7 @@ def read(path: str, directory: str) -> ShownFile:
     if not path.strip():
         raise _refused(path, "its name is empty")
     try:
-        file = _open(path, os.path.join(directory, os.path.expanduser(path)))  # noqa: PTH111, PTH118 - a home directory of nobody stays as it is
+        file = _open(path, os.path.join(directory, os.path.expanduser(path)))  # noqa: PTH111, PTH118 - an unknown home directory is left as it is
         with file:
             return _read(path, file)
     except OSError as problem:
@@ -210,5 +211,5 @@ def _lines(file: BinaryIO, encoding: str) -> Iterator[str]:
         while line := reader.readline(_PIECE):
             yield line
     finally:
-        if not file.closed:  # as it may be when nobody wants the rest
+        if not file.closed:  # as may happen when the reader ignores the rest
             reader.detach()  # the file stays open

@@ -325,7 +325,7 @@ class Trace:
 
 
 def indentation(place: ev.Place) -> str:
-    """Two spaces for each enclosing call, as far as anybody can follow: calls of VVM may be 100,000 deep."""
+    """Two spaces for each enclosing call, as far as a reader can follow: calls of VVM may be 100,000 deep."""
     return "  " * min(place.depth, DEEPEST)
 
 

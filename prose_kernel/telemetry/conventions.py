@@ -38,7 +38,8 @@ def provider_name(provider: str) -> str:
 
 
 def tool_name(name: str) -> str:
-    """The name of a tool. A model may call what there is not, by any text: that is content, and told to nobody."""
+    """The name of a tool. A model may call a tool that does not exist, by any text: that is content, and not
+    reported."""
     return name if _TOOL.fullmatch(name) else "unknown"
 
 

@@ -1,7 +1,7 @@
 """The events of a run as spans, in the words of OpenTelemetry's conventions for generative AI.
 
 One listener turns events into spans and hands them to recorders: a tracer of OpenTelemetry, a log, or both. So both say
-the same. What only this package knows has the prefix `prose.`. Nothing that a program says or gets is in an attribute,
+the same. Attributes of this package have the prefix `prose.`. Nothing that a program says or gets is in an attribute,
 unless `content` asks for it: no prompt, answer, command line, question, or message of an error.
 """
 
@@ -169,7 +169,7 @@ class Spans(Outline):
             attempt.attributes |= asked_with(result.details.get("sampling"))
         else:
             attempt.name = "attempt"
-        if result.usage is not None and not result.replayed:  # tokens are those of its requests, where these tell
+        if result.usage is not None and not result.replayed:  # tokens are those of its requests, if these report them
             attempt.attributes |= consumed(result.usage, tokens=not attempt.requests)
         answer = result.text if result.text is not None else result.summary
         self._say(attempt, "gen_ai.output.messages", message("assistant", answer))
@@ -194,7 +194,7 @@ class Spans(Outline):
         self._say(span, "prose.reason", event.reason)
         self._close(key, "ok")
 
-    # ------------------------------------------------------------ requests and tools, as they tell of themselves
+    # ------------------------------------------------------------ requests and tools, as they report themselves
 
     @contextlib.contextmanager
     def text(self) -> Iterator[None]:

@@ -1,9 +1,9 @@
 """Spans as lines of JSON in a file, for people without a collector.
 
-Two lines for each span, one when it begins and one when it ends; of statements the last one alone. Warnings and errors
-have a line of their own. A run ends with a line of metrics: what was measured of its spans, added up.
-The file can be read by its owner alone. Several processes may write to one file: each line is one write at its end. A
-file of `LARGEST` bytes becomes `FILE.1`, in the place of the former one, and a new file begins.
+Two lines for each span, one when it begins and one when it ends; of statements only the last one. Warnings and errors
+have their own line. A run ends with a line of metrics: what was measured of its spans, added up. The file can be read
+only by its owner. Several processes may write to one file: each line is one write at its end. A file of `LARGEST` bytes
+becomes `FILE.1`, in the place of the former one, and a new file begins.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Spans for OpenTelemetry: through the tracer provider of the process, or one of our own from the `OTEL_` variables.
 
 Besides `otel_metrics.py` the only module that imports the SDK; it is imported when a run is watched. A provider that
-somebody has set is theirs: they flush and close it. One of our own exports in a thread. A collector that is away is
-said once, costs nothing but its spans, and keeps no process from ending for longer than `PATIENCE`.
+the user has set is theirs: they flush and close it. One of our own exports in a thread. An unreachable collector causes
+one warning, costs only its spans, and delays the end of a process by at most `PATIENCE`.
 """
 
 from __future__ import annotations
@@ -162,8 +162,8 @@ def _wanted(environment: Mapping[str, str]) -> bool:
 
 @contextlib.contextmanager
 def complaints(environment: Mapping[str, str], warn: Callable[[str], None]) -> Iterator[None]:
-    """What the SDK logs about its variables is said in one line each, without the values of headers: they hold keys.
-    Raises `UsageError` where it cannot go on."""
+    """The SDK's log entries about its variables are shown in one line each, without the values of headers, which hold
+    keys. Raises `UsageError` if it cannot continue."""
     logger, said = logging.getLogger("opentelemetry"), _Said()
     propagated, logger.propagate = logger.propagate, False
     logger.addHandler(said)
@@ -227,7 +227,7 @@ class Patient(SpanExporter):
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         try:
             result = self._exporter.export(spans)
-        except Exception:  # an exporter may be anybody's
+        except Exception:  # an exporter may come from any package
             result = SpanExportResult.FAILURE
         if result is not SpanExportResult.SUCCESS:
             self.failed()

@@ -1,6 +1,6 @@
 """Metrics for OpenTelemetry, next to its spans (`otel.py`): the measures of each ended span.
 
-They go through the meter provider of the process, or one of our own, which sends them every minute and at the end.
+They go through the meter provider of the process, or our own, which sends them every minute and at the end.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def _provider(environment: Mapping[str, str]) -> MeterProvider:
 
 
 class SilentMetrics(MetricExporter):
-    """Exports through another exporter. Many collectors take spans and no metrics, so a failure is not an error; a
-    collector that is away is reported by the tracer."""
+    """Exports through another exporter. Many collectors take spans and no metrics, so a failure is not an error; an
+    unreachable collector is reported by the tracer."""
 
     def __init__(self, exporter: MetricExporter) -> None:
         super().__init__(
@@ -106,7 +106,7 @@ class SilentMetrics(MetricExporter):
     def export(self, metrics_data: MetricsData, timeout_millis: float = 10_000, **more: Any) -> MetricExportResult:
         try:
             return self._exporter.export(metrics_data, timeout_millis, **more)
-        except Exception:  # an exporter may be anybody's
+        except Exception:  # an exporter may come from any package
             return MetricExportResult.FAILURE
 
     def force_flush(self, timeout_millis: float = 10_000) -> bool:

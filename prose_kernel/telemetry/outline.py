@@ -24,7 +24,7 @@ TRACE: Final = "traceparent"
 
 
 class Outline:
-    """`text` stands around each text that runs; `close` ends what is left.
+    """`text` is called around each text that runs; `close` ends what is left.
 
     `remote` is the span that this process belongs to, as a `traceparent`; "" where there is none. `run` is the
     directory of the run, which outlives the process; None where there is none.

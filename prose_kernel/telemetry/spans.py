@@ -25,7 +25,7 @@ class Span:
     """Something that takes time. `end` is None while it lasts; times are nanoseconds since 1970.
 
     The ids are lower-case hexadecimal numbers, as in W3C trace context; `remote` is that of a parent in another
-    process, `link` the `traceparent` of a span that this one goes on with. `error` is a short name (`E203`), `message`
+    process, `link` the `traceparent` of a span that this one continues. `error` is a short name (`E203`), `message`
     what people read; the latter is "" unless content is wanted.
     """
 
@@ -45,7 +45,7 @@ class Span:
     error: str = ""
     message: str = ""
     tells: bool = False
-    """Whether its requests and tools tell of themselves (`runtime/tracing.py`); `requests` counts those."""
+    """Whether its requests and tools report themselves (`runtime/tracing.py`); `requests` counts those."""
     requests: int = 0
 
     @property

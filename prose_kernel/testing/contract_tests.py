@@ -67,7 +67,7 @@ def test_contract(path: Path, name: str, options: Options) -> Tested:
     return Tested(name, tuple(outcomes), (), interrupted, report="\n".join(lines), exit=status)
 
 
-test_contract.__test__ = False  # type: ignore[attr-defined]  # it is no test of ours
+test_contract.__test__ = False  # type: ignore[attr-defined]  # it isn't a test of ours
 
 
 def _unusable(name: str, found: str) -> Tested:

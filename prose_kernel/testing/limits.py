@@ -1,6 +1,6 @@
 """A limit of time for one cell or program, and Ctrl-C: both end what runs and never the process.
 
-An interrupt cancels the program. Where the loop never gets a turn, because code computes and never waits, a signal
+An interrupt cancels the program. If the loop never gets a turn, because code computes and never waits, a signal
 stops that code where it is, as the kernel does (`notebook/kernel.py`); it arrives only in the main thread.
 """
 
@@ -23,7 +23,7 @@ STEPS = 3
 
 @dataclass(slots=True)
 class Watch:
-    """What ended the work before its time, if anything did: the limit of time, or the person."""
+    """The cause that ended the work early, if any: the limit of time, or the person."""
 
     over: bool = False
     interrupted: bool = False

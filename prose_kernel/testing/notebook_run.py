@@ -63,7 +63,7 @@ class CellRun:
 class Statements:
     """A listener that knows which statement of the running cell the next output is of.
 
-    It hears each event before the cell's view does. What the view shows at once is of the event's own statement; cards
+    It hears each event before the cell's view does. The view immediately shows only the event's own statement; cards
     of names and notes wait, so the statements that caused them wait here, too.
     """
 

@@ -92,7 +92,7 @@ class NotebookSource:
 
 
 def read(path: Path, name: str | None = None) -> NotebookSource:
-    """Raises `UsageError` for what is no notebook, and for a format that this package does not read."""
+    """Raises `UsageError` for a file that isn't a notebook, and for a format that this package does not read."""
     name = name or str(path)
     with usage_errors(f"cannot read {name}", lower=False):
         content = plain_files.read(path, LARGEST)

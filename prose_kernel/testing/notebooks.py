@@ -36,7 +36,7 @@ def test_notebook(path: Path, name: str, options: Options) -> Tested:
     return _Test(book, book.language, name, options).run()
 
 
-test_notebook.__test__ = False  # type: ignore[attr-defined]  # it is no test of ours
+test_notebook.__test__ = False  # type: ignore[attr-defined]  # it isn't a test of ours
 
 
 def _said(problem: UsageError) -> str:

@@ -25,6 +25,6 @@ class Options:
 
     @property
     def overrides(self) -> Mapping[str, Any]:
-        """The settings of a run under test, which nobody watches. A live one records what it is answered."""
+        """The settings of a run under test, which has no live view. A live one records what it is answered."""
         answers = {"cassette_mode": "auto"} if self.live else {"offline": True}
         return {**answers, "telemetry_otel": False, "telemetry_log": ""}

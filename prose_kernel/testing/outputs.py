@@ -259,7 +259,7 @@ def _text(one: Shown) -> str:
 
 
 def failed(error: Output) -> Finding:
-    """The finding for an error that nobody expected, with what the cell shows of it."""
+    """The finding for an unexpected error, with its text in the cell."""
     lines = [line for text in error.get("traceback", ()) for line in joined(text).split("\n")]
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
     shown = lines[:30] if lines else [f"{error.get('ename')}: {error.get('evalue')}"]
@@ -268,7 +268,7 @@ def failed(error: Output) -> Finding:
 
 
 def _place_of_error(error: Output) -> Statement | None:
-    """Where a committed error says that it came from: its line, its column and the text."""
+    """The place in a committed error: its line, its column and the text."""
     text = re.sub(r"\x1b\[[0-9;]*m", "", "\n".join(map(joined, error.get("traceback", ()))))
     found = _ENCLOSED_LINE.search(text)
     if found is None:

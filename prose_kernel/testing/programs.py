@@ -44,7 +44,7 @@ def test_program(path: Path, name: str, options: Options) -> Tested:
     return _Test(path, name, text, cases, file, options).run()
 
 
-test_program.__test__ = False  # type: ignore[attr-defined]  # it is no test of ours
+test_program.__test__ = False  # type: ignore[attr-defined]  # it isn't a test of ours
 
 
 def _text_of(path: Path) -> str:
@@ -154,7 +154,7 @@ class _Test:
 
 @dataclass(slots=True)
 class _Came:
-    """What a run gave: `at` is the statement at which it failed, `statements` those that gave a section."""
+    """The result of a run: `at` is the statement at which it failed, `statements` those that gave a section."""
 
     status: int
     sections: Mapping[str, str]

@@ -45,7 +45,7 @@ def targets(given: Sequence[str], cwd: Path, *, update: bool = False, recursive:
     found: dict[Path, Target] = {}
     for word in given or (".",):
         for path in _meant(word, cwd, update=update, recursive=recursive):
-            typed = path == cwd / os.path.expanduser(word)  # noqa: PTH111 - a home directory of nobody stays as it is
+            typed = path == cwd / os.path.expanduser(word)  # noqa: PTH111 - an unknown home directory is left as it is
             place = path.resolve() if typed and not update else path.parent.resolve() / path.name
             found.setdefault(place, Target(place, _name(path, cwd)))
     return list(found.values())
@@ -57,7 +57,7 @@ def _name(path: Path, cwd: Path) -> str:
 
 
 def _meant(word: str, cwd: Path, *, update: bool, recursive: bool) -> list[Path]:
-    path = cwd / os.path.expanduser(word)  # noqa: PTH111 - a home directory of nobody stays as it is
+    path = cwd / os.path.expanduser(word)  # noqa: PTH111 - an unknown home directory is left as it is
     try:
         if path.is_dir():
             below = [one for one in sorted(_below(path)) if is_test(one)]
@@ -140,7 +140,7 @@ def _may_be_ours(path: Path) -> bool:
 
 
 WHOLE = ("notebook", "recording")
-"""What concerns a whole notebook: its execution counts, its recording."""
+"""The findings about a whole notebook: its execution counts, its recording."""
 
 
 def names_of(path: Path) -> list[str]:
@@ -199,8 +199,8 @@ def run_one(target: Target, options: Options) -> Tested:
 
 
 def run_all(found: Sequence[Target], options: Options, workers: int, each: Callable[[Tested], None]) -> list[Tested]:
-    """Test all files; `each` hears of them in order. What runs leave beside the files is removed at the end, where it
-    was not there before."""
+    """Test all files; `each` hears of them in order. Directories that runs create next to the files are removed at the
+    end."""
     made = [
         state for place in {one.path.parent for one in found} for name in STATE if not (state := place / name).exists()
     ]

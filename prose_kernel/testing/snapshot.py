@@ -1,6 +1,6 @@
-"""The file beside a program that says what it gives: `triage.prose.expected.md`, made to be read and reviewed.
+"""The file next to a program with its expected results: `triage.prose.expected.md`, made to be read and reviewed.
 
-A file has one or more cases, each below a heading of the first level. What stands between that heading and the line
+A file has one or more cases, each below a heading of the first level. The text between that heading and the line
 `Exit status:` belongs to people and is never changed: words, and a block of TOML with the options of the case. Below
 are the sections that `prose test --update` writes::
 
@@ -100,7 +100,7 @@ def read(path: Path) -> list[Case]:
 
 
 def _parts(text: str) -> list[tuple[str, list[str]]]:
-    """The lines of each case, with the name in its heading; what stands above the first one is part of it."""
+    """The lines of each case, with the name in its heading; the text above the first one is part of it."""
     parts: list[tuple[str, list[str]]] = []
     above: list[str] = []
     fence = ""

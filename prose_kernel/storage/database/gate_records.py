@@ -248,7 +248,7 @@ class DatabaseGates:
 
 def runs_with_gates(database: PostgresDatabase, gate: str | None = None, run: str | None = None) -> list[str]:
     """The runs of a shared database that have a pending gate, oldest first; with `gate` also the latest ones in which a
-    gate of that id or name was decided. With `run` that run alone, if it has any gate. Raises `DatabaseError`."""
+    gate of that id or name was decided. With `run` only that run, if it has any gate. Raises `DatabaseError`."""
     with contextlib.closing(database.open()) as connection:
         there = {str(name) for (name,) in connection.query(database.dialect.existing)}
         if schema.GATES.name not in there or schema.X_GATES.name not in there:

@@ -61,8 +61,8 @@ def _bindings(dialect: schema.Dialect, connect: Callable[[], schema.Connection],
 
 
 class PostgresRuns:
-    """The runs of a shared database. Those of this machine have a directory too, which tells more. `pause` waits for so
-    many seconds."""
+    """The runs of a shared database. Those of this machine have a directory too, which has more details. `pause` waits
+    for so many seconds."""
 
     def __init__(
         self, database: PostgresDatabase, directory: Path, pause: Callable[[float], object] = time.sleep

@@ -4,8 +4,8 @@ The process that runs a run is its owner. Each of its transactions extends its l
 thread does so while nothing else is written. A process that takes the run over counts `x_epoch` up. That ends the
 former owner: its next transaction finds another epoch and is rolled back.
 
-A run is taken over when its lease has expired. That of a process on the same machine ends with the process: whoever
-holds the lock of the same journal's file takes over immediately.
+A run is taken over when its lease has expired. That of a process on the same machine ends with the process: the holder
+of the same journal's lock takes over immediately.
 
 The rows of `x_journal` hold the bytes of the journal's file, as far as they were written when a transaction began.
 """
@@ -67,7 +67,7 @@ def knows(connection: Connection, run_id: str) -> bool:
 
 
 class Ownership:
-    """What this process needs to own a run and to copy its journal. It is used inside the transactions of a run
+    """The parts with which this process owns a run and copies its journal. It is used inside the transactions of a run
     (`DatabaseWrites`), in any thread, one at a time."""
 
     def __init__(self, run_id: str, journal: Path) -> None:
@@ -228,7 +228,7 @@ def _machine() -> str:
 
 
 class Heartbeat:
-    """Calls `beat` every few seconds, in a thread of its own, until `stop`."""
+    """Calls `beat` every few seconds, in a separate thread, until `stop`."""
 
     def __init__(self, beat: Callable[[], None], seconds: float = RENEW_SECONDS / 2) -> None:
         self._beat = beat

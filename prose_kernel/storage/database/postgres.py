@@ -35,10 +35,10 @@ INSTALL: Final = "pip install 'prose_kernel[postgres]'"
 _CONNECT_SECONDS: Final = 5
 _STATEMENT_SECONDS: Final = 10
 _SILENT_SECONDS: Final = 12
-"""After these a server that keeps the connection and says nothing is given up. Later than its own limit for a
-statement, which it tells."""
+"""After these a server that keeps the connection and says nothing is given up. Later than the server's own limit for a
+statement, which it reports."""
 _PREPARING: Final = 5_760_210
-"""The number of the advisory lock under which tables are made: several first runs may begin at once."""
+"""The number of the advisory lock under which tables are made: several first runs may begin at the same time."""
 
 _URL: Final = re.compile(r"postgres(ql)?(\+\w+)?://")
 _UNREADABLE: Final = "its URL cannot be read; special characters in it are written as %XX"
@@ -157,7 +157,7 @@ class PostgresDatabase:
 
 @functools.cache
 def _class_of_connections() -> type[psycopg.Connection[Any]]:
-    """Connections on which no statement waits for ever: a server that is frozen, or behind a proxy that has lost it,
+    """Connections on which no statement waits without end: a server that is frozen, or behind a proxy that has lost it,
     keeps the connection open and answers nothing, and no limit of the server or of TCP ends that."""
     import psycopg
 
@@ -241,8 +241,8 @@ class PostgresConnection:
 
 
 class PostgresListening:
-    """Notifications: `fileno` becomes readable when there are any, `drain` takes them and tells whether the connection
-    is still good."""
+    """Notifications: `fileno` becomes readable when there are any, `drain` takes them and returns whether the
+    connection is still good."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection

@@ -2,12 +2,12 @@
 
 How another database plugs in
 -----------------------------
-A module beside this one offers a class with the members of `Database`: its `dialect`, and `connect`, which opens a
+A module next to this one offers a class with the members of `Database`: its `dialect`, and `connect`, which opens a
 `Connection`. `create(dialect)` returns the statements that make the tables, `Statements(dialect)` those that write to
 them; a store, a trace or a gate keeper never writes SQL that is peculiar to one database.
 
 - Exceptions of the driver become `DatabaseError` inside `execute`, `executemany`, `query` and `transaction`; its `lost`
-  tells that the connection is gone and that a new one may help, its `busy` that waiting may. The store waits, not the
+  is true if the connection is lost and a new one may help, its `busy` that waiting may. The store waits, not the
   connection: a call returns within a second.
 - A dialect that is `shared` has many runs in one database. There each table but `run` begins with the column `run_id`,
   which is also the first part of each identity, and each row that is written begins with it (`Statements.row`).
@@ -16,9 +16,9 @@ them; a store, a trace or a gate keeper never writes SQL that is peculiar to one
 - `connect` ends with `prepare`, which makes the tables or checks their version.
 
 Rows of `execution` are numbered by the run, from 1, so that they can be written in batches and refer to each other.
-`gates.execution_id` is set by the trace when the row of the opened gate is written, so the gate's row may be older:
-it is no foreign key that is enforced. The row of the run itself is written by the first flush of the store; whoever
-writes earlier where the dialect is shared executes `Statements.ensure_run` first.
+`gates.execution_id` is set by the trace when the row of the opened gate is written, so the gate's row may be older: it
+isn't an enforced foreign key. The row of the run itself is written by the first flush of the store; an earlier writer
+executes `Statements.ensure_run` first.
 """
 
 from __future__ import annotations
@@ -38,8 +38,8 @@ Row = Sequence[Value | bytes]
 class DatabaseError(Exception):
     """The database did not do what it was asked for; the message is the reason, in words, without a capital.
 
-    `lost` tells that the connection is gone: what was not committed is not stored, and a new connection may help.
-    `busy` tells that somebody else has locked the database, or that its disk is full: the same may work later.
+    `lost` is true if the connection is lost: uncommitted changes are not stored, and a new connection may help.
+    `busy` is true if another process has locked the database, or its disk is full: the same may work later.
     """
 
     def __init__(self, reason: str, *, lost: bool = False, busy: bool = False) -> None:
@@ -67,8 +67,8 @@ class Connection(Protocol):
 class Database(Protocol):
     """A place where connections lead to.
 
-    `local` tells that a small transaction takes less time than a change of threads: it is written in the calling
-    thread. `inside` tells that the database is a file in the directory of the run.
+    `local` is true if a small transaction takes less time than a change of threads: it is written in the calling
+    thread. `inside` is true if the database is a file in the directory of the run.
     """
 
     @property
@@ -110,7 +110,7 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class Table:
     """`key` are the expressions that identify a row, inside its run; `once` the columns that a later write of the same
-    row does not change. `serial` is a column that the database numbers. `across` tells that a row may belong to no run
+    row does not change. `serial` is a column that the database numbers. `across` is true if a row may belong to no run
     (agents of the project). `indexed` are the columns that readers search by. `of_shared`: only a database of many runs
     has the table."""
 
@@ -261,7 +261,7 @@ X_GATES: Final = Table(
     ),
     key=("gate_id",),
 )
-"""What the run itself notes of a gate: its name, its place in the program, which process waits, whether a decision from
+"""The run's own facts about a gate: its name, its place in the program, the waiting process, whether a decision from
 outside counts, and whether the run has seen the decision."""
 
 X_FRAMES: Final = Table(
@@ -309,9 +309,9 @@ ALL: Final = (X_META, RUN, *OF_A_RUN)
 class Dialect:
     """How a database spells its SQL. `prefix` leads the name of each table; `statuses` maps those of `execution` to
     what the database accepts (the finer one is in `metadata.event` anyway). `existing` selects the names of the tables
-    that are there; `extras` are statements that make what only this database has. `holds_nul` tells whether a text
-    column can hold NUL characters. `migrations` are the statements that lead from each version of the schema to the
-    next one, beginning with version 1; a change of a table adds one."""
+    that are there; `extras` are statements that make what only this database has. `holds_nul` is true if a text column
+    can hold NUL characters. `migrations` are the statements that lead from each version of the schema to the next one,
+    beginning with version 1; a change of a table adds one."""
 
     name: str
     title: str
@@ -353,7 +353,7 @@ BEGIN PERFORM pg_notify('{NOTIFY_CHANNEL}', NEW.run_id || ' ' || NEW.id); RETURN
     "CREATE TRIGGER x_notify_gate AFTER INSERT OR UPDATE OF status ON openprose.gates "
     "FOR EACH ROW EXECUTE FUNCTION openprose.x_notify_gate()",
 )
-"""Waiting runs, and services, hear at once of a gate that opens or is decided, whoever does it (7.8)."""
+"""Waiting runs, and services, are notified immediately of a gate that opens or is decided, by any client (7.8)."""
 
 _OWNER: Final = (
     "ALTER TABLE openprose.run ADD COLUMN IF NOT EXISTS x_epoch BIGINT NOT NULL DEFAULT 0, "
@@ -363,7 +363,7 @@ _OWNER: Final = (
   CASE WHEN status = 'running' AND COALESCE(x_expires < clock_timestamp(), TRUE) THEN 'lost' ELSE status END AS status,
   x_host AS host FROM openprose.run""",
 )
-"""The owner of a run with its lease (`ownership.py`), and a view of the runs that tells which ones have lost theirs."""
+"""The owner of a run with its lease (`ownership.py`), and a view of the runs that shows which ones have lost theirs."""
 
 _JOURNAL: Final = """CREATE TABLE openprose.x_journal (
   run_id TEXT NOT NULL REFERENCES openprose.run (id) ON DELETE CASCADE, start BIGINT NOT NULL, lines BYTEA NOT NULL,

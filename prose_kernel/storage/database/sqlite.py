@@ -38,7 +38,7 @@ class SqliteDatabase:
     """The database file of one run, with the permissions of its other files. Only the run and `prose gate` write it.
 
     It is in WAL mode: readers see what was committed last and never wait, and a process that is killed loses nothing
-    that was committed. `shown` is how people and sessions are told the file.
+    that was committed. `shown` is the name of the file for people and sessions.
     """
 
     dialect: Final[Dialect] = SQLITE

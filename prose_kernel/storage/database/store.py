@@ -25,7 +25,7 @@ _LIKE_AN_ITERATION: Final = re.compile(r".*__i\d+")
 class DatabaseStore(StoreAtHome):
     """Keeps the bindings of a run, or of one call of an imported program, as rows of a table.
 
-    The name in a row is that of the variable, behind it `__i{index}` for each parallel iteration around it (7.4),
+    The name in a row is that of the variable, after it `__i{index}` for each parallel iteration around it (7.4),
     before it the directory names of the imported programs' calls: `local--tidy.report`. The copy of the program,
     memories of agents and large values are files in the directory of the run.
     """

@@ -101,7 +101,7 @@ class DatabaseTrace(Trace):
         )
 
     def _remark(self, kind: str, status: str, line: str, error: str | None, program: Where = ()) -> Entry:
-        """A row that tells of no statement."""
+        """A row without a statement."""
         self._last = number = self._last + 1
         now = timestamp(self._time.now())
         metadata: dict[str, object] = {"event": kind, "line": line}

@@ -106,8 +106,8 @@ class DatabaseWrites:
 
     `put` and `add` only remember; `flush` writes everything in one transaction, a large batch in a worker thread. What
     cannot be written stays in memory and is tried again with each flush; it is reported once (E219). While the database
-    is away, locked or full, a flush waits up to `patience` seconds before it reports anything, and `on_wait` hears of
-    it. Nothing falls back to files.
+    is unreachable, locked or full, a flush waits up to `patience` seconds before it reports anything; `on_wait` hears
+    of it. Nothing falls back to files.
 
     In a shared database, each transaction checks that this process owns the run, and copies the journal (`ownership`).
     `users` is where rows about what agents remember for the user go, if not to the same database (7.2).
@@ -256,8 +256,8 @@ class DatabaseWrites:
         self._hurried = False
 
     async def _write_or_wait(self) -> None:
-        """Write in a thread. While the database is away, locked or full, do so again until the patience ends, or the
-        person does. What has been reported already is not waited for again."""
+        """Write in a thread. While the database is unreachable, locked or full, retry until the patience ends, or the
+        person interrupts. What has been reported already is not waited for again."""
         began, pause, waiting = self._clock.monotonic(), _PAUSE, False
         try:
             while True:
@@ -280,7 +280,7 @@ class DatabaseWrites:
 
     def write(self, *, report: bool = True) -> bool:
         """`flush` for callers without an event loop, which does not wait. Unless it shall `report`, it returns False
-        when the database is away, locked or full: then nothing was written or reported."""
+        when the database is unreachable, locked or full: then nothing was written or reported."""
         with self._disk:
             try:
                 self.home.pending.write()

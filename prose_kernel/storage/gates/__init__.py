@@ -1,2 +1,2 @@
-"""Gates of a run: records, who decides them, and the door through which somebody outside may
+"""Gates of a run: records, deciders, and the socket for decisions from outside
 (docs/reference/openprose.md 5.9 to 5.11)."""

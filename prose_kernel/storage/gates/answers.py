@@ -72,8 +72,8 @@ class Prior:
         self._next: dict[str, deque[Answer]] = {}
 
     def give(self, name: str, answer: Answer) -> None:
-        """A decision for the next instance of the gate `name` (`%gate approve|reject NAME`). Raises `UsageError` for a
-        principal that nobody can be."""
+        """A decision for the next instance of the gate `name` (`%gate approve|reject NAME`). Raises `UsageError` for an
+        impossible principal."""
         if why := unclaimable(answer.principal):
             raise UsageError(why)
         self._next.setdefault(name, deque()).append(answer)

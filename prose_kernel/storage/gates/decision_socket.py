@@ -6,11 +6,11 @@ The run listens while a gate of it is open. One connection carries one request a
     {"ask": "decide", "gate": "release", "created_at": ...,
      "attempt": 1, "decision": "approved", "principal": "user", "comment": ""} -> {"ok": true} or {"refused": "..."}
 
-The socket file is private to the user (0600, in the run's own `gates/` directory). Whoever connects is looked at
-before a decision counts (`peers.py`), and the client looks at the run in the same way: a program that puts a socket
-of its own in this place must not be able to tell a person "approved". A program that holds many connections open, or
-sends and reads slowly, delays neither the run nor other deciders: the oldest connection that has not sent its request
-gives way to a new one, and the end of the last gate ends them all.
+The socket file is private to the user (0600, in the run's own `gates/` directory). A client is checked before its
+decision counts (`peers.py`), and the client checks the run in the same way: a program that replaces this socket by its
+own must not be able to report "approved" to a person. A program that holds many connections open, or sends and reads
+slowly, delays neither the run nor other deciders: the oldest connection that has not sent its request gives way to a
+new one, and the end of the last gate ends them all.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ Inspect = Callable[[int], None]
 class DecisionServer:
     """Listens in the directory `gates/` of a run while at least one gate is open. All calls in one event loop.
 
-    `answer` gets a request and returns what is sent back. `started` tells whether the run's engine started a session or
-    group. `inspect` replaces the look at who connects.
+    `answer` gets a request and returns what is sent back. `started` returns whether the run's engine started a session
+    or group. `inspect` replaces the look at who connects.
     """
 
     def __init__(
@@ -141,7 +141,7 @@ class DecisionServer:
 
     async def _answered(self, request: dict[str, Any], transport: Any) -> Mapping[str, object]:
         try:
-            # a descriptor of its own: the look at the process table happens in a thread
+            # a separate descriptor: the process table is read in a thread
             with transport.dup() as connection:
                 await asyncio.to_thread(self._look, connection, request.get("ask") == "decide")
         except PeerRefused as refused:

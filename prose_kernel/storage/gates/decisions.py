@@ -1,10 +1,9 @@
 """Gates decided from a second process: what `prose gates` and `prose gate …` do (docs/reference/openprose.md 5.10, 8).
 
-Everything here returns data; the command line prints it. What is refused raises `GateRefused` (exit status 1), what was
-asked in a way that has no single meaning raises `UsageError` (2). A run that waits on this machine is asked over its
-socket, and what it says counts: its files are read only to find it, and to name the gates of runs that are gone. A
-gate in a database whose run cannot be reached so, because it is on another machine, is decided there, by the step with
-which anybody decides it by SQL.
+Everything here returns data; the command line prints it. A refusal raises `GateRefused` (exit status 1), an ambiguous
+request raises `UsageError` (2). A run that waits on this machine is asked over its socket, and what it says counts: its
+files are read only to find it, and to name the gates of runs that are gone. A gate in a database whose run cannot be
+reached so, because it is on another machine, is decided there, by the step with which it is decided in SQL.
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ _LONGEST_COMMENT: Final = 10_000
 
 @dataclass(frozen=True, slots=True)
 class PendingGate:
-    """One line of `prose gates`: times in UTC, `command` approves it, `how` tells where that works."""
+    """One line of `prose gates`: times in UTC, `command` approves it, `how` says where that works."""
 
     run: str
     id: str
@@ -82,8 +81,8 @@ def pending_gates(
 ) -> list[PendingGate]:
     """The pending gates of one run, or of all runs of the workspace that have any, oldest run first.
 
-    `postgres` is where runs of other machines are found too. A gate whose deadline has passed is not listed: nobody can
-    approve it any more. Raises `GateRefused` for an unknown run.
+    `postgres` is where runs of other machines are found too. A gate whose deadline has passed is not listed: it can't
+    be approved any more. Raises `GateRefused` for an unknown run.
     """
     now = clock.now()
     return [
@@ -152,7 +151,7 @@ def resolve_gate(
             hint="this run accepts answers only at its own prompt",
         )
     if how is Decidable.UNREACHABLE:
-        _ask(records, {"ask": "list"})  # says who stands in its place
+        _ask(records, {"ask": "list"})  # names its replacement
         raise _silent(records)
     if how is Decidable.IN_DATABASE and isinstance(records, DatabaseGates):
         return _decide(records, record, _STATUS[verb], principal, comment)
@@ -184,7 +183,8 @@ def resolve_gate(
 def _decide(
     records: DatabaseGates, record: Record, status: Literal["approved", "rejected"], principal: str, comment: str
 ) -> Resolution:
-    """Decide a gate whose run is out of reach by the step that counts for everybody; the look at who asks is ours."""
+    """Decide a gate whose run is unreachable by the same step as all other deciders; the check of the caller is
+    ours."""
     if peers.is_marked() or (record.local and peers.descends_from(record.process)):
         raise _from_inside()
     if why := unclaimable(principal):
@@ -222,7 +222,7 @@ def gate_log(
 
 
 _RECORD_ID: Final = re.compile(r"(__i?[0-9]+)*(--[0-9]+)?$")
-"""What follows the name of the gate in a record id: `name[__frame][__i0…][--2]`."""
+"""The part of a record id after the name of the gate: `name[__frame][__i0…][--2]`."""
 _NAME_RUN: Final = "name the run too, as in: prose gate log RUN GATE"
 
 

@@ -1,7 +1,7 @@
 """Gate records on disk, and in memory for in-context runs (docs/reference/openprose.md 5.9, 5.11).
 
 Only the process of a run writes its files, in its event loop, so that no lock is needed: a decision from outside comes
-over the socket of the run (`decision_socket.py`). A decision file that somebody else puts there is no decision, unless
+over the socket of the run (`decision_socket.py`). A decision file by another writer isn't a decision, unless
 the person who started the run said so (`--gate-files`).
 """
 
@@ -65,8 +65,8 @@ class FileRecords:
     # ------------------------------------------------------------ the run
 
     def earlier(self) -> tuple[set[str], list[Left]]:
-        """All ids in the log, and the pending records. A decision that an earlier process had made is in its journal;
-        one in a file alone is not believed: the gate opens again."""
+        """All ids in the log, and the pending records. A decision of an earlier process is in its journal; one that is
+        only in a file does not count: the gate opens again."""
         pending = self.pending()
         return {file_stem(event.gate_id) for event in self.events()}, [Left(record) for record in pending]
 
@@ -237,7 +237,8 @@ class MemoryRecords:
 
 
 def _file_decision(data: dict[str, Any], record: Record) -> GateDecision | None:
-    """What a decision file says, if it decides this record in time: an approval by somebody allowed, or a rejection."""
+    """The decision in a decision file, if it decides this record in time: an approval by an allowed person, or a
+    rejection."""
     status, principal, comment = data.get("decision"), data.get("principal"), data.get("comment") or ""
     when = parsed_time(data.get("timestamp"))
     if data.get("gate_id") != record.id or not isinstance(principal, str) or not isinstance(comment, str):
@@ -271,7 +272,7 @@ def _json(data: object, indent: int | None = None) -> str:
 
 
 def _read(place: Path) -> dict[str, Any]:
-    """The object in a plain file, whoever has written it; empty if it cannot be read."""
+    """The object in a plain file by any writer; empty if it cannot be read."""
     try:
         return json_object(plain_files.read_text(place, errors="replace"))
     except OSError:

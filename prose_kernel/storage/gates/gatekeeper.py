@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 _T = TypeVar("_T")
 Mode = Literal["auto", "ask", "wait", "deny"]
 _PATIENCE: Final = 15.0
-"""Seconds in which a database that is away is asked for a record again, before that is an error (E219)."""
+"""Seconds in which an unreachable database is asked for a record again, before that is an error (E219)."""
 
 
 @dataclass(slots=True)
@@ -66,8 +66,8 @@ class GatePolicy:
 
     In a `notebook`, a cell waits for the gate, so a decision from outside is never the only way. With `files`, a
     decision file written by another process decides (`--gate-files`). With `believes`, recorded approvals from before
-    this process count (`[gates] resume = "replay"`). A database that is away gets `patience` seconds to come back
-    (`[state] wait`); `on_wait` hears why it is waited for, and None when it is not any longer.
+    this process count (`[gates] resume = "replay"`). An unreachable database gets `patience` seconds to come back
+    (`[state] wait`); `on_wait` gets the reason for the wait, and None at its end.
     """
 
     mode: Mode = "auto"
@@ -128,9 +128,9 @@ class Gatekeeper:
     async def decide(self, request: GateRequest) -> GateDecision:
         """Write the record, ask or wait or deny by mode, return the one decision that won.
 
-        A record that an earlier process of this run has left at the same place is taken over: a decision made
-        meanwhile counts, else its deadline goes on. When the call is cancelled the record is closed first. Raises
-        `StateError` when it cannot be kept.
+        A record that an earlier process of this run has left at the same place is taken over: a decision made meanwhile
+        counts, else its deadline continues. When the call is cancelled the record is closed first. Raises `StateError`
+        when it cannot be kept.
         """
         self._closing = "cancelled"
         try:
@@ -207,9 +207,9 @@ class Gatekeeper:
     def _left_of(self, request: GateRequest) -> Left | None:
         """Return the record to continue with: the newest of an earlier process at this place, for this question.
 
-        A decision of which that process knew is in the run's journal, and asked for again only if the process was
-        killed in between, or if the run resumes because of it: then the gate opens anew. So it does after an approval
-        that was given while no process ran the run, unless the setting believes what the records say.
+        A decision of which that process knew is in the run's journal, and needed again only if the process was killed
+        in between, or if the run resumes because of it: then the gate opens again. So it does after an approval that
+        was given while no process ran the run, unless the setting believes what the records say.
         """
         place = request.at, request.attempt
         here = [k for k in self._left or () if (k.record.request.at, k.record.request.attempt) == place and request.at]
@@ -231,7 +231,7 @@ class Gatekeeper:
                 return await self._race(gate)
             return await self._keep(gate, GateDecision("rejected", SYSTEM, reason="nobody"))
         except BaseException:
-            # Cancelled, interrupted or broken: the record must not stay pending without anybody who waits for it.
+            # Cancelled, interrupted or broken: the record must not stay pending without a waiting run.
             if gate.decision is None:
                 gate.decision = self._close(gate.record)
                 gate.decided.set()
@@ -260,8 +260,8 @@ class Gatekeeper:
             return call()
 
     async def _kept(self, call: Callable[[], _T], *, patience: float | None = None) -> _T:
-        """The result of a call of the records, which for a database is made in a thread; one that is away gets time to
-        come back. Such a call is never left alone: a cancellation counts after it."""
+        """The result of a call of the records, which for a database is made in a thread; an unreachable one gets time
+        to return. Such a call is always awaited: a cancellation takes effect after it."""
         if not self._records.remote:
             return call()
         end = self._clock.monotonic() + (self._policy.patience if patience is None else patience)
@@ -305,7 +305,7 @@ class Gatekeeper:
 
     @property
     def _waits(self) -> bool:
-        """Whether the gate stays open for the outside alone, which must be able to reach it. Where a database keeps it,
+        """Whether the gate stays open only for decisions from outside, which must be able to reach it. With a database
         that is the default."""
         wanted = self._policy.mode == "wait" or (self._policy.mode == "auto" and self._records.remote)
         return wanted and not self._policy.notebook and self._records.outside
@@ -324,9 +324,9 @@ class Gatekeeper:
 
     async def _keep(self, gate: _Open, proposal: GateDecision) -> GateDecision:
         """Decide a gate, unless it is decided: the only place where that happens. The look at the clock is part of the
-        step, so that whoever is told "approved" has approved. Between that look and a decision in files nothing else
-        runs; in a database the step that compares and sets decides who was first. Raises `StateError` when it cannot
-        be kept."""
+        step, so that a decider who sees "approved" has approved. Between that look and a decision in files nothing else
+        runs; in a database the step that compares and sets decides who was first. Raises `StateError` when it cannot be
+        kept."""
         if gate.decision is None:
             late = proposal.source is not None and self._clock.monotonic() >= gate.deadline
             decision = GateDecision("timeout", SYSTEM) if late else proposal

@@ -60,7 +60,7 @@ class Record:
 @dataclass(frozen=True, slots=True)
 class Left:
     """A record that an earlier process of the same run has left. `decision` is how it ended; None while it is pending,
-    or rejected by somebody since. `known` tells that the earlier process knew of the decision."""
+    or was rejected since. `known` is true if the earlier process knew of the decision."""
 
     record: Record
     decision: GateDecision | None = None
@@ -126,9 +126,9 @@ class RecordsAway(StoreFailed):
 class Records(Protocol):
     """The place that keeps a run's gate records.
 
-    `outside` tells whether another process can decide one, `directory` where the run listens for that. `remote` tells
-    that another process can decide without this one, which is a database: then calls take a while and are made in a
-    thread. Calls raise `StateError` when a record cannot be kept.
+    `outside` is true if another process can decide one, `directory` where the run listens for that. `remote` is true if
+    another process can decide without this one, as in a database: then calls take a while and are made in a thread.
+    Calls raise `StateError` when a record cannot be kept.
     """
 
     @property
@@ -179,10 +179,10 @@ POLL_SECONDS: Final = 1.0
 
 
 class Watcher:
-    """Pauses between two looks at a record: a second, or until the database tells that something has changed (7.8).
+    """Pauses between two looks at a record: a second, or until the database reports a change (7.8).
 
-    It listens from the first pause on until `rest`. `changes` counts what it was told, so that nothing is missed
-    between a look and the pause after it.
+    It listens from the first pause on until `rest`. `changes` counts the notifications, so that none is missed between
+    a look and the pause after it.
     """
 
     def __init__(self, listen: Callable[[], Listening | None]) -> None:
