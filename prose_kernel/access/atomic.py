@@ -1,4 +1,4 @@
-"""Replace files in full: a file holds what it did, or all of what is written (openprose.md 7.4).
+"""Replace files atomically: a file has its old contents or all of the new ones (openprose.md 7.4).
 
 A file is written under a temporary name in its directory and then renamed (hazards 77 and 78). Measured: 50 to 110
 microseconds for a small file, 290 to 400 with `fsync`. So only decisions (`durable`) wait for the disk: files survive
@@ -30,8 +30,8 @@ def write_whole(
     """Create or replace `path` with the texts, joined (UTF-8; a lone surrogate becomes `?`). Raises `OSError`.
 
     A missing directory is created. A link in place of the file is replaced, never followed. `contended`: others may
-    write the same file at the same time; the last one wins, with a whole file. `in_place`: the file is a person's own
-    and is edited: it keeps its mode, and anything but a plain file is refused. `private`: only its owner can read it.
+    write the same file at the same time; the last one wins, with a whole file. `in_place`: a user's file is edited: it
+    keeps its mode, and anything but a plain file is refused. `private`: only its owner can read it.
     """
     mode = _mode(path) if in_place else 0o600 if private else None
     directory, _, name = str(path).rpartition("/")
@@ -59,7 +59,7 @@ def replace(
 
 
 def _mode(path: Path | str) -> int | None:
-    """The mode of a file that is there. Raises `OSError` if it is not a plain file."""
+    """Return the mode of an existing file, None if there is none. Raises `OSError` for anything but a plain file."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -73,7 +73,7 @@ def _write(path: str, pieces: Iterable[bytes], mode: int | None, *, durable: boo
     make = directory is None
     try:
         opened = plain_files.descriptor(path, flags, private, make=make, directory=directory)
-    except FileExistsError:  # left by a process that was killed, or put in the way
+    except FileExistsError:  # left by a killed process, or created by someone else
         os.unlink(path, dir_fd=directory)
         opened = plain_files.descriptor(path, flags, private, make=make, directory=directory)
     with plain_files.closing(opened):
@@ -99,7 +99,7 @@ def _pieces(*texts: str | bytes) -> Iterator[bytes]:
 
 
 def sync_names(path: Path) -> None:
-    """Let the names of a file and of its directories survive a power cut, where the system lets us. Never raises."""
+    """Make the names of a file and of its directories survive a power cut, if the system supports it. Never raises."""
     for directory in path.absolute().parents:
         with contextlib.suppress(OSError), plain_files.closing(os.open(directory, os.O_RDONLY | os.O_DIRECTORY)) as it:
             os.fsync(it)

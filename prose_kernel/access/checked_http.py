@@ -1,8 +1,8 @@
 """GET requests that go only to addresses that were checked: for the `fetch` tool and for programs from elsewhere.
 
-A name is looked up once; its addresses are judged, and the connection goes to the judged address, so that a name which
-changes its mind in between gains nothing. Redirects are not followed here: the caller judges each of them. Proxies,
-`.netrc` and other wishes of the environment are ignored, because they would decide who is called.
+A name is looked up once; its addresses are checked, and the connection goes to a checked address, so that a changed DNS
+answer has no effect. Redirects are not followed here: the caller checks each of them. Proxies, `.netrc` and similar
+settings of the environment are ignored, because they would change the destination.
 """
 
 from __future__ import annotations
@@ -33,15 +33,16 @@ class HttpFailed(Exception):
 
 
 class NotAUrl(HttpFailed):
-    """The text is no URL of http or https."""
+    """The text is not an http or https URL."""
 
 
 class Credentials(HttpFailed):
-    """The URL holds a user name or a password."""
+    """The URL contains a user name or a password."""
 
 
 class Unreachable(HttpFailed):
-    """No address of the host could be connected to. `certificate` is what is wrong with its certificate, if that is."""
+    """No address of the host could be connected to. `certificate` is the problem of its certificate, None for other
+    reasons."""
 
     def __init__(self, host: str, certificate: str | None = None) -> None:
         super().__init__(f"'{host}' could not be reached", again=certificate is None)
@@ -67,7 +68,7 @@ def url_of(given: str, base: Any = None) -> Any:
 
 
 def host_of(url: Any) -> str:
-    """The host's one name, for the rules, the lookup, the certificate and the person: ASCII, no brackets."""
+    """Return the host's name for the rules, the lookup, the certificate and the person: ASCII, without brackets."""
     return str(url.raw_host.decode("ascii").strip("[]"))
 
 
@@ -76,7 +77,7 @@ def port_of(url: Any) -> int:
 
 
 async def addresses(url: Any, *, private: bool) -> list[str]:
-    """The addresses of the URL's host that may be connected to; those of private networks only if `private`.
+    """Return the allowed addresses of the URL's host; those of private networks only if `private`.
 
     Raises `HttpFailed` if there is no such host, `PrivateAddress` if it has only private addresses.
     """
@@ -94,10 +95,10 @@ async def addresses(url: Any, *, private: bool) -> list[str]:
 
 @asynccontextmanager
 async def get(url: Any, to: Sequence[str], accept: str) -> AsyncIterator[Any]:
-    """The response to a GET, its body unread, from the first of the addresses `to` that can be reached.
+    """Return the response to a GET, its body unread, from the first of the addresses `to` that can be reached.
 
-    Name and certificate are still the host's. Raises `HttpFailed`, also for what breaks inside the `async with`. There
-    is no time limit here.
+    Name and certificate are still the host's. Raises `HttpFailed`, also for errors inside the `async with`. There is no
+    time limit here.
     """
     from prose_kernel._version import __version__
 
@@ -144,9 +145,9 @@ def _certificate(error: BaseException | None) -> str | None:
 
 
 async def body(response: Any, limit: int) -> tuple[bytes, bool]:
-    """The first `limit` bytes of the body, unpacked, and whether there is more. Never holds much more than that.
+    """Return the first `limit` bytes of the body, unpacked, and whether there is more. Never holds much more in memory.
 
-    Raises `HttpFailed` for an encoding that was not asked for, and for one that is broken.
+    Raises `HttpFailed` for an encoding that was not requested, or is damaged.
     """
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity", *ENCODINGS):
@@ -161,7 +162,7 @@ async def body(response: Any, limit: int) -> tuple[bytes, bool]:
         if len(found) > limit:
             return bytes(found[:limit]), True
         if unpack is not None and unpack.eof:
-            break  # what follows is not looked at
+            break  # the rest is ignored
     if unpack is not None and found and not unpack.eof:
         raise HttpFailed("the answer is packed, and its end is missing", again=True)
     return bytes(found), False
@@ -169,10 +170,10 @@ async def body(response: Any, limit: int) -> tuple[bytes, bool]:
 
 @lru_cache(maxsize=1)
 def _certificates() -> Any:
-    """Whom the system trusts to sign certificates. Reading that takes longer than a request to a server nearby."""
+    """Return the system's trusted certificates. Reading them takes longer than a request to a server nearby."""
     return _library().create_ssl_context(trust_env=False)
 
 
 def _library() -> Any:
-    """Loaded with the first request."""
+    """Import the library with the first request."""
     return importlib.import_module("httpx2")

@@ -1,6 +1,6 @@
 """Files that are loaded as code, or decide which code is loaded: sessions never write them (exec-and-tasks.md 3.12).
 
-A session that could write one of them would run with all rights of the person as soon as the file is loaded.
+A session that could write one of them would run with all rights of the user as soon as the file is loaded.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ _LONGEST: Final = 1024 * 1024
 
 
 def loads_code(path: str, workspace: str) -> str | None:
-    """Return why no session may write this resolved path; None where nothing is loaded from it.
+    """Return why no session may write this resolved path; None if no code is loaded from it.
 
-    `workspace` is resolved, too. For a Python file it is searched for files because of which that one is loaded.
+    `workspace` is resolved, too. For a Python file it is searched for files that cause that file to be loaded.
     """
     inside = path[len(workspace) :] if path.startswith(workspace.rstrip("/") + "/") else path
     for name in inside.split("/"):
@@ -59,9 +59,9 @@ def loads_code(path: str, workspace: str) -> str | None:
 def named_code(directory: str, room: int = 1) -> frozenset[str]:
     """Return the files, resolved and case-folded, that are loaded because of others in a directory and below.
 
-    Those that evaluations name for assertions, those that an import of `prose_tools.py` may find, there or not, and the
-    targets of links with the name of a file with code. Hidden directories are left out; at most 5,000 are searched, the
-    upper ones first.
+    These are the files that evaluations name for assertions, those that an import of `prose_tools.py` may find,
+    existing or not, and the targets of links with the name of a code file. Hidden directories are left out; at most
+    5,000 are searched, the upper ones first.
     """
     found: set[str] = set()
     for entry in entries(directory, room):
@@ -79,7 +79,7 @@ def named_code(directory: str, room: int = 1) -> frozenset[str]:
 
 
 def in_commands(workspace: str) -> frozenset[str]:
-    """The files that the workspace's settings name in the commands of tool servers and agents."""
+    """Return the files that the workspace's settings name in the commands of tool servers and agents."""
     import tomllib
 
     place = os.path.join(workspace, "prose.toml")  # noqa: PTH118
@@ -101,14 +101,14 @@ def _texts(value: object) -> Iterator[str]:
 
 
 def is_loaded(name: str) -> bool:
-    """Whether code is loaded from a file or directory of this name, or because of it."""
+    """Return whether code is loaded from a file or directory of this name, or because of it."""
     folded = name.casefold()
     return folded in _NAMES or _FORMS.fullmatch(folded) is not None
 
 
 def entries(directory: str, room: int = 1, cut: list[str] | None = None) -> Iterator[os.DirEntry[str]]:
-    """The entries of a directory and of those below, the upper ones first. Hidden directories and those of packages are
-    not entered, and no more than `room` times 5,000 are; `cut` gets a directory below which there are more."""
+    """Yield the entries of a directory and of those below, the upper ones first. Hidden directories and those of
+    packages are not entered, and at most `room` times 5,000 are; a directory with more is added to `cut`."""
     waiting = deque([directory])
     for _ in range(room * _MOST_DIRECTORIES):
         if not waiting:

@@ -2,9 +2,9 @@
 
 A file that is missing cannot be closed inside a directory that a program may write. So the protected files of those
 directories are listed before the program runs, and compared when it has ended. Meanwhile the list is a locked file in
-`.prose/created/` of the workspace; afterwards the file names what was created, and is removed if that is nothing. If
-the process is killed, its list stays, and whichever process looks next compares it. Until a person agrees (`prose
-trust FILE`), no run loads a file that was created in this way.
+`.prose/created/` of the workspace; afterwards the file names what was created, or is removed. If the process is killed,
+its list stays, and the next process that looks compares it. Until a person agrees (`prose trust FILE`), no run loads a
+file that was created in this way.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from prose_kernel.runtime.text import escaped
 _NOTES: Final = ".prose/created"
 _SHOWN: Final = 5
 _ROOM: Final = 10
-"""How many times as many directories are searched afterwards: a program could make many to hide one."""
+"""The factor by which more directories are searched afterwards: a program could make many to hide one."""
 
 
 @dataclass(slots=True)
@@ -51,7 +51,7 @@ class _Note:
 
 @dataclass(slots=True)
 class Watch:
-    """The protected files while one program runs. `kept` are those that are there, to be closed for it."""
+    """The protected files while one program runs. `kept` are those that exist, to be closed for it."""
 
     workspace: str
     kept: list[str]
@@ -60,7 +60,7 @@ class Watch:
     _lock: int = -1
 
     def end(self) -> str:
-        """Compare. Returns what to say about created files; "" if there are none. A second call does nothing."""
+        """Compare; return a message about created files, "" if there are none. A second call does nothing."""
         created, complete = self.note.found(self.workspace)
         if self.note.created is None and complete:
             self.note.created = created
@@ -77,8 +77,8 @@ class Watch:
 
 
 def watch(workspace: str, places: Mapping[str, bool]) -> Watch:
-    """Begin to watch directories, resolved; the value says whether all that is below counts, or only code directly in
-    it. Where nothing can be noted in the workspace, `file` is None, and created files are only reported."""
+    """Start to watch resolved directories; the value is True for everything below, False for code directly in it. If no
+    note can be written in the workspace, `file` is None, and created files are only reported."""
     lock, file = -1, Path(workspace, _NOTES, f"{os.urandom(8).hex()}.json")
     try:
         atomic.keep_out_of_git(str(Path(workspace, ".prose")))
@@ -96,8 +96,8 @@ def watch(workspace: str, places: Mapping[str, bool]) -> Watch:
 
 
 def require_agreed(paths: Iterable[Path]) -> None:
-    """Raises `UsageError` for the first of these files that a program of a session has created, or lies in a directory
-    that it has, without a person's agreement."""
+    """Raise `UsageError` for the first of these files that a program of a session has created, itself or a directory
+    above it, without a person's agreement."""
     for path in paths:
         if any(_holds(created, path) for _, _, created in _notes(path)):
             raise UsageError(
@@ -107,8 +107,8 @@ def require_agreed(paths: Iterable[Path]) -> None:
 
 
 def agree(path: Path) -> bool:
-    """Forget that a program has created a file or directory, because a person agrees to it; False for one that none has
-    created."""
+    """Forget that a program has created a file or directory, because a person agrees to it; return False if no program
+    has created it."""
     known, real = False, os.path.realpath(path)
     for file, note, created in _notes(path):
         if _holds(created, path):
@@ -122,7 +122,7 @@ def agree(path: Path) -> bool:
 
 
 def waiting(directory: Path) -> list[str]:
-    """The files that programs have created in a workspace, and to which no person has agreed."""
+    """Return the files that programs have created in a workspace, and to which no person has agreed."""
     return sorted({path for _, _, created in _notes(directory / "x") for path in created if os.path.lexists(path)})
 
 
@@ -130,7 +130,7 @@ def waiting(directory: Path) -> list[str]:
 
 
 def _notes(path: Path) -> Iterator[tuple[Path, _Note, list[str]]]:
-    """The notes that may be about a path, with their files, and what has been created. Those whose process has ended
+    """Yield the notes that may be about a path, with their files and the created files. Notes whose process has ended
     are settled."""
     for parent in Path(os.path.realpath(path)).parents:
         directory = parent / _NOTES
@@ -164,7 +164,7 @@ def _settle(file: Path, created: list[str]) -> None:
 
 
 def _listed(places: Mapping[str, bool], workspace: str, room: int = 1) -> tuple[list[str], bool]:
-    """The protected files below the places, and whether there are too many directories to find all."""
+    """Return the protected files below the places, and whether there are too many directories to find all."""
     from prose_kernel.access.grants import Surface, kept_from_programs
 
     cut: list[str] = []
@@ -176,7 +176,8 @@ def _listed(places: Mapping[str, bool], workspace: str, room: int = 1) -> tuple[
 
 
 def _alone(listed: Iterable[str]) -> set[str]:
-    """The listed files; of the runtime's own directories only `.env`, because it makes these itself."""
+    """Return the listed files; of the runtime's own directories only `.env`, because the runtime makes the directories
+    itself."""
     own = (".prose", ".vvm")
     return {
         path if os.path.basename(path) not in own else f"{path}/.env"  # noqa: PTH119

@@ -1,7 +1,7 @@
-"""The texts of a file of functions when the run starts: it, and the modules next to it that it imports, by digest.
+"""Pins a file of functions when the run starts: the file, and the modules next to it that it imports, by digest.
 
-The process of the functions loads exactly these texts (A35). A session that changes or adds a Python file beside
-`prose_tools.py` gets nothing loaded by it.
+The process of the functions loads exactly these texts (A35). If a session changes or adds a Python file next to
+`prose_tools.py`, it is not loaded.
 """
 
 from __future__ import annotations
@@ -17,17 +17,17 @@ _MOST = 500
 
 
 def pinned(directory: Path, file: str) -> Mapping[str, str]:
-    """Return the SHA-256 digests by names relative to `directory`, with `/`; empty where there is no such file.
+    """Return the SHA-256 digests by names relative to `directory`, with `/`; empty if there is no such file.
 
-    Imports are followed as they are written, also inside functions; a module that is imported by a computed name is not
-    found. A text that is no Python is pinned all the same.
+    Imports are followed as written, also inside functions; a module that is imported by a computed name is not found. A
+    text that is not valid Python is pinned as well.
     """
     found, _ = _followed(directory, file)
     return {name: hashlib.sha256(text).hexdigest() for name, text in found.items()}
 
 
 def imported(directory: Path, file: str) -> frozenset[str]:
-    """Return the names of all files, there or not, from which the imports of the same files may be answered."""
+    """Return the names of all files, existing or not, that the imports of the same files may load."""
     return _followed(directory, file)[1]
 
 
@@ -54,7 +54,7 @@ def _read(path: Path) -> bytes | None:
 
 
 def _imports(text: bytes, package: str) -> Iterator[str]:
-    """The full names of all modules that a text may import, in `package` ("" for none)."""
+    """Yield the full names of all modules that a text may import, in `package` ("" for none)."""
     try:
         tree = ast.parse(text)
     except (SyntaxError, ValueError, RecursionError, MemoryError):

@@ -14,11 +14,11 @@ _WILD: Final = frozenset("*?")
 class Glob:
     """One compiled pattern. Matching takes time linear in the text, whatever the pattern.
 
-    `literal` is a beginning that is taken as it is, wildcards or not. `**` counts only as a whole segment and stands
-    for any number of segments, also none; two stars inside a segment (`docs**`) mean what one means.
+    `literal` is a prefix that is taken literally, wildcards or not. `**` counts only as a whole segment and matches any
+    number of segments, also none; two stars inside a segment (`docs**`) mean the same as one.
 
-    The positions that a match may have reached in the pattern are the bits of one integer, so a text is read once and
-    nothing is tried again (bit-parallel simulation of the pattern's automaton).
+    The positions that a match may have reached in the pattern are the bits of one integer, so a text is read once
+    without backtracking (bit-parallel simulation of the pattern's automaton).
     """
 
     __slots__ = ("_deep", "_dirs", "_end", "_inside", "_literals", "_one", "_slots", "_star")
@@ -63,7 +63,7 @@ class Glob:
         return bool(self._after(text) & self._end)
 
     def could_match_below(self, directory: str) -> bool:
-        """Whether any text that begins with `directory/` could match."""
+        """Return whether any text that begins with `directory/` could match."""
         return bool(self._after(directory.rstrip("/") + "/"))
 
     def _after(self, text: str) -> int:
@@ -92,7 +92,7 @@ class Glob:
 
 
 def static_part(pattern: str) -> tuple[str, str]:
-    """The longest leading run of segments without a wildcard, and the rest with its leading `/` ("" when there is
+    """Return the longest leading run of segments without a wildcard, and the rest with its leading `/` ("" if there is
     none)."""
     segments = pattern.split("/")
     wild = next((at for at, segment in enumerate(segments) if _WILD & set(segment)), len(segments))

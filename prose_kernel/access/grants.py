@@ -1,6 +1,6 @@
-"""The one grant model: patterns of files become grants, and grants say which resolved paths they cover.
+"""The one grant model: patterns of files become grants, and grants cover resolved paths.
 
-Sessions (`Policy`), `Exec` and `exec_command` all ask here, so that a pattern means the same at every door
+Sessions (`Policy`), `Exec` and `exec_command` all use it, so that a pattern has the same meaning everywhere
 (docs/reference/exec-and-tasks.md 3.12).
 """
 
@@ -27,7 +27,7 @@ _GATES: Final = re.compile(r"runs/[^/]+/(?:imports/[^/]+/)*gates(?:/|$)")
 _SECRET_FILE: Final = re.compile(r"(?:^|/)\.env(?:\.(?!(?:example|sample|template|dist)$)[^/]*)?$")
 _STATE: Final = ".prose"
 RUNS: Final = ".vvm"
-"""The directory of runs and memories that the runtime alone writes (docs/reference/vvm.md 7.5)."""
+"""The directory of runs and memories that only the runtime writes (docs/reference/vvm.md 7.5)."""
 
 _READ_ONLY: Final = {
     ".git": "the repository's own files in `.git` are not for sessions to change",
@@ -50,11 +50,11 @@ class Surface:
 
 @dataclass(frozen=True, slots=True)
 class FsGrant:
-    """An absolute path without wildcards, which may lead through links, and what of it is granted.
+    """An absolute path without wildcards, which may lead through links, and the part of it that is granted.
 
-    `pattern` is a glob for what follows the resolved prefix: "" covers the prefix alone, `/*.md` the files in it; None
-    covers the prefix and everything below. `binaries` grants count for the program that is started and for nothing
-    else. `secrets` False leaves out files named `.env` and the like.
+    `pattern` is a glob for the path after the resolved prefix: "" covers only the prefix, `/*.md` the files in it; None
+    covers the prefix and everything below. `binaries` grants apply only to the program that is started. `secrets` False
+    excludes files named `.env` and the like.
     """
 
     prefix: str
@@ -70,7 +70,7 @@ class FsGrant:
 
 
 def check(kind: str, pattern: str) -> None:
-    """Raises `PermissionDenied` for a pattern that climbs out with `..`, or holds what no path can."""
+    """Raise `PermissionDenied` for a pattern that contains `..` or a NUL character."""
     if ".." in pattern.split("/"):
         raise PermissionDenied(
             f"the permission `{kind}: {pattern}` is refused: `..` is not allowed in a pattern",
@@ -83,19 +83,19 @@ def check(kind: str, pattern: str) -> None:
 def grants(
     patterns: Iterable[str], surface: Surface, mode: Mode = "r", *, binaries: bool = False
 ) -> tuple[FsGrant, ...]:
-    """The grants of patterns as they are written in `permissions:`; one that `check` refuses grants nothing."""
+    """Return the grants of patterns as written in `permissions:`; a pattern that `check` refuses grants nothing."""
     found = (_grants(pattern, surface, mode, binaries=binaries) for pattern in patterns if _sound(pattern))
     return tuple(grant for each in found for grant in each)
 
 
 def program_grants(patterns: Iterable[str], surface: Surface, search_path: str | None) -> tuple[FsGrant, ...]:
-    """The grants of an `execute` list. A bare word is looked up on the search path."""
+    """Return the grants of an `execute` list. A bare word is looked up on the search path."""
     found = (shutil.which(name, path=search_path) or "" if is_bare(name) else name for name in patterns)
     return grants(found, surface, binaries=True)
 
 
 def is_bare(pattern: str) -> bool:
-    """Whether an `execute` pattern is the plain name of a program."""
+    """Return whether an `execute` pattern is the plain name of a program."""
     return not set(pattern) & set("/*?~")
 
 
@@ -104,7 +104,7 @@ def _sound(pattern: str) -> bool:
 
 
 def _grants(pattern: str, surface: Surface, mode: Mode, *, binaries: bool) -> Iterator[FsGrant]:
-    """A pattern from the root on; `.` and empty segments are dropped, a trailing `/` covers everything below."""
+    """Yield the grants of one pattern; `.` and empty segments are dropped, a trailing `/` covers everything below."""
     if pattern == "~" or pattern.startswith("~/"):
         base, pattern = surface.home, pattern[1:]
     else:
@@ -121,20 +121,20 @@ def _grants(pattern: str, surface: Surface, mode: Mode, *, binaries: bool) -> It
 
 
 class Reach:
-    """The resolved paths that grants cover, their prefixes resolved at this moment.
+    """The resolved paths that grants cover, their prefixes resolved when it is created.
 
-    Make a new one for each call: a link may have changed.
+    Create a new one for each call: a link may have changed.
     """
 
     def __init__(self, granted: Iterable[FsGrant] = ()) -> None:
         self._granted = [(grant, place.path) for grant in granted if (place := resolve(grant.prefix)).reason is None]
 
     def covers(self, path: str) -> bool:
-        """Whether the resolved path is covered."""
+        """Return whether the resolved path is covered."""
         return any(_covers(grant, prefix, path) for grant, prefix in self._granted)
 
     def covers_below(self, directory: str) -> bool:
-        """Whether anything below the resolved directory could be covered."""
+        """Return whether anything below the resolved directory could be covered."""
         return any(
             is_below(directory, prefix) or is_below(prefix, directory)
             if grant.pattern is None
@@ -143,15 +143,16 @@ class Reach:
         )
 
     def enters(self, directory: str) -> bool:
-        """Whether a program may be started in the resolved directory: it is covered, or holds what a pattern covers."""
+        """Return whether a program may be started in the resolved directory: it is covered, or is the prefix of a
+        pattern."""
         return self.covers(directory) or any(directory == prefix for _, prefix in self._granted)
 
     def contains(self, path: str) -> bool:
-        """Whether the resolved path lies at or below a prefix, patterns not counted."""
+        """Return whether the resolved path is at or below a prefix, ignoring patterns."""
         return any(is_below(path, prefix) for _, prefix in self._granted)
 
     def names(self, path: str) -> bool:
-        """Whether a grant without a wildcard is for exactly this path."""
+        """Return whether a grant without a wildcard is for exactly this path."""
         return any(path == prefix and not grant.pattern for grant, prefix in self._granted)
 
 
@@ -168,15 +169,15 @@ def _glob(prefix: str, pattern: str) -> Glob:
     return Glob(pattern, literal=prefix)
 
 
-# ---------------------------------------------------------------- what no rule opens
+# ---------------------------------------------------------------- protected files
 
 
 def protected(kind: str, path: str, surface: Surface) -> str | None:
-    """Why no rule opens this resolved path to a session (None: rules decide).
+    """Return why no rule opens this resolved path to a session (None: rules decide).
 
-    Devices and kernel files; the state directory's `.env`; gate records, which only an outside principal may decide.
-    Not to be written: at any depth the names in `_READ_ONLY` and what code is loaded from; recordings; what is kept in
-    the state directory but for memories (a session's own files are granted apart).
+    Protected are devices and kernel files; the state directory's `.env`; gate records, which only an outside principal
+    may decide. Protected against writing are: at any depth the names in `_READ_ONLY` and files that code is loaded
+    from; recordings; the state directory except for memories (a session's own files are granted separately).
     """
     home = resolve(surface.cwd).path
     if any(is_below(path, place) and not is_below(home, place) for place in _SYSTEM):
@@ -206,9 +207,9 @@ def protected(kind: str, path: str, surface: Surface) -> str | None:
 def kept_from_programs(
     directory: str, surface: Surface, *, deep: bool, room: int = 1, cut: list[str] | None = None
 ) -> Iterator[str]:
-    """The files and directories in a resolved directory that a session's programs may not change, as they are now.
+    """Yield the existing files and directories in a resolved directory that a session's programs may not change.
 
-    With `deep` everything that `protected` closes for writing, however deep; else the code that is loaded from the
+    With `deep` everything that `protected` closes for writing, at any depth; else the code that is loaded from the
     directory itself. Python's caches are left out: programs write them. `room` and `cut` are those of `entries`.
     """
     if protected("write", directory, surface) is not None:
@@ -225,7 +226,8 @@ def kept_from_programs(
 
 
 def _state_parts(path: str, surface: Surface) -> Iterable[str]:
-    """The path relative to each state directory it lies in: this workspace's, or any directory named `.prose`."""
+    """Yield the path relative to each state directory that contains it: this workspace's, or any directory named
+    `.prose`."""
     state = resolve(surface.state).path if surface.state else ""
     if state and is_below(path, state):
         yield path[len(state) :].lstrip("/")

@@ -1,4 +1,4 @@
-"""Which addresses the `network` patterns of a session cover: hosts, hosts with a port, URLs; and which are public.
+"""The addresses that the `network` patterns of a session cover: hosts, hosts with a port, URLs; and public addresses.
 
 See `docs/reference/exec-and-tasks.md` 3.13.
 """
@@ -35,7 +35,7 @@ class Address:
 
 
 def address(text: str) -> Address | None:
-    """A URL or a host, taken apart strictly; None for what is neither (user names in a URL, odd characters)."""
+    """Parse a URL or a host strictly; return None if it is neither (user names in a URL, unusual characters)."""
     match = _ADDRESS.fullmatch(text)
     if match is None:
         return None
@@ -63,8 +63,8 @@ def _host(text: str) -> str | None:
 
 @dataclass(frozen=True, slots=True)
 class HostPattern:
-    """One `network` pattern. `depth` tells which hosts below `host` it covers: none, one more label, any number, or
-    every host (`host` is then empty)."""
+    """One `network` pattern. `depth` is the number of labels below `host` that it covers: 0, exactly 1, or 2 for any
+    number; with an empty `host` it covers every host."""
 
     host: str
     depth: int
@@ -103,7 +103,7 @@ class HostPattern:
 
 
 def check(pattern: str) -> None:
-    """Raises `PermissionDenied` for a URL pattern that climbs with `..`."""
+    """Raise `PermissionDenied` for a URL pattern that contains `..`."""
     if ".." in pattern.split("/"):
         raise PermissionDenied(
             f"the permission `network: {pattern}` is refused: `..` is not allowed in a pattern",
@@ -113,7 +113,7 @@ def check(pattern: str) -> None:
 
 @lru_cache(maxsize=256)
 def host_pattern(text: str) -> HostPattern | None:
-    """A pattern, compiled; None for what makes no sense, which covers nothing.
+    """Compile a pattern; return None for an invalid one, which covers nothing.
 
     `api.d` is that host, `*.d` one more label, `**.d` the host and all below, `*` every host. A port or a scheme
     narrows it, and so does a path, which is a glob (a final `/` covers everything below).
@@ -139,7 +139,7 @@ def host_pattern(text: str) -> HostPattern | None:
 
 
 def _paths(path: str) -> tuple[Glob, ...] | None:
-    """The globs of a URL pattern's path; None for `/` alone, which is everything."""
+    """Return the globs of a URL pattern's path; None for a lone `/`, which covers everything."""
     if not path:
         return None
     decoded = "/" + unquote(path)
@@ -152,13 +152,13 @@ IPAddress = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _GLOBAL_UNICAST: Final = ipaddress.IPv6Network("2000::/3")
-"""All that is assigned to the open internet; NAT64 aside."""
+"""All addresses of the public internet except NAT64."""
 _DOCUMENTATION: Final = ipaddress.IPv6Network("3fff::/20")
 _ISATAP: Final = frozenset({0x0000_5EFE, 0x0200_5EFE})
 
 
 def is_public(address: IPAddress) -> bool:
-    """Whether the address belongs to the open internet; for one that carries an IPv4 address inside, both must."""
+    """Return whether the address is on the public internet; if it contains an IPv4 address, both must be."""
     if isinstance(address, ipaddress.IPv6Address):
         inner = _inner(address)
         if inner is not None and not is_public(inner):
@@ -171,7 +171,7 @@ def is_public(address: IPAddress) -> bool:
 
 
 def _inner(address: ipaddress.IPv6Address) -> ipaddress.IPv4Address | None:
-    """The IPv4 address that an IPv6 address carries: mapped, 6to4, Teredo, NAT64, IPv4-compatible, ISATAP."""
+    """Return the IPv4 address inside an IPv6 address: mapped, 6to4, Teredo, NAT64, IPv4-compatible, ISATAP."""
     known = address.ipv4_mapped or address.sixtofour or (address.teredo[1] if address.teredo else None)
     if known is not None:
         return known

@@ -1,8 +1,8 @@
 """Files of JSON lines: journals, recordings, audit logs, results, ledgers.
 
-A process that is killed while it writes leaves a torn last line, and a person may edit any line. A torn or damaged line
-costs only itself: readers pass over it, and the next writer begins a new line after it. Lines are added in full or not
-at all. Only `durable` ones wait for the disk.
+A process that is killed while it writes leaves a torn last line, and a person may edit any line. Only that line is
+lost: readers skip it, and the next writer begins a new line after it. Lines are added completely or not at all. Only
+`durable` ones wait for the disk.
 """
 
 from __future__ import annotations
@@ -27,7 +27,8 @@ def opened(path: Path | str, *, private: bool = False) -> int:
 
 
 def add(descriptor: int, data: bytes) -> None:
-    """Write whole lines at the end of an open file. Raises `OSError`; what a full disk has cut short is removed."""
+    """Write whole lines at the end of an open file. Raises `OSError`; lines that a full disk has cut short are
+    removed."""
     written = os.write(descriptor, data)  # a journal does this for each record: the usual way is short
     try:
         while written < len(data):
@@ -38,7 +39,7 @@ def add(descriptor: int, data: bytes) -> None:
 
 
 def is_torn(descriptor: int, size: int) -> bool:
-    """Whether the last line of an open file of this size has no end."""
+    """Return whether the last line of an open file of this size has no end."""
     return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
 
 
@@ -67,7 +68,7 @@ def append(path: Path | str, data: bytes, *, durable: bool = False, private: boo
 
 
 def lines(data: bytes) -> Iterator[tuple[int, bytes, bool]]:
-    """The lines that are not blank: number, bytes, and whether it is the torn last one."""
+    """Yield the lines that are not blank: number, bytes, and whether it is the torn last one."""
     *whole, torn = data.split(b"\n")
     for number, line in enumerate(whole, 1):
         if line and not line.isspace():
@@ -77,15 +78,15 @@ def lines(data: bytes) -> Iterator[tuple[int, bytes, bool]]:
 
 
 def objects(path: Path | str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The lines of a file as JSON objects, with their numbers; an empty object for a damaged line. A file that cannot
-    be read has none."""
+    """Yield the lines of a file as JSON objects, with their numbers; an empty object for a damaged line. A file that
+    cannot be read has none."""
     with contextlib.suppress(OSError):
         for number, line, _ in lines(plain_files.read(path)):
             yield number, json_object(line.decode("utf-8", "replace"))
 
 
 def json_object(text: str | bytes) -> dict[str, Any]:
-    """The JSON object in a text of any origin; empty if there is none."""
+    """Return the JSON object in a text of any origin; empty if there is none."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):

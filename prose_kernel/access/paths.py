@@ -1,6 +1,6 @@
-"""The one path resolver: a path becomes the object that the system finds under it.
+"""The one path resolver: it finds the object that the system finds under a path.
 
-Nothing is decided by text: with links, collapsing `..` names another object than the system does
+Paths are never resolved as text: with links, collapsing `..` names another object than the system does
 (docs/reference/exec-and-tasks.md 3.4).
 """
 
@@ -30,9 +30,9 @@ _MAGIC_REFUSED: Final = "paths below /proc, /sys and /dev/fd are refused"
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """A path as the system names it. `status` is None when nothing is there, or nothing that this process can reach.
+    """A path as the system names it. `status` is None if nothing exists there, or nothing that this process can reach.
 
-    `reason` says why the path can never be used, whatever is granted.
+    `reason` is why the path can never be used, whatever is granted.
     """
 
     path: str
@@ -53,7 +53,7 @@ class Resolved:
 
 
 def is_below(path: str, directory: str) -> bool:
-    """Whether the path is the directory or lies in it, at the boundaries of segments."""
+    """Return whether the path is the directory or inside it, compared by whole segments."""
     return path == directory or path.startswith(directory.rstrip("/") + "/")
 
 
@@ -84,7 +84,7 @@ def _resolve(path: str, links: int) -> Resolved:
 
 
 def _missing(path: str, links: int) -> Resolved:
-    """A path without an object. A link that leads nowhere is followed, so that it reveals nothing about its target."""
+    """Resolve a path without an object. A dangling link is followed, so that it reveals nothing about its target."""
     path = path.rstrip("/") or "/"
     parent, name = os.path.split(path)
     if name in ("..", ".", "") or parent == path:
@@ -105,7 +105,7 @@ def _magic(path: str) -> bool:
 
 
 def _found(path: str) -> tuple[str, os.stat_result]:
-    """The name and the status of the object at a path. Raises `OSError`."""
+    """Return the name and the status of the object at a path. Raises `OSError`."""
     if sys.platform != "linux" or not os.path.isdir("/proc/self/fd"):  # noqa: PTH112
         return os.path.realpath(path, strict=True), os.stat(path)  # noqa: PTH116
     with plain_files.closing(_opened(path)) as descriptor:
@@ -113,7 +113,7 @@ def _found(path: str) -> tuple[str, os.stat_result]:
 
 
 def _opened(path: str) -> int:
-    """Path-only access that does not follow magic links, on Linux. Raises `OSError`."""
+    """Open a path for path-only access without following magic links, on Linux. Raises `OSError`."""
     how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _NO_MAGIC_LINKS)
     descriptor = _library().syscall(
         ctypes.c_long(_OPENAT2), ctypes.c_int(_AT_FDCWD), os.fsencode(path), how, ctypes.c_size_t(len(how))

@@ -1,13 +1,13 @@
 """Identify the process at the other end of a socket, and its run (docs/reference/openprose.md 5.10).
 
-A gate is decided outside its run. Processes that a run started can be recognized in four ways, and each of
-them is enough to refuse: the mark `PROSE_JOB` in the environment that a process, one of its ancestors or another
-process of its session was started with; a session or process group that the run's engine started; descent from the
-run, or from a worker of its `--remote` on this machine. On Linux nothing that is left of a run while it lives gets out
-of its descent, because the run is a sub-reaper (`processes/orphans.py`). What a program of the user's starts on request
-of a command, or what outlives the run with a clean environment, is indistinguishable from the user's own terminal:
-docs/explanation/threat-model.md says so, and `--gates=ask` is the remedy. What a command detached is noted for that
-(`runtime/detached.py`), in a file that it could remove.
+A gate is decided outside its run. Processes that a run started are recognized in four ways, each of which is sufficient
+to refuse: the mark `PROSE_JOB` in the environment that a process, one of its ancestors or another process of its
+session was started with; a session or process group that the run's engine started; descent from the run, or from a
+worker of its `--remote` on this machine. On Linux all processes of a live run stay its descendants, because the run is
+a sub-reaper (`processes/orphans.py`). A process that another program of the user starts for a command, or that outlives
+the run with a clean environment, cannot be distinguished from the user's own terminal: see
+docs/explanation/threat-model.md; the remedy is `--gates=ask`. Therefore detached processes are noted
+(`runtime/detached.py`), in a file that a command could remove.
 """
 
 from __future__ import annotations
@@ -31,18 +31,18 @@ _SO_PEERPIDFD = 77  # Linux 6.5; the socket module does not name it yet
 
 
 class PeerRefused(Exception):
-    """The process at the other end may not decide, or is not the run. The text says why."""
+    """The process at the other end may not decide, or is not the run. The message is the reason."""
 
 
 class Insider(PeerRefused):
-    """It belongs to a run."""
+    """The process belongs to a run."""
 
     def __init__(self, why: str) -> None:
         super().__init__(f"called from inside a run: {why}")
 
 
 def identity(pid: int | None = None) -> str:
-    """A process as `pid:start`, so that a reused number is not taken for the same process; this one by default."""
+    """Return a process as `pid:start`, to detect a reused number; this process by default."""
     import psutil
 
     number = os.getpid() if pid is None else pid
@@ -53,13 +53,13 @@ def identity(pid: int | None = None) -> str:
 
 
 def is_alive(known: str) -> bool:
-    """Whether the process of an `identity` still runs."""
+    """Return whether the process of an `identity` still runs."""
     number = known.partition(":")[0]
     return number.isdigit() and int(number) > 0 and identity(int(number)) == known and not known.endswith(":0")
 
 
 def is_marked(pid: int | None = None) -> bool:
-    """Whether the process, an ancestor of it, or another process of its session was started by a run."""
+    """Return whether the process, an ancestor of it, or another process of its session was started by a run."""
     import psutil
 
     try:
@@ -70,12 +70,13 @@ def is_marked(pid: int | None = None) -> bool:
 
 
 def inside_a_run() -> bool:
-    """Whether this process was started by a run: then whoever seems to answer may be the program itself."""
+    """Return whether this process was started by a run: then its input may come from the program instead of a
+    person."""
     return MARK in os.environ or is_marked()
 
 
 def descends_from(known: str) -> bool:
-    """Whether this process was started, however indirectly, by the process of an `identity`, and that still runs."""
+    """Return whether this process was started, directly or not, by the process of an `identity`, which still runs."""
     import psutil
 
     try:
@@ -86,11 +87,11 @@ def descends_from(known: str) -> bool:
 
 @contextlib.contextmanager
 def peer_of(connection: socket.socket) -> Iterator[int]:
-    """The number of the process that connected, or that listens; raises `PeerRefused` unless it is alive and this
+    """Yield the number of the process that connected, or that listens; raise `PeerRefused` unless it is alive and this
     user's.
 
-    The process is held by a file descriptor while the body runs, and looked at again afterwards: a number that is given
-    to another process in between is noticed.
+    A file descriptor holds the process while the body runs, and it is checked again afterwards, so that a reused number
+    is noticed.
     """
     pid, uid = _credentials(connection)
     if uid != os.getuid():
@@ -108,7 +109,7 @@ def peer_of(connection: socket.socket) -> Iterator[int]:
 def refuse_insiders(pid: int, started: Callable[[int], bool]) -> None:
     """Raise `PeerRefused` if the process belongs to the run of this process.
 
-    `started` tells whether the run started a session, a process group or a worker of that number.
+    `started` returns whether the run started a session, a process group or a worker of that number.
     """
     import psutil
 
@@ -121,7 +122,7 @@ def refuse_insiders(pid: int, started: Callable[[int], bool]) -> None:
         known = (os.getsid(pid), os.getpgid(pid), *(ancestor.pid for ancestor in ancestors))
         if any(map(started, known)):
             raise Insider("it belongs to a command of the run")
-        process.environ()  # that of a relative may be closed to us, its own may not
+        process.environ()  # must be readable for the process itself, if not for its relatives
         if any(map(_carries_mark, _relatives(process))) or _was_detached(process):
             raise Insider("it was started by a command of a run")
         if psutil.Process(pid).create_time() != born:
@@ -133,8 +134,8 @@ def refuse_insiders(pid: int, started: Callable[[int], bool]) -> None:
 
 
 def _ancestors(process: psutil.Process) -> list[psutil.Process]:
-    """The ancestors, up to the first process of the system. Raises `psutil.NoSuchProcess` for a line that breaks off:
-    an ancestor that ends while it is followed would hide the run above it, and a process can bring that about."""
+    """Return the ancestors, up to the first process of the system. Raises `psutil.NoSuchProcess` if the chain is
+    broken: an ancestor that ends meanwhile would hide the run above it, and a process can cause that."""
     import psutil
 
     for _ in range(_ATTEMPTS):
@@ -146,7 +147,7 @@ def _ancestors(process: psutil.Process) -> list[psutil.Process]:
 
 
 def _relatives(process: psutil.Process) -> Iterator[psutil.Process]:
-    """The process, its ancestors, and all others of its session."""
+    """Yield the process, its ancestors, and all others of its session."""
     import psutil
 
     yield process
@@ -159,7 +160,7 @@ def _relatives(process: psutil.Process) -> Iterator[psutil.Process]:
 
 
 def _was_detached(process: psutil.Process) -> bool:
-    """Whether the process, an ancestor or the leader of its session was detached by a command of a run that is over."""
+    """Return whether a command of a finished run detached the process, an ancestor or the leader of its session."""
     return detached.any_of((process.pid, os.getsid(process.pid), *(one.pid for one in _ancestors(process))))
 
 
@@ -173,7 +174,7 @@ def _carries_mark(process: psutil.Process) -> bool:
 
 
 def _credentials(connection: socket.socket) -> tuple[int, int]:
-    """The process number and user of the other end, as the system recorded them when the connection was made."""
+    """Return the process number and user of the other end, as the system recorded them when the connection was made."""
     credentials = getattr(socket, "SO_PEERCRED", None)
     if credentials is not None:
         pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, credentials, struct.calcsize("3i")))
@@ -189,7 +190,7 @@ def _credentials(connection: socket.socket) -> tuple[int, int]:
 
 
 def _hold(connection: socket.socket, pid: int) -> int | None:
-    """A descriptor of the process, which becomes readable when it ends; None where the system has none."""
+    """Return a descriptor of the process, which becomes readable when it ends; None if the system has none."""
     if not hasattr(os, "pidfd_open"):
         return None
     with contextlib.suppress(OSError):

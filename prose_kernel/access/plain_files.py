@@ -1,9 +1,9 @@
 """Open files that others may have made: plain files only (amendment A36; docs/explanation/threat-model.md).
 
 A repository, an archive or a command can put a link, a pipe or a device where a recording, a program or a log is
-expected. Every such file is opened here. The last component of its path is never followed if it is a link, a pipe is
-never waited for, anything but a plain file is refused, and no more than a limit is read. Errors are `OSError` with a
-`strerror` in plain words (`it is a link`), so callers report them as they report a missing permission.
+expected. Every such file is opened here. A link in the last component of its path is never followed, a pipe is never
+waited for, anything but a plain file is refused, and at most a limit of bytes is read. Errors are `OSError` with a
+`strerror` in plain words (`it is a link`), so callers report them like a missing permission.
 
 A path that a person has typed on the command line is different: `read_named` follows its links, and reads a pipe that
 the shell has opened (`/dev/stdin`, `/dev/fd/63` of a process substitution).
@@ -129,7 +129,7 @@ def reading_if_there(path: Path | str) -> Iterator[BinaryIO | None]:
 
 
 def check(mode: int) -> None:
-    """Raise `OSError` for the mode of anything but a plain file, with what it is."""
+    """Raise `OSError` with the kind of the file for the mode of anything but a plain file."""
     if stat.S_ISREG(mode):
         return
     known = (OSError(number, words) for matches, number, words in _KINDS if matches(mode))

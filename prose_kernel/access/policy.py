@@ -1,4 +1,4 @@
-"""Permissions of a session: its `permissions:` over the host's rules, and questions to the person (4.5)."""
+"""Permissions of a session: its `permissions:` merged over the host's rules, and questions to the person (4.5)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Kind = Literal["read", "write", "execute", "network", "bash", "tools"]
 Answer = Literal["allow", "deny", "prompt"]
 
 KINDS: Final[tuple[Kind, ...]] = ("read", "write", "execute", "network", "bash")
-"""The kinds that every session has; `tools` concerns sessions that name your own tools (docs/how-to/tools.md)."""
+"""The kinds that every session has; `tools` is for sessions that name user-provided tools (docs/how-to/tools.md)."""
 WORKSPACE: Final = "workspace"
 SHIPPED: Final[Mapping[Kind, Rule]] = {
     "read": WORKSPACE,
@@ -35,7 +35,7 @@ SHIPPED: Final[Mapping[Kind, Rule]] = {
     "bash": "deny",
     "tools": "prompt",
 }
-"""The rules where neither the program nor the settings say anything."""
+"""The default rules."""
 
 _FILES: Final[tuple[Kind, ...]] = ("read", "write", "network")
 TOUCHES: Final[Mapping[str, tuple[Kind, ...]]] = {
@@ -47,13 +47,13 @@ TOUCHES: Final[Mapping[str, tuple[Kind, ...]]] = {
     "fetch": ("network",),
     "Exec": ("execute", *_FILES),
 }
-"""The kinds that decide about the calls of a tool; those of the tools of others are in `touches`."""
+"""The kinds of permission that decide about calls of a tool; see `touches` for other tools."""
 
 _WORDS: Final[Mapping[str, Answer]] = {"allow": "allow", "deny": "deny", "prompt": "prompt", "ask": "prompt"}
 
 
 def touches(tool: str) -> tuple[Kind, ...]:
-    """The kinds of permission that decide about calls of a tool: `tools:NAME` is one that a program names."""
+    """Return the kinds of permission that decide about calls of a tool; `tools:NAME` is a tool that a program names."""
     return ("tools",) if tool.startswith("tools:") else TOUCHES.get(tool, ("bash", *_FILES))
 
 
@@ -68,10 +68,9 @@ class Ruling:
 
 
 class Policy:
-    """The rules of one session, resolved: for each kind what the program states, else the host, else `SHIPPED`.
+    """The rules of one session, resolved: for each kind the program's rule, else the host's, else `SHIPPED`.
 
-    Unknown kinds and words grant nothing. Some files are open to no session, whatever the rules say: see
-    `grants.protected`.
+    Unknown kinds and words grant nothing. Some files are closed to every session: see `grants.protected`.
     """
 
     def __init__(self, rules: Mapping[Kind, Rule], surface: Surface, search_path: str | None = None) -> None:
@@ -92,9 +91,10 @@ class Policy:
         state_dir: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Policy:
-        """`stated` is the merged block of the program (empty: none), `host` the settings' rules, `cwd` the workspace.
+        """Return the policy for the merged block of the program (`stated`, may be empty) over the settings' rules
+        (`host`); `cwd` is the workspace.
 
-        `state_dir` is the state directory (None: `.prose` in the workspace); `environment` gives `HOME` and `PATH`.
+        `state_dir` is the state directory (None: `.prose` in the workspace); `environment` provides `HOME` and `PATH`.
         Raises `PermissionDenied` for a pattern with `..`.
         """
         environment = {} if environment is None else environment
@@ -105,12 +105,12 @@ class Policy:
 
     @classmethod
     def of_session(cls, request: SessionRequest, host: Mapping[str, Rule], where: Surroundings) -> Policy:
-        """The rules of a session over those of the host. Raises `PermissionDenied` for an invalid pattern."""
+        """Return the rules of a session over those of the host. Raises `PermissionDenied` for an invalid pattern."""
         return cls.of(request.permissions, host, where.cwd, state_dir=where.state_dir, environment=where.environment)
 
     def rule(self, kind: Kind, target: str) -> Ruling:
         """Return the decision of the rules. `target` is an absolute resolved path (read, write, execute), a URL or host
-        (network), or a command line (bash). Never raises: odd targets are denied."""
+        (network), or a command line (bash). Never raises: invalid targets are denied."""
         why = f"the rule is `{kind}: {shown(self.words(kind))}`"
         if kind in ("read", "write"):
             reason = self.protects(kind, target)
@@ -139,25 +139,25 @@ class Policy:
         return Ruling("allow" if covering else "deny", why, exact)
 
     def protects(self, kind: Kind, target: str) -> str | None:
-        """Why this resolved path is open to no session; None: the rules decide."""
+        """Return why this resolved path is closed to every session; None: the rules decide."""
         if not target.startswith("/") or "\0" in target:
             return "this is no path that could be checked"
         return grants.protected(kind, target, self._surface)
 
     def reach(self, kind: Kind) -> Reach:
-        """The files that a rule covers now; the word `prompt` covers all of them, after a question."""
+        """Return the files that a rule covers now; the word `prompt` covers all of them, after a question."""
         return Reach(file_grants(self.words(kind), kind, self._surface, self._search_path))
 
     def could(self, kind: Kind) -> bool:
-        """Whether any call of this kind could ever be allowed, be it after a question."""
+        """Return whether any call of this kind could be allowed, perhaps after a question."""
         return self.words(kind) != "deny"
 
     def words(self, kind: Kind) -> Rule:
-        """The rule in force: `allow`, `deny`, `prompt`, `workspace`, or patterns as written (never empty)."""
+        """Return the effective rule: `allow`, `deny`, `prompt`, `workspace`, or patterns as written (never empty)."""
         return self._rules.get(kind, "deny")
 
     def patterns(self, kind: Kind) -> tuple[str, ...]:
-        """The patterns of a rule as written; empty where it is a word."""
+        """Return the patterns of a rule as written; empty if it is a word."""
         rule = self.words(kind)
         return rule if isinstance(rule, tuple) else ()
 
@@ -168,7 +168,7 @@ class Policy:
 
 
 def _settled(kind: Kind, stated: Mapping[str, Rule], host: Mapping[str, Rule]) -> Rule:
-    """The rule in force, in its one spelling: a known word, or patterns in order, each once."""
+    """Return the effective rule in normal form: a known word, or patterns in order, each once."""
     for rules in (stated, host):
         if kind in rules:
             return _spelled(kind, rules[kind])
@@ -191,9 +191,9 @@ def _spelled(kind: Kind, rule: Rule) -> Rule:
 
 
 def file_grants(rule: Rule, kind: Kind, surface: Surface, search_path: str | None = None) -> tuple[FsGrant, ...]:
-    """The access that a rule about files grants to sessions' tools, `Exec` and agents' commands.
+    """Return the access that a rule about files grants to sessions' tools, `Exec` and agents' commands.
 
-    A word `prompt` grants everything: whoever asks the person does so before. Unknown words grant nothing.
+    The word `prompt` grants everything: the person is asked beforehand. Unknown words grant nothing.
     """
     mode: grants.Mode = "rw" if kind == "write" else "r"
     binaries = kind == "execute"
@@ -205,7 +205,7 @@ def file_grants(rule: Rule, kind: Kind, surface: Surface, search_path: str | Non
 
 
 def shown(rule: Rule) -> str:
-    """A rule for people: the word, or the patterns."""
+    """Return a rule for display: the word, or the patterns."""
     return rule if isinstance(rule, str) else ", ".join(rule)
 
 
@@ -214,10 +214,10 @@ def shown(rule: Rule) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question to the person. `always` names what the answer "always" covers: shown, and remembered for the run.
+    """A question to the person. `always` describes what the answer "always" covers: shown, and remembered for the run.
 
-    `who` is the session in words (`agent reviewer`), `at` its execution path, `what` the full request, any number of
-    lines; nothing of it is cut. An answer holds in `program` alone: another one may have an agent of that name too.
+    `who` names the session (`agent reviewer`), `at` is its execution path, `what` the full request, any number of
+    lines; it is never cut. An answer applies only in `program`: another program may have an agent of that name too.
     """
 
     kind: Kind
@@ -229,7 +229,7 @@ class Ask:
 
     @classmethod
     def of(cls, request: SessionRequest, kind: Kind, what: str, always: str) -> Ask:
-        """A question about a call of this session."""
+        """Return a question about a call of this session."""
         return cls(kind, who(request), request.at, what, always, request.program)
 
     @property
@@ -239,18 +239,18 @@ class Ask:
 
 
 def who(request: SessionRequest) -> str:
-    """A unique description of a session: its agent, its label, else its path."""
+    """Return a unique description of a session: its agent, its label, else its path."""
     if request.agent:
         return f"agent {request.agent}"
     return f"session {request.label}" if request.label else f"the session at {request.at}"
 
 
 Note = Callable[[str, Mapping[str, object]], None]
-"""Writes an event into the audit log of the run. Raises `ToolRefused` where it must be written and cannot."""
+"""Writes an event into the audit log of the run. Raises `ToolRefused` if a mandatory log cannot be written."""
 
 
 def unnoted(event: str, told: Mapping[str, object]) -> None:
-    """A run that is not kept has no audit log."""
+    """Write nothing: a run that is not stored has no audit log."""
 
 
 ANSWERS: Final[Mapping[str, Literal["yes", "no", "always"]]] = {
@@ -270,9 +270,8 @@ _NOBODY: Final = Ruling("deny", "it needs approval, and no person can be asked")
 class PermissionDesk:
     """Asks the person, one question at a time: y, n, or always (for this run).
 
-    Make one for each run: "always" holds for its lifetime. `note_ask` is called for each question that was answered,
-    with its execution path and its answer. `audit` writes the run's audit log, for whatever is
-    refused.
+    Create one for each run: "always" applies for its lifetime. `note_ask` is called for each answered question, with
+    its execution path and its answer. `audit` writes refusals into the run's audit log.
     """
 
     def __init__(
@@ -295,7 +294,8 @@ class PermissionDesk:
         return self._asker.available
 
     async def ask(self, question: Ask) -> Ruling:
-        """`allow`, or `deny` with the reason (refused, no answer in time, no person). A cancelled question is gone."""
+        """Return `allow`, or `deny` with the reason (refused, no answer in time, no person). A cancelled question is
+        withdrawn."""
         if question.covered in self._always:
             return self._remembered()
         if not self._asker.available:
@@ -357,7 +357,8 @@ class PermissionDesk:
 
 
 def written(question: Ask) -> str:
-    """The question as it is shown: whole, each line of the request marked, nothing in it able to pass for ours."""
+    """Return the question as shown: complete, each line of the request marked, so that no part of it looks like our
+    text."""
     asking = question.who if question.at in question.who else f"{question.who} · {question.at}"
     lines = [f"Permission needed ({question.kind}): {_one_line(asking)} asks for", ""]
     for line in question.what.split("\n"):

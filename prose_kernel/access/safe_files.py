@@ -1,7 +1,7 @@
-"""Files reached without following a link: what was checked is what is opened (exec-and-tasks.md 3.4, hazard 92).
+"""Files opened without following a link: the checked file is the opened file (exec-and-tasks.md 3.4, hazard 92).
 
-A path is resolved once, by text. Rules judge the resolved path; then it is walked from the root, component by
-component, by descriptors that refuse links. A link that is put in between the check and the use makes the walk fail.
+A path is resolved once, by text. Rules check the resolved path; then it is walked from the root, component by
+component, by descriptors that refuse links. If a link is inserted between the check and the use, the walk fails.
 """
 
 from __future__ import annotations
@@ -25,30 +25,30 @@ _SYSTEM: Final = ("/proc", "/sys", "/dev")
 
 
 class ToolRefused(Exception):
-    """The permissions do not allow a call; the message says which rule, for the model and for the trace.
+    """The permissions do not allow a call; the message names the rule, for the model and for the trace.
 
-    `audited` tells that the tool has written it into the audit log itself.
+    `audited` is True if the tool has already written it into the audit log.
     """
 
     audited = False
 
 
 class ToolFailed(Exception):
-    """A call was allowed and did not work: no such file, no match, a time limit. The message is for the model."""
+    """An allowed call did not work: no such file, no match, a time limit. The message is for the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A path as it was named, and the resolved one: absolute, without links, `.` or `..` (it may not exist)."""
+    """A path as it was given, and the resolved one: absolute, without links, `.` or `..` (it may not exist)."""
 
     named: str
     path: str
 
 
 def resolve(text: str, cwd: str, home: str) -> Place:
-    """The object that a path names, relative to `cwd`; `~/` is `home`.
+    """Return the place that a path names, relative to `cwd`; `~/` is `home`.
 
-    Raises `ToolFailed` for what cannot be a path, `ToolRefused` for one that leads nowhere or into the kernel's files.
+    Raises `ToolFailed` for an invalid path, `ToolRefused` for one that leads nowhere or into the kernel's files.
     """
     if not text.strip() or "\0" in text:
         raise ToolFailed("the path must be a non-empty text without NUL")
@@ -69,9 +69,10 @@ def resolve(text: str, cwd: str, home: str) -> Place:
 
 @contextlib.contextmanager
 def parent(path: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
-    """A descriptor of the directory that holds a resolved path, and the last name. `create` makes missing directories.
+    """Yield a descriptor of the directory that contains a resolved path, and the last name. `create` makes missing
+    directories.
 
-    Raises `OSError`; `ELOOP` or `ENOTDIR` where a link has come in between.
+    Raises `OSError`; `ELOOP` or `ENOTDIR` if a link was inserted meanwhile.
     """
     *directories, name = path.split("/")[1:]
     descriptor = os.open("/", _DIRECTORY)
@@ -98,7 +99,7 @@ def _enter(directory: int, name: str, *, create: bool) -> int:
 
 @contextlib.contextmanager
 def opened(place: Place) -> Iterator[int]:
-    """A descriptor of a regular file, for reading. Raises `ToolFailed` in words."""
+    """Yield a descriptor of a regular file, for reading. Raises `ToolFailed` with a readable message."""
     with words(place), parent(place.path) as (directory, name):
         _regular(os.stat(name, dir_fd=directory, follow_symlinks=False), place)
         with plain_files.closing(os.open(name, _READ, dir_fd=directory)) as descriptor:
@@ -108,7 +109,7 @@ def opened(place: Place) -> Iterator[int]:
 
 @contextlib.contextmanager
 def opened_directory(place: Place) -> Iterator[int]:
-    """A descriptor of a directory, for listing. Raises `ToolFailed` in words."""
+    """Yield a descriptor of a directory, for listing. Raises `ToolFailed` with a readable message."""
     with (
         words(place),
         parent(place.path) as (directory, name),
@@ -127,9 +128,9 @@ def _regular(found: os.stat_result, place: Place) -> None:
 
 
 def write_whole(place: Place, data: bytes) -> None:
-    """Create or replace a file, whole or not at all; an existing one keeps its mode. Missing directories are made.
+    """Create or replace a file atomically; an existing one keeps its mode. Missing directories are made.
 
-    Raises `ToolFailed` in words.
+    Raises `ToolFailed` with a readable message.
     """
     with words(place), parent(place.path, create=True) as (directory, name):
         mode = _mode(directory, name, place)
@@ -138,7 +139,7 @@ def write_whole(place: Place, data: bytes) -> None:
 
 
 def _mode(directory: int, name: str, place: Place) -> int | None:
-    """The mode bits to keep; None for a new file."""
+    """Return the mode bits to keep; None for a new file."""
     try:
         found = os.stat(name, dir_fd=directory, follow_symlinks=False)
     except FileNotFoundError:
@@ -149,7 +150,7 @@ def _mode(directory: int, name: str, place: Place) -> int | None:
 
 @contextlib.contextmanager
 def words(place: Place) -> Iterator[None]:
-    """The system's errors as `ToolFailed`, in words that name the path as it was named."""
+    """Convert the system's errors to `ToolFailed`, with messages that contain the path as given."""
     try:
         yield
     except OSError as error:
@@ -159,7 +160,7 @@ def words(place: Place) -> Iterator[None]:
 
 
 def reason(error: OSError) -> str:
-    """Why the system refused, in lower case and without a path."""
+    """Return why the system refused, in lower case and without a path."""
     known = {
         errno.ENOENT: "there is no such file or directory",
         errno.ENOTDIR: "a part of the path is not a directory",

@@ -1,7 +1,7 @@
 """JSON messages from a process that the run owns, one object on each line.
 
-Nothing that it prints is trusted: text that is no message is passed over, and a line that is too long, or too much of
-such text, ends the conversation.
+The output is not trusted: text that is not a message is skipped, and a line that is too long, or too much of such text,
+ends the conversation.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ from prose_kernel.runtime.text import one_line, printable
 
 
 class MessageReader:
-    """Finds the messages in what a process prints. `noise` is the first line that was none, `broken` why no more are
-    read: a line of more than `longest` characters, or more than `most_noise` characters that are no message."""
+    """Finds the messages in the output of a process. `noise` is the first line that was not a message, `broken` the
+    reason why reading has stopped: a line of more than `longest` characters, or more than `most_noise` characters of
+    other text."""
 
     def __init__(self, longest: int, too_long: str, most_noise: int, too_noisy: str) -> None:
         self.noise: str | None = None
@@ -30,7 +31,7 @@ class MessageReader:
         return isinstance(found, dict)
 
     def messages(self, text: str) -> list[dict[str, Any]]:
-        """Add a piece of what the process prints; return the messages that it completes."""
+        """Add a piece of the output; return the messages that it completes."""
         found: list[dict[str, Any]] = []
         first, *rest = text.split("\n")
         self._begin(first)
@@ -51,7 +52,7 @@ class MessageReader:
 
     def _line(self, line: str, found: list[dict[str, Any]]) -> None:
         try:
-            message: Any = json.loads(line) if line[0] == "{" else None  # much that is no message costs little
+            message: Any = json.loads(line) if line[0] == "{" else None  # cheap for large output without messages
         except (ValueError, RecursionError):
             message = None
         if self.is_message(message):
@@ -65,14 +66,14 @@ class MessageReader:
 
 
 def last_words(helper: Helper) -> str:
-    """Return the last line that a process wrote to standard error, fit to be shown; "" if there is none."""
+    """Return the last line that a process wrote to standard error, in printable form; "" if there is none."""
     lines = [line for line in printable(helper.complaints).splitlines() if line.strip()]
     return f"its last words: {one_line(lines[-1], 200)}" if lines else ""
 
 
 async def stop(helper: Helper, grace: float) -> None:
-    """TERM, the grace, KILL to a process and all that it started; KILL immediately if the call is cancelled. Returns
-    when nothing is left."""
+    """Send TERM, wait for `grace` seconds, send KILL, to a process and all that it started; send KILL immediately if
+    the call is cancelled. Returns when all have ended."""
     try:
         await helper.stop(grace)
     except asyncio.CancelledError:
