@@ -1,7 +1,7 @@
-"""The process engine and what runs on it: `exec`, the shell commands of a program.
+"""The process engine and its users: `exec`, the shell commands of a program.
 
 `Engine` owns one thread with its own event loop from first use to `close`; `ShellCommands` is the machine's `Commands`
-port on top of it. Both are loaded on first use, because a kernel must be able to start without them.
+port on top of it. Both are imported on first use, because a kernel must be able to start without them.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Background processes: what a command left running, or detached on purpose, and how it ends with the kernel."""
+"""Background processes: those that a command left running, or detached on purpose, and how they end with the kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prose_kernel.processes.process_table import Member, signal_scope, still_our
 
 
 class BackgroundProcesses:
-    """Groups that outlived their commands, each with the processes that were seen in it."""
+    """Groups that outlived their commands, each with its known processes."""
 
     def __init__(self, marker: str) -> None:
         self._marker = marker
@@ -21,7 +21,7 @@ class BackgroundProcesses:
         self._prune_at = 64
 
     def remember(self, leader: int, left: Sequence[Member], table: Callable[[], list[Member]]) -> list[int]:
-        """Remember a group. Returns those that are forgotten because they have ended meanwhile."""
+        """Remember a group. Returns groups that are forgotten because they have ended meanwhile."""
         gone: list[int] = []
         if len(self._groups) >= self._prune_at:
             gone = self._prune(table())
@@ -31,7 +31,7 @@ class BackgroundProcesses:
 
     @property
     def groups(self) -> frozenset[int]:
-        """The groups that are remembered."""
+        """The remembered groups."""
         return frozenset(self._groups)
 
     def _prune(self, table: list[Member]) -> list[int]:
@@ -41,7 +41,7 @@ class BackgroundProcesses:
         return gone
 
     async def end(self, grace: float, table: Callable[[], list[Member]]) -> None:
-        """TERM to all groups, the grace in seconds, KILL; returns when they are gone."""
+        """Send TERM to all groups, wait for `grace` seconds, send KILL; return when they have ended."""
         for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, grace)):
             now = table()
             self._prune(now)
@@ -62,7 +62,7 @@ class BackgroundProcesses:
 
 
 async def end_detached(marker: str, grace: float, table: Callable[[], list[Member]]) -> None:
-    """End every process whose `PROSE_JOB` begins with `marker`: TERM, the grace in seconds, KILL."""
+    """End every process whose `PROSE_JOB` begins with `marker`: TERM, `grace` seconds, KILL."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGKILL):
         end, told = loop.time() + grace, set[tuple[int, int]]()

@@ -17,7 +17,7 @@ T = TypeVar("T")
 
 
 def posted(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> bool:
-    """Call something in a loop, from any thread; False where the loop is closed."""
+    """Call a function in a loop, from any thread; return False if the loop is closed."""
     try:
         loop.call_soon_threadsafe(callback)
     except RuntimeError:
@@ -26,10 +26,10 @@ def posted(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> boo
 
 
 async def answered(answer: asyncio.Future[T], cancel: Callable[[], object]) -> T:
-    """The result of `answer`, or what it raises.
+    """Return the result of `answer`, or raise its exception.
 
-    Each cancellation of the call calls `cancel`, which must bring the answer about; only then `CancelledError` is
-    raised. So nothing is left after a call that has returned.
+    Each cancellation of the call calls `cancel`, which must complete `answer`; only then `CancelledError` is raised. So
+    nothing is left running after the call.
     """
     cancelled: asyncio.CancelledError | None = None
     while not answer.done():
@@ -46,9 +46,9 @@ async def answered(answer: asyncio.Future[T], cancel: Callable[[], object]) -> T
 
 
 class ProcessCall(Generic[T]):
-    """One process that a caller waits for. Made in the caller's loop; raises `EngineClosed` there.
+    """One process that a caller waits for. Created in the caller's loop; raises `EngineClosed` there.
 
-    The process is made with `post` for pieces of output and `done` for its end, then given to `wait`.
+    The process is created with `post` for pieces of output and `done` for its end, then passed to `wait`.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -59,14 +59,15 @@ class ProcessCall(Generic[T]):
         self._process: EngineProcess | None = None
 
     def post(self, callback: Callable[[], None]) -> bool:
-        """From the engine's loop to the caller's; False where that is closed: then the process is not needed."""
+        """Call a function of the engine in the caller's loop; return False if that is closed: then the process is not
+        needed."""
         open_ = posted(self._loop, callback)
         if not open_ and self._process is not None:
             self._process.stop("cancelled")
         return open_
 
     def done(self, result: T, last: Callable[[], None] | None = None) -> None:
-        """The process has ended; `last` is called in the caller's loop before it learns of it."""
+        """Report the end of the process; `last` is called in the caller's loop before the result is set."""
 
         def complete() -> None:
             if last is not None:
@@ -85,10 +86,10 @@ class ProcessCall(Generic[T]):
 
 
 async def in_engine(engine: Engine, work: Callable[[], Coroutine[object, object, T]]) -> T:
-    """Run a coroutine in the engine's loop and return what it returns.
+    """Run a coroutine in the engine's loop and return its result.
 
-    A cancelled call cancels the coroutine and waits for its end before it raises `CancelledError`, however often it is
-    cancelled. Raises `EngineClosed`.
+    A cancelled call cancels the coroutine and waits for its end before it raises `CancelledError`, even if it is
+    cancelled again. Raises `EngineClosed`.
     """
     engine.start()
     loop = asyncio.get_running_loop()

@@ -1,7 +1,7 @@
 """The directory report: a shell's last action is to report its working directory (exec-and-tasks.md 2.4).
 
 The command is an argument of a small wrapper text, which evaluates it and writes `pwd -P`, a newline and a NUL to a
-private pipe. It is reported twice where it can be: from an EXIT trap, which covers `exit`, `set -e` and syntax errors,
+private pipe. It is reported twice if possible: from an EXIT trap, which covers `exit`, `set -e` and syntax errors,
 and after the command, which covers a command that sets its own EXIT trap. The last complete record counts.
 """
 
@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 LOWEST_DESCRIPTOR = 100
-"""Commands play with 3 to 9 by habit (`exec 3>&-`); the report is kept out of their reach."""
+"""Commands often use 3 to 9 (`exec 3>&-`); the report must not collide with them."""
 
 _LONGEST_PATH = 4096
 
@@ -43,9 +43,9 @@ _REPORT = r"""{{ command pwd -P && command printf "\000"; }} 2>/dev/null >/dev/f
 
 @functools.lru_cache(maxsize=64)
 def wrapper(report: int, source: str | None = None) -> str:
-    """The text to pass to `shell -c`, followed by `$0` and, without `source`, by the command.
+    """Return the text to pass to `shell -c`, followed by `$0` and, without `source`, by the command.
 
-    `report` is the descriptor of the pipe; `source` is what runs a command that is too long for an argument.
+    `report` is the descriptor of the pipe; `source` runs a command that is too long for an argument.
     """
     return _WRAPPER.format(
         load="__prose=$1; shift; " if source is None else "",
@@ -55,7 +55,7 @@ def wrapper(report: int, source: str | None = None) -> str:
 
 
 def cannot_move(shell: str, command: str, environment: Iterable[bytes]) -> bool:
-    """Whether the shell surely ends where it started, so that it need not be asked.
+    """Return whether the shell certainly ends in its first directory, so that no report is needed.
 
     True for one program with plain or quoted words. Without the wrapper a shell then becomes the program instead of
     starting it as a child: half the work for most commands. A function that the environment exports may do anything.
@@ -69,14 +69,14 @@ def cannot_move(shell: str, command: str, environment: Iterable[bytes]) -> bool:
 
 
 def source(shell: str, script: int) -> str:
-    """The options that make a shell (by file name) run the text in a descriptor."""
+    """Return the options that make a shell (by file name) run the text in a descriptor."""
     if shell == "zsh":
         return f'eval "$(</dev/fd/{script})"'  # its `.` would change $0
     return f". /dev/fd/{script}"
 
 
 def parse(data: bytes) -> str | None:
-    """The directory of the last complete record; None when there is none that makes sense."""
+    """Return the directory of the last complete record; None if there is no valid one."""
     records = data.split(b"\0")[:-1]
     if not records or not records[-1].endswith(b"\n"):
         return None

@@ -1,4 +1,4 @@
-"""Reading both streams of a child until they end, or until no more output can be expected (1.2).
+"""Read both streams of a child until they end, or until no more output is expected (1.2).
 
 The end of both streams is not the exit, and the exit is not the end of the streams: after it, reading continues until
 both end, until 100 ms of silence, or until 1 s has passed.
@@ -18,7 +18,7 @@ _IDLE = 0.1
 _TOTAL = 1.0
 
 Take = Callable[[Stream, bytes, bool], None]
-"""Gets what was read of a stream; true with the last piece, which may be empty."""
+"""Called with each piece of a stream; the last argument is True for the last piece, which may be empty."""
 
 
 class Drain:
@@ -94,9 +94,9 @@ class Drain:
         return not self._open
 
     def lose_patience(self, finish: Callable[[], None], *, hurried: bool) -> None:
-        """The child has exited and another process holds a pipe: call `finish` after 100 ms of silence, or after 1 s.
+        """Call `finish` after 100 ms of silence, or after 1 s: the child has exited, and another process holds a pipe.
 
-        That time begins when nothing is paused; but immediately where the command is being ended (`hurried`).
+        That time begins when nothing is paused; but immediately if the command is being ended (`hurried`).
         """
         self._finish, self._hurried = finish, hurried
         if self._paused and not hurried:
@@ -120,7 +120,7 @@ class Drain:
             finish()
 
     def stop(self) -> bool:
-        """Read no more. Returns whether a process held a pipe until now."""
+        """Stop reading. Returns whether a process held a pipe until now."""
         if self._timer is not None:
             self._timer.cancel()
         held = bool(self._open)

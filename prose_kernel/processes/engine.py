@@ -1,7 +1,7 @@
 """The engine: one thread with its own event loop, which owns every child process from spawn to reap.
 
-It runs from the first command to `close`, so that draining, deadlines and ladders never depend on what the executing
-cell does (exec-and-tasks.md 1.2, spawn point 8).
+It runs from the first command to `close`, so that draining, deadlines and termination never depend on the running cell
+(exec-and-tasks.md 1.2, spawn point 8).
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ _BURST = 16
 
 
 class EngineClosed(Exception):
-    """The engine was closed; it starts nothing any more."""
+    """The engine was closed and starts no more processes."""
 
 
 class Engine:
     """Owns the processes of one kernel or command line.
 
-    `grace` is the time in seconds between two steps of a ladder. `on_warning` gets a line for the person when the
-    watchdog cannot be kept alive; it is called in the engine's thread. `state_dir` holds the private file by which
-    a later start finds what a killed kernel and a killed watchdog left; None means a directory of this user's.
-    `at_once` is how many commands may run at the same time, further ones wait; None means what the limit on open files
-    allows, at most 1000. `mark` is how the marker begins that all its commands carry.
+    `grace` is the time in seconds between two signals that end a process. `on_warning` is called in the engine's thread
+    with a line for the person if the watchdog cannot be kept alive. `state_dir` has the private file by which a later
+    start finds processes that a killed kernel and a killed watchdog left; None means a directory of this user.
+    `at_once` is the limit of simultaneous commands, further ones wait; None means the number that the limit on open
+    files allows, at most 1000. `mark` is the prefix of the marker in the environment of all its commands.
     """
 
     def __init__(
@@ -108,12 +108,12 @@ class Engine:
         self.loop.run_forever()
         with self._lock:
             self._stopped = True
-        # Calls that were posted before the close still get their answer.
+        # calls posted before the close still get their answer
         self.loop.run_until_complete(asyncio.sleep(0))
         self.loop.close()
 
     def close(self) -> None:
-        """End everything: TERM to all together, KILL after the grace, the watchdog, the thread. Idempotent.
+        """End everything: TERM to all processes together, KILL after the grace, the watchdog, the thread. Idempotent.
 
         Returns when nothing is left. Commands that were running get the outcome `cancelled`.
         """
@@ -145,7 +145,7 @@ class Engine:
             self._monitor.kill()
         await self._watchdog.close()
         self._orphans.close()
-        # tasks that still wait in this loop wait for something that will not come any more
+        # tasks that still wait in this loop would wait forever
         waiting = asyncio.all_tasks(self.loop) - {asyncio.current_task(self.loop)}
         for task in waiting:
             task.cancel()
@@ -155,7 +155,7 @@ class Engine:
     # ------------------------------------------------------------ commands
 
     def submit(self, process: EngineProcess) -> None:
-        """Start a process, or let it wait for its turn. In the engine's loop."""
+        """Start a process, or queue it. In the engine's loop."""
         if self._closed:
             process.refuse("cancelled")
             return
@@ -163,7 +163,7 @@ class Engine:
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        """Start what may start: a few at a time, because a spawn takes the loop from those that already run."""
+        """Start queued processes, a few at a time, because a spawn blocks the loop for those that already run."""
         if self._waiting and self._burst and len(self._running) < self._most:
             self._orphans.watch()
             self._watchdog.starting()
@@ -184,7 +184,8 @@ class Engine:
             self._start_waiting()
 
     def post(self, callback: Callable[..., None], *arguments: object) -> bool:
-        """Call something in the engine's loop, from any thread; False when the engine is closed or not started."""
+        """Call a function in the engine's loop, from any thread; return False if the engine is closed or not
+        started."""
         with self._lock:
             if self._thread is None or self._stopped:
                 return False
@@ -192,7 +193,7 @@ class Engine:
         return True
 
     def interrupt(self) -> None:
-        """A user's interrupt of all foreground commands, from any thread; waiting ones are not started."""
+        """Interrupt all foreground commands for the user, from any thread; waiting ones are not started."""
         self.post(self._interrupt)
 
     def _interrupt(self) -> None:
@@ -203,7 +204,7 @@ class Engine:
             self._waiting.popleft().refuse("interrupted")
 
     def cancel(self, process: EngineProcess) -> None:
-        """The caller does not want this process any more. In the engine's loop."""
+        """End a process that the caller no longer needs. In the engine's loop."""
         if process in self._waiting:
             self._waiting.remove(process)
             process.refuse("cancelled")
@@ -222,7 +223,8 @@ class Engine:
         return self._monitor
 
     def started(self, pid: int, ticks: int = 0) -> None:
-        """A process leads its own group. `ticks` is when it started, for one that need not carry the marker."""
+        """Record that a process leads its own group. `ticks` is its start time, for one that may not carry the
+        marker."""
         self._watchdog.started(pid, ticks)
 
     def ended(self, process: EngineProcess, left: Sequence[process_table.Member]) -> None:
@@ -241,16 +243,17 @@ class Engine:
             self._idle.set()
 
     def forget(self, leader: int) -> None:
-        """A program under a guard has ended; until then the watchdog ends it if kernel and guard are both killed."""
+        """Forget a program under a guard that has ended; until then the watchdog ends it if kernel and guard are both
+        killed."""
         self._watchdog.ended(leader)
 
     def guards(self, number: int) -> bool:
-        """Whether this is a process group, or the session, of a command that runs or has left something running. May be
-        called from any thread."""
+        """Return whether this is a process group, or the session, of a command that runs or has left processes running.
+        May be called from any thread."""
         return self._ready and self._watchdog.knows(number)
 
     def adopt(self, child: Child) -> None:
-        """A leader that even KILL did not end: its status is taken whenever it comes."""
+        """Adopt a leader that even KILL did not end: its status is taken when it ends."""
         self._adopted[child] = ExitWatch(self.loop, child.pid, lambda: self._reap_adopted(child))
 
     def _reap_adopted(self, child: Child) -> None:
@@ -263,10 +266,10 @@ class Engine:
         self._orphans.look()
 
     def table(self, *, fresh: bool = False) -> list[process_table.Member]:
-        """The process table, read at most once every few milliseconds however many ladders run, or now (`fresh`).
+        """Return the process table, read at most once every few milliseconds, or now (`fresh`).
 
-        When no descriptor is left to read it, it is the table as it was seen last: the same object, so that a ladder
-        does not take its command for ended.
+        If no descriptor is left to read it, return the last table: the same object, so that no command is taken for
+        ended.
         """
         taken, table = self._table
         if fresh or self.loop.time() - taken > 0.002:
@@ -277,7 +280,7 @@ class Engine:
 
 
 def _most_at_once() -> int:
-    """How many commands may run at the same time before the limit on open files would make spawns fail."""
+    """Return how many commands may run simultaneously before the limit on open files would make spawns fail."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return _MOST_AT_ONCE
@@ -288,7 +291,7 @@ _open: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 def _close_at_exit(engine: Engine) -> None:
-    """The thread is no daemon, so an engine that is still open is closed before the interpreter waits for threads."""
+    """Close an open engine before the interpreter waits for threads: the engine's thread isn't a daemon."""
     if not _registered:
         register = getattr(threading, "_register_atexit", None)
         if register is None:

@@ -1,6 +1,6 @@
-"""Helpers: long-lived processes that are talked to through their standard streams, such as CLI agents (sessions.md 5).
+"""Helpers: long-lived processes used through their standard streams, such as CLI agents (sessions.md 5).
 
-A helper is a process of the engine like every other: own session and group, known to the watchdog, ended by a ladder
+A helper is a process of the engine like any other: own session and group, known to the watchdog, ended step by step
 with all that it started. It has no time limit, and a user's interrupt does not reach it.
 """
 
@@ -31,7 +31,7 @@ from prose_kernel.runtime.services import HelperEnd
 _CHUNK = 65536
 _COMPLAINTS = 8_000
 _BACKLOG = 256 * 1024 * 1024
-"""Characters of output that may wait for a caller who does not take them; a helper that prints more is ended."""
+"""Characters of output that may wait for the caller; a helper that prints more is ended."""
 
 COMMON: Final = frozenset(
     (
@@ -46,7 +46,7 @@ COMMON: Final = frozenset(
         *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
     )
 )
-"""The variables that a helper gets although it is not trusted: no list of what secrets are called is complete."""
+"""The variables that an untrusted helper gets: an allow list, because no list of names of secrets is complete."""
 
 _CLOSED = "the process engine is closed"
 
@@ -74,17 +74,17 @@ class Helpers:
         own = dict(os.environ)
         if not trusted:  # a common variable may hold a secret nevertheless, such as a proxy's password
             own = {name: value for name, value in own.items() if name in COMMON and not holds_secret(value)}
-        # It serves many requests, and a run around this one has passed its own identity to all that is in it.
+        # A helper serves many requests, and the identity of an outer run must not be inherited.
         environment = {**{name: value for name, value in own.items() if name not in asides.IDENTITY}, **env}
         argv = (_program(command[0], environment.get("PATH"), cwd), *command[1:])
-        try:  # a file that a program of a session has created needs a person's agreement
+        try:  # a file created by a program of a session needs a person's agreement
             require_agreed(path for part in argv if "\0" not in part and (path := Path(cwd, part)).is_file())
         except UsageError as problem:
             raise OSError(f"{problem}; {problem.hint}") from None
         encoded = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
-        # The mark of a run: what a helper starts decides no gate (openprose.md 5.10).
+        # The mark of a run: a process that a helper starts must not decide a gate (openprose.md 5.10).
         encoded[b"PROSE_JOB"] = f"{self._engine.marker}:helper".encode()
-        # No process carries this marker: a tree is followed from parent to child only, and nothing is added to it.
+        # No process carries this marker: a tree is followed only from parent to child.
         launch = Launch(lambda _: (argv, ()), encoded, cwd, None, tree=token_hex(8), talk=True)
         helper = RunningHelper(self._engine, launch, on_output)
         await helper.begin()
@@ -92,7 +92,7 @@ class Helpers:
 
 
 def _program(name: str, path: str | None, cwd: str) -> str:
-    """The absolute path of a program that is named as on a command line. Raises `OSError`."""
+    """Return the absolute path of a program named as on a command line. Raises `OSError`."""
     if "/" in name:
         return str(Path(cwd) / Path(name).expanduser())
     found = shutil.which(name, path=path)
@@ -102,7 +102,7 @@ def _program(name: str, path: str | None, cwd: str) -> str:
 
 
 class RunningHelper:
-    """The `Helper` port. Its own work is done in the engine's loop; calls come from any."""
+    """The `Helper` port. It works in the engine's loop; calls may come from any loop."""
 
     def __init__(self, engine: Engine, launch: Launch, on_output: Callable[[str], None]) -> None:
         self._engine = engine
@@ -115,7 +115,7 @@ class RunningHelper:
         self._stdin = -1
         self._unsent = bytearray()
         self._waiting = False
-        # output on its way; each of the two counters has one thread that writes it
+        # output in transit; each of the two counters is written by one thread
         self._pieces: deque[str] = deque()
         self._brought = 0
         self._taken = 0
@@ -129,7 +129,7 @@ class RunningHelper:
             await asyncio.shield(asyncio.wrap_future(self._started))
         except asyncio.CancelledError:
             if self._engine.post(self._engine.cancel, self._process):
-                await self.ended()  # whoever cancelled the start may rely on it: nothing is left
+                await self.ended()  # after a cancelled start nothing may be left
             raise
 
     # ------------------------------------------------------------ the port
@@ -199,7 +199,7 @@ class RunningHelper:
         if self._brought - self._taken > _BACKLOG:
             self._process.kill("cancelled")
         elif not posted(self._loop, self._deliver):
-            self._process.stop("cancelled")  # the caller's loop is closed: this helper is not needed any more
+            self._process.stop("cancelled")  # the caller's loop is closed: this helper is no longer needed
 
     def _done(self, record: Record) -> None:
         self._hang_up()
@@ -226,4 +226,4 @@ class _Streams:
         self.room: Callable[[], None] = no_op
 
     def stop(self) -> None:
-        """Nothing to do: the record holds the end."""
+        """Do nothing: the record has the end."""

@@ -1,7 +1,7 @@
 """The engine's side of the monitor, the process that starts agents' programs (exec-and-tasks.md 1.3).
 
 It is started with the first such program and ends with the engine. If it is killed from outside, the next program
-starts another one; programs that run are not affected, because each has a guard process.
+starts another one; running programs are not affected, because each has a guard process.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _AGAIN = 0.005
 """Seconds until a job is sent again after the monitor's queue was full."""
 
 _PATIENCE = 2.0
-"""Seconds that a killed monitor is waited for."""
+"""Seconds to wait for a killed monitor."""
 
 _QUEUE = 16384
-"""Bytes of the monitor's queue: room for some forty jobs. The system limits how many descriptors are on their way."""
+"""Bytes of the monitor's queue: room for some forty jobs. The system limits the descriptors in transit."""
 
 
 class Monitor:
@@ -79,7 +79,7 @@ class Monitor:
             close(self._jobs.popleft())
 
     def kill(self) -> None:
-        """End the monitor: with it, jobs that it has not taken yet, and no program that runs."""
+        """End the monitor, with jobs that it has not taken yet, but without running programs."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

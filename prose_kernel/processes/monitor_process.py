@@ -3,8 +3,8 @@
 
 The kernel runs this file once, by path, with `python -I -S`. The monitor always keeps one spare guard, which has forked
 the process that will become a program. Both wait for a job, so a program starts in two milliseconds; a new interpreter
-takes 25. A guard adopts every process below it that loses its parent, so none can leave. It enforces the time limit and
-ends the whole tree, also when the kernel is gone. Neither monitor nor guard holds the pipes of a running program.
+takes 25. A guard adopts every process below it that loses its parent, so none can escape. It enforces the time limit
+and ends the whole tree, also if the kernel has died. Neither monitor nor guard holds the pipes of a running program.
 
 A job is one message with four descriptors: a memory file with the job (a `dict`, marshalled), a socket to the kernel,
 and the program's stdout and stderr. The guard reports in lines: `guard PID`, `started PID TICKS`, `failed STEP ERRNO`,
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 
 
 def become_program(guard: int, jobs: sockets.socket, failures: int) -> None:
-    """Wait for a job. Never returns: execs, or reports which step failed, and ends."""
+    """Wait for a job. Never returns: it execs, or reports the failed step and exits."""
     step = "start"
     try:
         os.setsid()
@@ -109,7 +109,7 @@ def _confine(job: Job) -> None:
         return
     if job["own_network"] or job["apart"]:
         sandbox_syscalls.own_namespaces(job["own_network"], job["apart"], job["read_only"])
-        os.chdir(job["cwd"])  # as it is seen through the new mounts
+        os.chdir(job["cwd"])  # as seen through the new mounts
         _same(os.stat("."), job["cwd_identity"])  # noqa: PTH116
     sandbox_syscalls.no_new_privileges()
     if job["landlock"]:
@@ -126,7 +126,7 @@ def _confine(job: Job) -> None:
 
 
 class Tree:
-    """Everything below this process. It adopts orphans, so no child means: nothing is left."""
+    """All processes below this one. It adopts orphans, so without a child nothing is left."""
 
     def __init__(self, main: int) -> None:
         self.main = main
@@ -134,7 +134,7 @@ class Tree:
         self.exited = False
 
     def reap(self) -> bool:
-        """Take the statuses of all that ended; whether something is left."""
+        """Take the statuses of all that ended; return whether something is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -151,7 +151,7 @@ class Tree:
         return found
 
     def signal(self, number: int) -> int:
-        """Signal each process; how many there were. A number that was used again meanwhile is not signalled."""
+        """Signal each process; return their number. A reused number is not signalled."""
         members = self.members()
         for member in members:
             try:
@@ -172,7 +172,7 @@ class Tree:
 
 
 class Guard:
-    """Watches one program, and ends what belongs to it."""
+    """Watches one program, and ends all of its processes."""
 
     def __init__(self, job: Job, link: int, wakes: int, main: int) -> None:
         self._link = link
@@ -219,7 +219,7 @@ class Guard:
         self._told += words.decode("ascii", "replace")
 
     def _end(self) -> None:
-        """The ladder: each step is skipped once nothing is left."""
+        """Send the signals step by step, until nothing is left."""
         self._cause = "timed_out" if not self._told else "interrupted" if self._told[0] == "i" else "cancelled"
         steps: tuple[tuple[int, float], ...] = ((signals.SIGTERM, self._grace),)
         if self._cause == "interrupted":
@@ -240,7 +240,7 @@ class Guard:
         return True
 
     def _kill(self) -> int:
-        """KILL until nothing is left, however fast it multiplies; how many there were at first."""
+        """Send KILL until nothing is left, even if processes fork; return the number at first."""
         if not self._tree.reap():
             return 0
         until = time.monotonic() + _KILL_PATIENCE
@@ -293,7 +293,7 @@ def guard(jobs: sockets.socket, taken: int) -> None:
 
 
 def _received(socket: sockets.socket) -> list[int]:
-    """The descriptors of a message, when it comes. Ends this process if there won't be one."""
+    """Wait for a message and return its descriptors. Ends this process if none will come."""
     _, sent, _, _ = socket.recvmsg(1, _FOUR_DESCRIPTORS, sockets.MSG_CMSG_CLOEXEC)
     if not sent:
         os._exit(0)
@@ -308,7 +308,8 @@ def _report(link: int, line: bytes) -> None:
 
 
 def _until_exec(reader: int, link: int, pid: int, seconds: float) -> bytes:
-    """Wait for the exec, which closes the pipe; what failed otherwise. A file system may hang: not longer than this."""
+    """Wait for the exec, which closes the pipe; return the failure, if any. Waits at most `seconds`: a file system may
+    hang."""
     poller = select.poll()
     poller.register(reader, select.POLLIN)
     poller.register(link, select.POLLIN)
@@ -323,7 +324,7 @@ def _until_exec(reader: int, link: int, pid: int, seconds: float) -> bytes:
 
 
 def monitor(channel: int) -> None:
-    """Keep a spare guard, until the kernel is gone. The guards end by themselves."""
+    """Keep a spare guard until the kernel has died. The guards end by themselves."""
     for number in _IGNORED:
         signals.signal(number, signals.SIG_IGN)
     sandbox_syscalls.become_sub_reaper()
@@ -359,7 +360,8 @@ def _spare(jobs: sockets.socket) -> int:
 
 
 def _tidy() -> None:
-    """Take the statuses of guards, and KILL what a killed guard owned, which then became a child of this process.
+    """Take the statuses of guards, and send KILL to processes of a killed guard, which then became children of this
+    process.
 
     A guard is in the session of the monitor, and a program never is.
     """
@@ -375,7 +377,7 @@ def _tidy() -> None:
 
 
 def _wakes() -> int:
-    """A descriptor that becomes readable when a child ends."""
+    """Return a descriptor that becomes readable when a child ends."""
     reader, writer = os.pipe()
     for descriptor in (reader, writer):
         os.set_blocking(descriptor, False)

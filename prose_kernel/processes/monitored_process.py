@@ -1,7 +1,7 @@
 """A program under a guard of the monitor: the engine's side (exec-and-tasks.md 1.3).
 
-The guard enforces the time limit and ends the whole tree; this side drains the pipes, says when to stop, and derives
-the record. If the guard or the monitor is stopped or killed from outside, this side ends what it can see of the tree.
+The guard enforces the time limit and ends the whole tree; this side drains the pipes, requests the end, and derives the
+record. If the guard or the monitor is stopped or killed from outside, this side ends the visible part of the tree.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 _START_TIMEOUT = 20.0
 _OURS: dict[str, Outcome] = {"timed_out": "timed_out", "interrupted": "interrupted", "cancelled": "cancelled"}
 _BACKSTOP = 3.0
-"""Seconds beyond the limit and the grace after which a guard that reports nothing is given up."""
+"""Seconds after the limit and the grace until a silent guard is given up."""
 
 Identity = tuple[int, int]
-"""Device and inode of a file: what was checked is what is used."""
+"""Device and inode of a file, to detect that it was replaced after the check."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Confinement:
     an empty network namespace, `no_tcp` forbids TCP through Landlock. `apart` gives it separate namespaces, without
     the named shared memory of other processes, in which `read_only` files and directories cannot be changed.
     `filtered` refuses it system calls (`system_call_filter`), with `no_sockets` all sockets but Unix ones. With
-    `keep_rights` it may do whatever this user may, and only has a guard.
+    `keep_rights` it has all rights of this user, and only a guard.
     """
 
     landlock: bool = False
@@ -60,7 +60,7 @@ class Confinement:
 
     @property
     def filter(self) -> bytes:
-        """The code of the filter; empty for none. Raises `OSError` if there can be none here."""
+        """The code of the filter; empty for none. Raises `OSError` if this machine does not support it."""
         return system_call_filter.code(sockets=self.no_sockets, shared=not self.apart) if self.filtered else b""
 
 
@@ -96,7 +96,7 @@ class MonitoredLaunch:
 
 @dataclass(frozen=True, slots=True)
 class StartFailure:
-    """The program did not start: at which step (`cwd`, `limits`, `confinement`, `program`, `monitor`), and why."""
+    """A failed start: the step (`cwd`, `limits`, `confinement`, `program`, `monitor`) and the reason."""
 
     step: str
     number: int
@@ -122,7 +122,7 @@ class MonitorRecord:
 
 
 class Keeper(Protocol):
-    """Gets what the program prints, as bytes, in the engine's loop. Must not block."""
+    """Receives the output of the program as bytes, in the engine's loop. Must not block."""
 
     def take(self, stream: Stream, data: bytes, final: bool) -> None: ...
 
@@ -158,12 +158,12 @@ class MonitoredProcess:
 
     @property
     def pid(self) -> int | None:
-        """None: the watchdog learns of the program's own group, and the guard ends by itself."""
+        """None: the watchdog knows the program's own group, and the guard ends by itself."""
         return None
 
     @property
     def has_exited(self) -> bool:
-        """Whether the program has ended, seen now."""
+        """Whether the program has ended, checked now."""
         if self._finished or self._exited or self._main is None:
             return self._finished or self._exited
         now = process_table.member_of(self._main.pid)
@@ -187,7 +187,7 @@ class MonitoredProcess:
             self._backstop = loop.call_later(limit, self._give_up)
 
     def _spawn(self) -> tuple[int, int]:
-        """Hand the program over to the monitor. Returns our ends of its pipes."""
+        """Hand the program to the monitor. Returns our ends of its pipes."""
         ours: list[int] = []
         theirs: list[int] = []
         try:
@@ -215,7 +215,7 @@ class MonitoredProcess:
             data = os.read(self._link, 4096)
         except BlockingIOError:
             return
-        except OSError:  # the guard ended before it read all that it was sent
+        except OSError:  # the guard ended before it read everything
             data = b""
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
@@ -263,8 +263,8 @@ class MonitoredProcess:
                 os.write(self._link, letter)
 
     def stop(self, outcome: Outcome, grace: float | None = None) -> None:
-        """TERM, the grace, KILL, to the whole tree; a shorter grace than the launch's own ends with KILL when it is
-        over."""
+        """Send TERM, wait, send KILL, to the whole tree; a `grace` shorter than the launch's ends with an earlier
+        KILL."""
         self._outcome_if_lost, self._stopping = outcome, True
         self._tell(b"c")
         self._watch_ladder(self._launch.grace)
@@ -272,12 +272,12 @@ class MonitoredProcess:
             self._owner.loop.call_later(grace, self._tell, b"k")
 
     def kill(self, outcome: Outcome) -> None:
-        """KILL without a grace."""
+        """Send KILL immediately."""
         self.stop(outcome)
         self._tell(b"k")
 
     def interrupt(self) -> None:
-        """A user's interrupt: INT, TERM, KILL; a second one jumps to KILL."""
+        """Interrupt for the user: INT, TERM, KILL; a second interrupt skips to KILL."""
         if self._outcome_if_lost == "interrupted":
             self._tell(b"k")
         self._outcome_if_lost, self._stopping = "interrupted", True
@@ -285,16 +285,16 @@ class MonitoredProcess:
         self._watch_ladder(2 * self._launch.interrupt_grace)
 
     def shutdown(self) -> None:
-        """The engine closes."""
+        """End it because the engine closes."""
         self.stop("cancelled")
 
     def refuse(self, outcome: Outcome) -> None:
-        """End one that was never started."""
+        """End a process that was never started."""
         self._finished = True
         self._done(MonitorRecord(outcome))
 
     def _watch_ladder(self, seconds: float) -> None:
-        """Limit the wait for a guard that was stopped from outside: it can end nothing."""
+        """Limit the wait for a guard that was stopped from outside and can end nothing."""
         if self._finished or self._link < 0:
             return
         if self._backstop is not None:
@@ -310,8 +310,8 @@ class MonitoredProcess:
                 os.kill(self._guard, signal.SIGKILL)
 
     def _end_what_is_seen(self) -> None:
-        """KILL to all below the guard, and to the program's own group and session."""
-        for _ in range(3):  # what was forked while looking
+        """Send KILL to all processes below the guard, and to the program's own group and session."""
+        for _ in range(3):  # processes may be forked while looking
             table = self._owner.table(fresh=True)
             for member in process_table.below((self._guard,), table) if self._guard is not None else ():
                 with contextlib.suppress(OSError):

@@ -1,7 +1,7 @@
-"""Resources that commands need, such as a GPU: how much a machine has, and which commands wait for it.
+"""Resources that commands need, such as a GPU: the amounts of a machine, and the queue of commands.
 
-A need is a name and an amount, which the command takes while it runs; 0 is a tag, which the machine must have and which
-nothing takes (docs/reference/exec-and-tasks.md 2.12).
+A need is a name and an amount, which the command occupies while it runs; 0 is a tag, which the machine must have and
+which is not used up (docs/reference/exec-and-tasks.md 2.12).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROUNDING = 1e-9
 
 
 def covers(has: Amounts, needs: Amounts, taken: Iterable[Amounts] = ()) -> bool:
-    """Whether a machine that `has` resources meets the needs, next to commands that have `taken` some."""
+    """Return whether a machine that `has` resources meets the needs, next to commands that have `taken` some."""
     if not needs:
         return True
     left = {name: has.get(name, 0.0) for name in needs}
@@ -69,7 +69,7 @@ class LimitedCommands:
         self._waiting: deque[_Waiting] = deque()
 
     async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
-        """As `Commands.run`; a command that this machine can never run does not start."""
+        """Run a command as `Commands.run` does; one that this machine can never run does not start."""
         if not request.needs:
             return await self._commands.run(request, on_output)
         if not covers(self._has, request.needs):
@@ -91,7 +91,7 @@ class LimitedCommands:
             self._admit()
 
     def _admit(self) -> None:
-        """Let those begin whose needs are free."""
+        """Start commands whose needs are available."""
         with self._lock:
             blocked: set[str] = set()
             for one in tuple(self._waiting):

@@ -1,1 +1,1 @@
-"""The `Exec` tool: a program with arguments, run for an agent without making the machine a hostage."""
+"""The `Exec` tool: runs a program with arguments for an agent, with limits that protect the machine."""

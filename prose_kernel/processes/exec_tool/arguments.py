@@ -1,4 +1,4 @@
-"""The arguments of `Exec`: shape and type of each, without touching the file system (exec-and-tasks.md 3.1)."""
+"""The arguments of `Exec`: checks form and type of each, without accessing the file system (exec-and-tasks.md 3.1)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ OUTPUT_RANGE = (1024, 4_194_304)
 
 
 class InvalidArguments(Exception):
-    """An argument is wrong; the message says which one, and what is expected."""
+    """An argument is wrong; the message names it and describes the expected value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,8 @@ class Arguments:
 
 
 def parse(given: Mapping[str, object], refused: Iterable[str], relaxed: Iterable[str] = ()) -> Arguments:
-    """Raises `InvalidArguments`. `refused` are further patterns of environment names, `relaxed` names to let pass."""
+    """Check the arguments of a call. Raises `InvalidArguments`. `refused` are further patterns of environment names,
+    `relaxed` names to accept anyway."""
     for name in given:
         if name not in NAMES:
             raise InvalidArguments(f"unknown argument {name!r}; the arguments are {', '.join(NAMES)}")

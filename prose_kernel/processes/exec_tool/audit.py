@@ -1,6 +1,6 @@
 """The audit log of agents' programs: events appended before a program starts and after it ended, never removed (3.9).
 
-The file is private to its owner and holds arguments as they were given but for secrets; `display` is what may be shown
+The file is private to its owner and contains arguments as given, except secrets; `display` returns what may be shown
 elsewhere.
 """
 
@@ -31,10 +31,10 @@ class AuditFailure(Exception):
 
 
 class AuditLog:
-    """An append-only log: one JSON object a line, each written with one call. From any thread.
+    """An append-only log: one JSON object a line, each written with one call. Callable from any thread.
 
-    Without a path events are kept in memory. A write that fails raises `AuditFailure` when the log is mandatory;
-    otherwise `warn` is called once.
+    Without a path events are kept in memory. A failed write raises `AuditFailure` if the log is mandatory; otherwise
+    `warn` is called once.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class AuditLog:
         self._lock = threading.Lock()
 
     def append(self, event: str, **payload: object) -> None:
-        """Raises `AuditFailure`."""
+        """Append an event. Raises `AuditFailure`."""
         entry = {"event": event, "at": timestamp(self._now(), zone="+00:00"), **payload}
         with self._lock:
             if self._path is None:
@@ -74,14 +74,14 @@ class AuditLog:
 
     @property
     def events(self) -> tuple[Mapping[str, object], ...]:
-        """All events of this log that are not damaged, in order."""
+        """All undamaged events of this log, in order."""
         if self._path is None:
             return tuple(self._kept)
         return tuple(event for _, event in jsonl.objects(self._path) if event)
 
 
 def hidden(arguments: Mapping[str, object]) -> dict[str, object]:
-    """The arguments of a call with the values of its environment left out."""
+    """Return the arguments of a call without the values of its environment."""
     shown = dict(arguments)
     env = shown.get("env")
     if isinstance(env, Mapping):
@@ -90,7 +90,7 @@ def hidden(arguments: Mapping[str, object]) -> dict[str, object]:
 
 
 def display(argv: Sequence[str]) -> list[str]:
-    """Arguments for lists and traces: what looks like a secret is replaced."""
+    """Return arguments for lists and traces, with apparent secrets replaced."""
     shown: list[str] = []
     for item in argv:
         if shown and _FLAG.fullmatch(shown[-1]) and not item.startswith("-"):

@@ -39,8 +39,8 @@ class CapabilityError(Exception):
 class ExecuteRules:
     """The programs that a `permissions:` block adds (3.12).
 
-    `listed` are the programs of the execute list (None: any program that is granted). `shells` says that `bash: allow`
-    is stated; without it shells and launchers are refused, and interpreters that the list does not name themselves.
+    `listed` are the programs of the execute list (None: any granted program). `shells`: `bash: allow` is stated;
+    without it shells and launchers are refused, and so are interpreters that the list does not name.
     """
 
     listed: tuple[FsGrant, ...] | None = ()
@@ -51,9 +51,9 @@ class ExecuteRules:
 class CapabilityRecord:
     """The grants of one agent. The default is none.
 
-    `network` says what a program's network must be: `open`, `none` (refused where that is impossible), or
-    `best-effort`. With `lists_bind` a program may open only what the grants cover, besides the system's directories:
-    `strict` refuses where that cannot be enforced, `permissive` runs with a warning, None does not restrict it.
+    `network` is the network of a program: `open`, `none` (the call is refused if that is impossible), or `best-effort`.
+    With `lists_bind` a program may open only files that the grants cover, and the system's directories: `strict`
+    refuses if that cannot be enforced, `permissive` runs with a warning, None does not restrict it.
     """
 
     tool_grants: frozenset[str] = frozenset()
@@ -64,11 +64,11 @@ class CapabilityRecord:
     workspace: str | None = None
 
     def tool(self, name: object) -> bool:
-        """Whether a tool may be called. Never raises."""
+        """Return whether a tool may be called. Never raises."""
         return isinstance(name, str) and bool(name) and (EVERYTHING in self.tool_grants or name in self.tool_grants)
 
     def reach(self, *, binaries: bool = False, writable: bool = False) -> Reach:
-        """The files that the grants cover now: for the program that is started (`binaries`), or for its data."""
+        """Return the files that the grants cover now: for the started program (`binaries`), or for its data."""
         return Reach(
             grant
             for grant in self.fs_grants
@@ -78,13 +78,13 @@ class CapabilityRecord:
 
 @dataclass(slots=True)
 class CapabilityStore:
-    """One record for each agent; a finished agent keeps its own. Safe to call from any thread."""
+    """One record for each agent; the record of a finished agent is kept. Safe to call from any thread."""
 
     _records: dict[str, CapabilityRecord] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
     def create(self, agent: str, record: CapabilityRecord) -> None:
-        """Raises `CapabilityError`."""
+        """Add the record of an agent. Raises `CapabilityError`."""
         if not agent:
             raise CapabilityError("unknown_agent", "an agent needs a name")
         for problem in _problems(record):
@@ -95,7 +95,7 @@ class CapabilityStore:
             self._records[agent] = record
 
     def find(self, agent: object) -> CapabilityRecord | None:
-        """The record of an agent; None means that everything is refused."""
+        """Return the record of an agent; None means that everything is refused."""
         with self._lock:
             return self._records.get(agent) if isinstance(agent, str) else None
 
@@ -114,7 +114,7 @@ def _problems(record: CapabilityRecord) -> Iterable[str]:
 
 
 def capabilities(caller: ExecCaller, options: ExecOptions, search_path: str | None, home: str = "") -> CapabilityRecord:
-    """The record of an agent (3.12). `prompt` counts as granted: the person has agreed before a call arrives."""
+    """Return the record of an agent (3.12). `prompt` counts as granted: the person has agreed before a call arrives."""
     surface = Surface(caller.workspace, home or str(Path.home()))
     execute = caller.rules.get("execute", "deny")
     listed = None if isinstance(execute, str) else program_grants(execute, surface, search_path)
@@ -138,14 +138,14 @@ def capabilities(caller: ExecCaller, options: ExecOptions, search_path: str | No
 
 
 def not_found(caller: ExecCaller, search_path: str | None) -> tuple[str, ...]:
-    """The bare words of the execute list that name no program here: reported once to the person."""
+    """Return the bare words of the execute list that name no program here: reported once to the person."""
     rule = caller.rules.get("execute", ())
     names = () if isinstance(rule, str) else filter(is_bare, rule)
     return tuple(name for name in names if shutil.which(name, path=search_path) is None)
 
 
 def dangerous(record: CapabilityRecord) -> tuple[str, ...]:
-    """The granted programs and directories that can run arbitrary commands, for a warning at registration."""
+    """Return the granted programs and directories that can run arbitrary commands, for a warning at registration."""
     found = []
     for grant in record.fs_grants:
         path = Path(resolve(grant.prefix).path)

@@ -1,7 +1,7 @@
-"""The checks of one call, in their order; the first that fails decides.
+"""The checks of one call, in order; the first failure decides.
 
-Steps 5 to 9 of `docs/reference/exec-and-tasks.md` 3.2. Grants are
-checked before existence, so that the answer for a path that is not granted never reveals whether it exists.
+Steps 5 to 9 of `docs/reference/exec-and-tasks.md` 3.2. Grants are checked before existence, so that the answer for a
+path without a grant never reveals whether it exists.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from prose_kernel.runtime.services import ExecErrorKind
 
 
 class Refused(Exception):
-    """The call is not carried out. `missing` is what would have to be granted, `target` where a link led: only for
-    the audit log."""
+    """The call is refused. `missing` is the grant that it needs, `target` the target of a link: only for the audit
+    log."""
 
     def __init__(self, kind: ExecErrorKind, message: str, *, missing: str = "", target: str = "") -> None:
         super().__init__(message)
@@ -32,14 +32,14 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The objects that may be used: the program and the directory."""
+    """The checked objects: the program and the directory."""
 
     program: Resolved
     cwd: Resolved
 
 
 def check(arguments: Arguments, record: CapabilityRecord, from_writable: bool) -> Checked:
-    """Raises `Refused`. `from_writable` lets programs run that the agent could have written."""
+    """Check a call. Raises `Refused`. `from_writable` allows programs that the agent could have written."""
     program = _program(arguments.argv[0], record)
     _listed(arguments.argv[0], program, record)
     if not from_writable and record.reach(writable=True).contains(program.path):
@@ -82,7 +82,7 @@ def _listed(path: str, program: Resolved, record: CapabilityRecord) -> None:
 
 
 def _rule(kind: str, path: str) -> str:
-    """The line for `permissions:`. Made of the call's own text, so that it reveals nothing about the files."""
+    """Return the line for `permissions:`. Made of the call's own text, so that it reveals nothing about the files."""
     return f"{kind}: [{json.dumps(path, ensure_ascii=False)}]"
 
 
@@ -100,7 +100,7 @@ def _directory(path: str | None, record: CapabilityRecord) -> Resolved:
 
 
 def _default_directory(record: CapabilityRecord) -> Resolved:
-    """The workspace if it is granted, else the root."""
+    """Return the workspace if it is granted, else the root."""
     if record.workspace is not None:
         cwd = resolve(record.workspace)
         if cwd.directory and record.reach().enters(cwd.path):

@@ -1,4 +1,4 @@
-"""The environment of a program: built from nothing, only listed names appear (docs/reference/exec-and-tasks.md 3.5)."""
+"""The environment of a program: built from scratch, with only listed names (docs/reference/exec-and-tasks.md 3.5)."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ _FALLBACKS = {
 
 
 def refused_name(name: str, further: Iterable[str] = ()) -> bool:
-    """Whether a caller may not set this variable."""
+    """Return whether a caller may not set this variable."""
     return any(fnmatch.fnmatchcase(name, pattern) for pattern in (*REFUSED, *further))
 
 
 def build(kernel: Mapping[str, str], given: Mapping[str, str], home: str | None = None) -> dict[bytes, bytes]:
-    """The environment of a program (docs/reference/exec-and-tasks.md 3.5): the names of the safe list, then what the
-    caller gives. With `TMP` as `home` their values are fixed, else those of `kernel`; `home` replaces its `HOME`."""
+    """Return the environment of a program (docs/reference/exec-and-tasks.md 3.5): the names of the safe list, then the
+    caller's. With `TMP` as `home` their values are fixed, else those of `kernel`; `home` replaces its `HOME`."""
     if home == TMP:
         kernel = {"USER": kernel.get("USER", "")}
     values = {name: kernel.get(name) or fallback for name, fallback in _FALLBACKS.items()}
@@ -64,7 +64,7 @@ def build(kernel: Mapping[str, str], given: Mapping[str, str], home: str | None 
 
 
 def _account(number: int) -> tuple[str, str]:
-    """The name and the home directory of a user."""
+    """Return the name and the home directory of a user."""
     try:
         found = pwd.getpwuid(number)
     except KeyError:

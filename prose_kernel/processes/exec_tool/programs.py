@@ -1,7 +1,7 @@
 """Programs that run other programs: shells, launchers, interpreters (exec-and-tasks.md 3.4, 3.12).
 
-They are known by their resolved names, and shells and launchers also as the objects that those names lead to, so that
-a link does not hide them. A copy under another name cannot be known.
+They are recognized by their resolved names, and shells and launchers also as file objects, so that a link does not hide
+them. A copy under another name cannot be recognized.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ _DIRECTORIES = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
 
 
 def launches(path: str, identity: tuple[int, int] | None) -> bool:
-    """Whether this is a shell, a generic launcher or the system's loader, by name or as an object."""
+    """Return whether this is a shell, a generic launcher or the system's loader, by name or as a file object."""
     return _named(Path(path).name) or (identity is not None and identity in _known())
 
 
 def interprets(path: str) -> bool:
-    """Whether it runs what it is given as arguments or input."""
+    """Return whether the program runs code from its arguments or input."""
     return _INTERPRETER.fullmatch(Path(path).name) is not None
 
 
 def arbitrary(path: str) -> bool:
-    """Whether granting it is granting arbitrary commands."""
+    """Return whether granting the program grants arbitrary commands."""
     return _named(Path(path).name) or interprets(path)
 
 
@@ -54,7 +54,8 @@ def _named(name: str) -> bool:
 
 
 def _known() -> set[tuple[int, int]]:
-    """Looked up for each call, because what is installed may change."""
+    """Return the device and inode of each shell and launcher. Read for each call, because installed programs may
+    change."""
     directories: dict[tuple[int, int], tuple[str, ...]] = {}
     for directory in _DIRECTORIES:  # one may be a link to another
         with contextlib.suppress(OSError):
@@ -64,12 +65,12 @@ def _known() -> set[tuple[int, int]]:
     for path in itertools.chain(*directories.values()):
         with contextlib.suppress(OSError):
             status = os.stat(path)  # noqa: PTH116
-            # several programs in one (busybox, uutils) are a launcher under each name
+            # a binary with several programs (busybox, uutils) is a launcher under each name
             found.add((status.st_dev, status.st_ino))
     return found
 
 
 @functools.lru_cache(maxsize=len(_DIRECTORIES))
 def _installed(directory: str, changed: int) -> tuple[str, ...]:
-    """The shells and launchers in a directory that was last changed at this time."""
+    """Return the shells and launchers in a directory that was last changed at this time."""
     return tuple(f"{directory}/{name}" for name in os.listdir(directory) if name in _SHELLS or name in _LAUNCHERS)  # noqa: PTH208

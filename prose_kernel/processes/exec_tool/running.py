@@ -1,4 +1,4 @@
-"""Running one checked call under a monitor, and the result with its seven fields (exec-and-tasks.md 3.6, 3.8)."""
+"""Runs one checked call under a monitor, and builds the result with its seven fields (exec-and-tasks.md 3.6, 3.8)."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ class Ended:
 
 
 def limits(options: ExecOptions, timeout: int) -> tuple[tuple[int, int, int], ...]:
-    """Resource, soft, hard. With the two equal the system would kill at the CPU limit without saying why."""
+    """Return resource, soft and hard limit. If the two were equal, the system would kill at the CPU limit without a
+    reason."""
     cpu = options.cpu_seconds or max(timeout, 1)
     return (
         (resource.RLIMIT_CPU, cpu, cpu + _CPU_BACKSTOP),
@@ -54,7 +55,8 @@ class Run:
         self._heads: dict[Stream, Head] = {"stdout": Head(cap), "stderr": Head(cap)}
 
     async def wait(self) -> MonitorRecord:
-        """When it returns, or raises because it was cancelled, nothing of the program is left. Raises `Refused`."""
+        """Run the program. When this returns, or raises because it was cancelled, nothing of the program is left.
+        Raises `Refused`."""
         try:
             call: ProcessCall[MonitorRecord] = ProcessCall(self._engine)
             return await call.wait(MonitoredProcess(self._engine, self._job, self, call.done))
@@ -66,7 +68,8 @@ class Run:
         self._heads[stream].feed(data)
 
     def ended(self, record: MonitorRecord) -> Ended:
-        """Raises `Refused` when the program did not start, or was ended by others than itself and the clock."""
+        """Return the result. Raises `Refused` if the program did not start, or was ended by anything but itself and the
+        time limit."""
         if record.failure is not None:
             raise _not_started(record.failure)
         if record.outcome in ("interrupted", "cancelled"):

@@ -1,4 +1,4 @@
-"""Which mechanisms a call needs, and whether this machine has them; what is required and missing is refused (1.3)."""
+"""Chooses the mechanisms for a call, and refuses a call whose required mechanisms are missing here (1.3)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _MOST_KEPT = 500
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How a call is confined. `gaps` name what is not enforced. The caller ends `watch` with the call."""
+    """The confinement of a call. `gaps` name what is not enforced. The caller ends `watch` with the call."""
 
     confinement: Confinement
     gaps: tuple[str, ...] = ()
@@ -34,7 +34,7 @@ class Plan:
 
 
 def plan(record: CapabilityRecord, found: Mechanisms, checked: Checked, home: str | None) -> Plan:
-    """Raises `Refused`, naming the mechanism that is missing."""
+    """Return the plan of a call. Raises `Refused`, naming the missing mechanism."""
     if found.monitor:
         raise Refused("tool_failed", f"the process monitor is not available: {found.monitor}")
     watching = _watch(record)
@@ -74,7 +74,7 @@ def _plan(
 
 
 def _watch(record: CapabilityRecord) -> Watch | None:
-    """The protected files where the program may write although its lists, or the lack of them, let it."""
+    """Return a watch on the protected files where the program may write."""
     if record.workspace is None:
         return None
     deep = record.lists_bind is not None
@@ -118,8 +118,8 @@ def _files(
 
 
 def _allowed(record: CapabilityRecord, checked: Checked, home: str | None) -> Iterator[tuple[bytes, int]]:
-    """The places a program reaches: the system, its own file, and what the lists cover. Where it may write it may not
-    execute."""
+    """Yield the files that a program may use: the system, its own file, and those of the lists. Writable places are not
+    executable."""
     for place in _PROGRAMS:
         yield place.encode(), rights.READ | rights.EXECUTE
     for place in (*_READABLE, *_settings()):
@@ -138,7 +138,7 @@ def _allowed(record: CapabilityRecord, checked: Checked, home: str | None) -> It
 
 
 def _granted(grant: FsGrant, prefix: str, writable: bool) -> Iterator[tuple[bytes, int]]:
-    """The rights of one grant. `writable`: the agent may write there, or below, or above."""
+    """Yield the rights of one grant. `writable`: the agent may write there, or below, or above."""
     place = os.fsencode(prefix)
     execute = 0 if writable else rights.EXECUTE
     if grant.binaries:
@@ -175,7 +175,7 @@ def _matching(grant: FsGrant, prefix: str) -> Iterable[str]:
 
 
 def _settings() -> Iterator[str]:
-    """The system's settings, without those that hold secrets."""
+    """Yield the system's settings, without those that contain secrets."""
     for directory, without in (("/etc", _SECRETS | {"ssl"}), ("/etc/ssl", frozenset({"private"}))):
         try:
             names = sorted(entry.name for entry in Path(directory).iterdir())

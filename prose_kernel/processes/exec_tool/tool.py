@@ -30,7 +30,7 @@ NAME = capabilities.TOOL
 
 @dataclass(eq=False)
 class ExecTool:
-    """The handler of `Exec`. `warn` gets each thing that is not enforced on this machine, once."""
+    """The handler of `Exec`. `warn` is called once for each restriction that is not enforced on this machine."""
 
     engine: Engine
     options: ExecOptions
@@ -44,13 +44,13 @@ class ExecTool:
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
     async def __call__(self, call: Call) -> Mapping[str, object]:
-        """Raises `Refused`."""
+        """Run one call and return its result. Raises `Refused`."""
         options = self.options
         try:
             arguments = parse(call.arguments, options.refuse_env, options.allow_env)
         except InvalidArguments as problem:
             raise Refused("invalid_args", str(problem)) from None
-        # a file system may be slow: the loop does not wait for it
+        # a file system may be slow: don't block the loop
         checked, plan, home = await asyncio.to_thread(self._checked, arguments, call)
         for gap in plan.gaps:
             if gap not in self._told and self.warn is not None:
@@ -104,7 +104,7 @@ class ExecTool:
         return run.ended(await run.wait())
 
     def _home(self, agent: str) -> str:
-        """A separate empty directory for each agent."""
+        """Return a separate empty directory for each agent."""
         with self._lock:
             if agent not in self._homes:
                 self._homes[agent] = tempfile.TemporaryDirectory(prefix="prose-home-", ignore_cleanup_errors=True)
@@ -127,7 +127,7 @@ def register_exec(handlers: dict[str, Handler], tool: ExecTool) -> str:
 class AgentPrograms:
     """The `Programs` port: `Exec` for the agents of one run, each with capabilities from its permissions.
 
-    `audit` is the run's log, `warn` gets lines for the person. Close it when the run ends.
+    `audit` is the run's log, `warn` is called with lines for the person. Close it when the run ends.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class AgentPrograms:
         self._lock = threading.Lock()
 
     def offers(self, caller: ExecCaller) -> bool:
-        """Whether the operator switched it on and the permissions grant it."""
+        """Return whether the operator enabled it and the permissions grant it."""
         execute = caller.rules.get("execute", "deny")
         granted = execute in ("allow", "prompt") if isinstance(execute, str) else bool(execute)
         return NAME in self.handlers and granted
@@ -166,7 +166,7 @@ class AgentPrograms:
         return await self._dispatcher.dispatch(caller.agent, call, NAME, arguments)
 
     def _make_record(self, caller: ExecCaller) -> None:
-        """Make the agent's record, at its first call."""
+        """Create the agent's record, at its first call."""
         with self._lock:
             if self.capabilities.find(caller.agent) is None:
                 kernel = self._kernel()
