@@ -1,14 +1,14 @@
-"""Orphans: what a command starts and leaves without a parent becomes a child of this process (exec-and-tasks.md 1.4).
+"""Orphans: a process that a command leaves without a parent becomes a child of this process (exec-and-tasks.md 1.4).
 
-On Linux the process of a run is a sub-reaper. Whatever its commands and helpers do to leave (`setsid`, a double fork,
-an empty environment), they stay below the run, and that is how a gate knows them (`access/peers.py`). In return
-this process has to take their exit statuses: a dead child whose status was not taken still answers `kill -0`, and
-scripts wait for that.
+On Linux the process of a run is a sub-reaper. However its commands and helpers try to leave (`setsid`, a double fork,
+an empty environment), they stay below the run, which is how a gate recognizes them (`access/peers.py`). In return this
+process has to take their exit statuses: a dead child whose status was not taken still answers `kill -0`, and scripts
+wait for that.
 
-Only the statuses of orphans are taken. They are children of the first thread, those of the engine are children of the
-engine's thread. A child in a session that is neither ours nor its own is an orphan for certain, and so is one with the
-mark of the engine's commands. One without the mark that leads its session may have been started by other code in this
-process, which may ask for its status at any time. Its status is taken only in a process that runs nothing but this
+Only the statuses of orphans are taken. They are children of the first thread, while the engine's processes are children
+of the engine's thread. A child in a session that is neither ours nor its own is certainly an orphan, and so is one with
+the mark of the engine's commands. One without the mark that leads its session may have been started by other code in
+this process, which may ask for its status at any time. Its status is taken only in a process that runs nothing but this
 package (a kernel, the command line), and only after a moment.
 """
 
@@ -28,29 +28,29 @@ from prose_kernel.processes.spawn import ExitWatch
 from prose_kernel.runtime import detached
 
 _PAUSE: Final = 0.2
-"""Seconds between two looks for new orphans, while something runs."""
+"""Seconds between two checks for new orphans, while commands run."""
 
 _MOMENT: Final = 1.0
-"""Seconds in which code of this process has taken the status of a child that it waits for."""
+"""Seconds after which other code of this process must have taken the status of its own child."""
 
 _sub_reaper = 0
 _own: Final = set[int]()
 
 
 def own(pid: int) -> None:
-    """A child that leads a session, and whose status this package takes elsewhere."""
+    """Register a child that leads a session, and whose status this package takes elsewhere."""
     _own.add(pid)
 
 
 def adopt() -> bool:
-    """Make this process a sub-reaper; a second call does nothing. False where the system offers no way to do that, or
-    to find the children."""
+    """Make this process a sub-reaper; a second call does nothing. Return False if the system does not support this, or
+    does not list the children."""
     global _sub_reaper
     if _sub_reaper == os.getpid():
         return True
     if not system.LINUX or not Path(f"/proc/self/task/{os.getpid()}/children").is_file():
         return False
-    from prose_kernel.processes import sandbox_syscalls  # with ctypes, which is not cheap
+    from prose_kernel.processes import sandbox_syscalls  # imports ctypes, which is slow
 
     try:
         sandbox_syscalls.become_sub_reaper()
@@ -61,9 +61,9 @@ def adopt() -> bool:
 
 
 class Orphans:
-    """Takes the statuses of orphans, in the engine's loop. `mark` is how the marker of the engine's commands begins;
-    `busy` returns whether something runs that may leave some, `ends` whether the engine ends a session or group at its
-    close. Orphans that it does not end are noted (`detached.py`)."""
+    """Takes the statuses of orphans, in the engine's loop. `mark` is the prefix of the marker of the engine's commands;
+    `busy` returns whether processes run that may leave orphans, `ends` whether the engine ends a session or group when
+    it closes. Other orphans are noted (`detached.py`)."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, mark: str, busy: Callable[[], bool], ends: Callable[[int], bool]
@@ -76,7 +76,7 @@ class Orphans:
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self) -> None:
-        """Look now and then, as long as something runs."""
+        """Check now and then, as long as commands run."""
         if self._timer is None and _sub_reaper == os.getpid():
             self._timer = self._loop.call_later(_PAUSE, self._tick)
 
@@ -113,7 +113,7 @@ class Orphans:
             watch.stop()
 
     def _is_orphan(self, pid: int) -> bool | None:
-        """Whether a child of the first thread is surely an orphan; None for one whose status is not taken."""
+        """Return whether a child of the first thread is certainly an orphan; None if its status must not be taken."""
         try:
             session = os.getsid(pid)
             if session == os.getsid(0) or pid in _own:
@@ -125,7 +125,7 @@ class Orphans:
         return False if _alone() else None
 
     def close(self) -> None:
-        """Take the statuses that are there, and watch no more."""
+        """Take the available statuses, and stop watching."""
         self.look()
         if self._timer is not None:
             self._timer.cancel()
@@ -135,7 +135,7 @@ class Orphans:
 
 @functools.cache
 def _alone() -> bool:
-    """Whether this process runs nothing but this package."""
+    """Return whether this process runs nothing but this package."""
     program = sys.modules.get("__main__")
     spec = getattr(program, "__spec__", None)
     if spec is not None:
@@ -144,7 +144,7 @@ def _alone() -> bool:
 
 
 def _take(pid: int) -> bool:
-    """Take the status of a child that has ended; whether it had."""
+    """Take the status of a child if it has ended; return whether it had."""
     with contextlib.suppress(ChildProcessError):
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     return True

@@ -1,12 +1,12 @@
-"""The output of a command: the part that is kept, and the part that is shown while it runs.
+"""The output of a command: the recorded part, and the part that is shown while it runs.
 
 `Capture` keeps the first characters, for `exec`; `Head` the first bytes, for `Exec`; `BothEnds` the beginning and the
-end, for tasks; `Tail` the end, for terminals of CLI agents. Each at constant cost a piece and in constant memory,
-however much comes.
+end, for tasks; `Tail` the end, for terminals of CLI agents. Each has constant cost per piece and constant memory,
+however long the output is.
 
-Both get the same decoded text. The kept part is its first code points (2.7); the display is a side channel
-(1.2, capture point 4; 5.1): `Live` can be behind, blocked or broken without any effect on the command, unless its
-consumer displays without a limit; then a command waits for it, as it would for a pipe.
+Both parts get the same decoded text. The recorded part is its first code points (2.7). The display is a side channel
+(1.2, capture point 4; 5.1): a late, blocked or broken `Live` has no effect on the command, unless its consumer displays
+without a limit; then a command waits for it, as it would for a pipe.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ _REPLACEMENT_BYTES = _REPLACEMENT.encode()
 
 
 class Decoder:
-    """Incremental UTF-8 with replacement, counting the bytes that were not UTF-8. Where a picture begins decoding ends,
-    and `picture` holds the bytes from there on."""
+    """Incremental UTF-8 with replacement, counting the bytes that were not UTF-8. Decoding ends at the beginning of a
+    picture; `picture` has the bytes from there on."""
 
     __slots__ = ("_pictures", "_rest", "picture", "replaced")
 
@@ -61,7 +61,7 @@ class Decoder:
 
 
 def _replaced_bytes(data: bytes, text: str) -> int:
-    # A program may print U+FFFD itself: those are valid, and in the data as well.
+    # A program may print U+FFFD itself: these are valid, and in the data as well.
     replacements = text.count(_REPLACEMENT) - data.count(_REPLACEMENT_BYTES)
     return len(data) - (len(text.encode()) - len(_REPLACEMENT_BYTES) * replacements)
 
@@ -88,17 +88,16 @@ class Head:
 
     @property
     def text(self) -> str:
-        """Decoded; a character that the cap cuts through is left out."""
+        """Decoded; a character that the cap cuts in two is left out."""
         return Decoder().decode(bytes(self._kept), not self.truncated)
 
 
 class Capture:
     """One stream: decodes, keeps the first `most` code points, counts all bytes.
 
-    With `pictures`, a stream that is a picture, or becomes one where it stops being UTF-8, is no text from there on:
-    the picture is kept as bytes, up to `images.LARGEST`, and one line represents it at the end. For text
-    this costs a look at its first piece only: whether a picture begins further on is checked only where a piece cannot
-    be decoded.
+    With `pictures`, a stream may be a picture, or become one where it stops being UTF-8. From there on the picture is
+    kept as bytes, up to `images.LARGEST`, and one line represents it at the end. For text only the first piece is
+    examined; a later picture is looked for only where a piece cannot be decoded.
     """
 
     __slots__ = ("_begin", "_decoder", "_kept", "_picture", "_picture_bytes", "_room", "total_bytes", "truncated")
@@ -107,16 +106,14 @@ class Capture:
         self._decoder = Decoder(pictures)
         self._kept: list[str] = []
         self._room = most
-        self._begin: bytes | None = (
-            b"" if pictures else None
-        )  # the first bytes, as long as they may be those of a picture
+        self._begin: bytes | None = b"" if pictures else None  # the first bytes, while they may belong to a picture
         self._picture: bytearray | None = None
         self._picture_bytes = 0
         self.truncated = False
         self.total_bytes = 0
 
     def feed(self, data: bytes, final: bool = False) -> str:
-        """Take what was read; returns it as text, whole code points only."""
+        """Add a piece of the stream; return it as text, whole code points only."""
         self.total_bytes += len(data)
         if self._begin is not None:
             data = self._begin + data
@@ -138,7 +135,7 @@ class Capture:
         return text
 
     def _begins(self, data: bytes, final: bool) -> bool:
-        """Look at the first bytes; true while they may be those of a picture, and more is needed to know."""
+        """Examine the first bytes; return True while they may be a picture, and more bytes are needed to decide."""
         if images.media_type(data):
             self._picture = bytearray()
         elif not final and images.may_become_one(data):
@@ -165,7 +162,7 @@ class Capture:
 
     @property
     def image(self) -> bytes:
-        """The picture that the stream was, or ended in; empty for text, and for one that was too large."""
+        """The picture that the stream is, or ends with; empty for text, and for a picture that is too large."""
         return bytes(self._picture) if self._picture and self._picture_bytes <= images.LARGEST else b""
 
     @property
@@ -179,7 +176,7 @@ MARK = "\n[… {count:,} characters not shown …]\n"
 
 
 class Tail(Generic[AnyStr]):
-    """The last `cap` characters, or bytes, of what comes in pieces; `empty` is an empty piece."""
+    """The last `cap` characters, or bytes, of a text that arrives in pieces; `empty` is an empty piece."""
 
     __slots__ = ("_cap", "_empty", "_length", "_pieces")
 
@@ -200,7 +197,7 @@ class Tail(Generic[AnyStr]):
             self._pieces = deque((self._empty.join(self._pieces),))
 
     def last(self, count: int) -> AnyStr:
-        """The last `count` of them, or all that are kept."""
+        """Return the last `count` of them, or all that are kept."""
         found: list[AnyStr] = []
         for piece in reversed(self._pieces):
             if count <= 0:
@@ -211,7 +208,7 @@ class Tail(Generic[AnyStr]):
 
 
 class BothEnds:
-    """The first and the last characters of a text, and how long it was."""
+    """The first and the last characters of a text, and its length."""
 
     __slots__ = ("_head", "_room", "_tail", "total")
 
@@ -240,7 +237,8 @@ class BothEnds:
         return self._tail.last(count)
 
     def preview(self, budget: int) -> tuple[str, bool]:
-        """The text, or its first and last halves with a mark between when it is over budget; whether it was cut."""
+        """Return the text, or its first and last halves with a mark between if it is over budget; and whether it was
+        cut."""
         if self.total <= budget:
             head = self.head(self.total)
             return head + self.tail(self.total - len(head)), False
@@ -250,7 +248,7 @@ class BothEnds:
 
 
 class Collected:
-    """All that memory holds of one command's output."""
+    """The output of one command that is held in memory."""
 
     def __init__(self) -> None:
         self.streams: dict[Stream, BothEnds] = {"stdout": BothEnds(STREAM_TAIL), "stderr": BothEnds(STREAM_TAIL)}
@@ -261,18 +259,18 @@ class Collected:
         self.combined.add(text)
 
     def previews(self, budget: int) -> dict[Stream, tuple[str, bool]]:
-        """Each stream's preview. They share the budget; a short one leaves what it does not need to the other."""
+        """Return each stream's preview. They share the budget; a short one leaves its rest to the other."""
         half = budget // 2
         total = sum(ends.total for ends in self.streams.values())
         return {
-            name: ends.preview(max(half, budget - min(total - ends.total, half)))  # the rest is the other's
+            name: ends.preview(max(half, budget - min(total - ends.total, half)))  # the rest belongs to the other
             for name, ends in self.streams.items()
         }
 
 
 class _Waiting:
-    """Text of one stream that waits to be delivered. With `spare`, at least that many characters of both ends are kept
-    and the middle is counted and dropped; 0 keeps everything."""
+    """Undelivered text of one stream. With `spare`, at least that many characters of both ends are kept and the middle
+    is counted and dropped; 0 keeps everything."""
 
     __slots__ = ("_spare", "_tail_size", "head", "omitted", "size", "tail")
 
@@ -300,13 +298,13 @@ class _Waiting:
 
 
 class Live:
-    """Hands a command's output to a consumer in another event loop, in few and large pieces.
+    """Passes a command's output to a consumer in another event loop, in few and large pieces.
 
-    Immediately when nothing was sent for a while, otherwise at most 20 times a second. When the consumer is behind,
-    pieces merge, and what waits is bounded. A consumer that displays only `displayed` bytes gets both ends of what
-    waits and the size of what was dropped between them, so a blocked or broken consumer changes nothing for the
-    command. For one that wants everything (`displayed` 0) `full` says when to read no more; `room` is then called in
-    the engine's loop as soon as it has caught up.
+    Output is passed immediately if nothing was sent for a while, otherwise at most 20 times a second. If the consumer
+    is slow, pieces are merged, and the undelivered text is bounded. A consumer that displays only `displayed` bytes
+    gets both ends and the size of the dropped middle, so a blocked or broken consumer has no effect on the command. For
+    a consumer that wants everything (`displayed` 0), reading must pause while `full`; `room` is called in the engine's
+    loop when the consumer has caught up.
     """
 
     def __init__(
@@ -332,7 +330,7 @@ class Live:
         self._complained = False
 
     def feed(self, stream: Stream, text: str) -> None:
-        """Called in the engine's loop with decoded text."""
+        """Add decoded text. Called in the engine's loop."""
         if not text or self._gone:
             return
         with self._lock:
@@ -342,8 +340,8 @@ class Live:
             waiting.add(text)
             self.full = not self._spare and sum(one.size for one in self._pending.values()) >= WAITING
         if self._timer is None:
-            # A schedule that may run half an interval ahead: a program printing every 50 ms is never held up for long
-            # by its own jitter, and the rate stays at 20 a second.
+            # The schedule may run half an interval ahead: jitter of a program that prints every 50 ms causes no long
+            # delay, and the rate stays at 20 a second.
             wait = self._due - _INTERVAL / 2 - self._loop.time()
             if wait <= 0:
                 self._send()
@@ -361,7 +359,7 @@ class Live:
             self._take()
 
     def stop(self) -> None:
-        """No further timer: the end of the command delivers the rest."""
+        """Start no further timer: the end of the command delivers the rest."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -377,8 +375,8 @@ class Live:
         return pending
 
     def deliver(self) -> None:
-        """Called in the consumer's loop: everything that waits, in order of arrival, one piece a stream; two around
-        what was dropped."""
+        """Deliver all waiting text, in order of arrival, one piece a stream; two around a dropped part. Called in the
+        consumer's loop."""
         for stream, waiting in self._take().items():
             try:
                 if waiting.omitted.size:
@@ -393,4 +391,4 @@ class Live:
 
 
 def no_op() -> None:
-    """Used where nothing waits for room."""
+    """Do nothing: used where nothing waits for room."""

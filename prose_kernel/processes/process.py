@@ -1,8 +1,8 @@
 """One child process from spawn to reap: drain, deadline, ladder, record (exec-and-tasks.md 1.2).
 
-Everything here runs in the engine's loop. The order at the end matters: the exit is seen without reaping, the pipes are
-drained, a ladder waits for the *group* to be empty, and the leader is reaped last, because until then its number cannot
-belong to another process.
+Everything here runs in the engine's loop. The order at the end matters: the exit is noticed without reaping, the pipes
+are drained, a ladder (the steps of a termination) waits for the *group* to be empty, and the leader is reaped last,
+because until then its number cannot belong to another process.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ if TYPE_CHECKING:
 _CHUNK = 65536
 _LOOK = 0.003
 _LOOKS = 5
-"""Looks at the table for what is left of a group that is not empty."""
+"""Checks of the process table for the remaining processes of a group that is not empty."""
 
 _LOST = 0.05
-"""Seconds after which a signal that had to end a process, and did not, must have been lost or ignored."""
+"""Seconds after which a signal that should have ended a process must have been lost or ignored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +60,11 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The engine's record of one process; each surface derives its own result from it.
+    """The engine's record of one process; each front end derives its own result from it.
 
-    `status` is a wait status, None when there is none: not started, or never ended. `report` is what the private pipe
-    held. `spawn_error` goes with `spawn_kind`. `created` says which protected files an agent's command has created.
+    `status` is a wait status, None if the process was not started or never ended. `report` is the content of the
+    private pipe. `spawn_error` belongs to `spawn_kind`. `created` names protected files that an agent's command has
+    created.
     """
 
     outcome: Outcome
@@ -92,35 +93,35 @@ class EngineProcess(Protocol):
 
     @property
     def pid(self) -> int | None:
-        """The leader of its group, where the engine owns that; else None."""
+        """The leader of its group if the engine owns that; else None."""
 
     @property
     def has_exited(self) -> bool:
-        """Whether it has ended, seen now; what it printed may still be on its way."""
+        """Whether it has ended, checked now; its output may still be in transit."""
 
     def start(self) -> None:
-        """Start it; what fails is reported like every other end."""
+        """Start it; a failure is reported like any other end."""
 
     def refuse(self, outcome: Outcome) -> None:
-        """End one that was never started."""
+        """End a process that was never started."""
 
     def stop(self, outcome: Outcome, grace: float | None = None) -> None:
-        """TERM, the grace in seconds (None: the usual one), KILL."""
+        """Send TERM, wait for `grace` seconds (None: the default), send KILL."""
 
     def kill(self, outcome: Outcome) -> None:
-        """KILL without a grace."""
+        """Send KILL immediately."""
 
     def interrupt(self) -> None:
-        """A user's interrupt: INT, TERM, KILL; a second one jumps to KILL."""
+        """Interrupt for the user: INT, TERM, KILL; a second interrupt skips to KILL."""
 
     def shutdown(self) -> None:
-        """The engine closes: TERM now, then KILL."""
+        """End it because the engine closes: TERM now, then KILL."""
 
 
 class Feed(Protocol):
-    """Receives a command's output while it runs, decoded, in the engine's loop. Must not block.
+    """Receives a command's decoded output while it runs, in the engine's loop. Must not block.
 
-    While it is `full`, nothing more is read; it calls `room` in the engine's loop when that is over.
+    While it is `full`, nothing more is read; it calls `room` in the engine's loop when there is room again.
     """
 
     room: Callable[[], None]
@@ -131,13 +132,13 @@ class Feed(Protocol):
     def feed(self, stream: Stream, text: str) -> None: ...
 
     def stop(self) -> None:
-        """Nothing more comes."""
+        """End the output."""
 
 
 class Process:
     """Owns one child. `start` once; `stop`, `kill`, `interrupt` and `shutdown` any time; `done` is called exactly once.
 
-    `begun` is called when the child runs. With `foreground` False an interrupt of the user does not touch it.
+    `begun` is called when the child runs. With `foreground` False an interrupt of the user does not affect it.
     """
 
     def __init__(
@@ -184,7 +185,7 @@ class Process:
     # ------------------------------------------------------------ start
 
     def start(self) -> None:
-        """Spawn the child; a failure is reported as a record like every other end."""
+        """Spawn the child; a failure is reported as a record like any other end."""
         try:
             self._spawn()
         except SpawnFailure as failure:
@@ -261,7 +262,7 @@ class Process:
         self._advance()
 
     def _advance(self) -> None:
-        """Finish when all has ended: the leader, the ladder if there is one, and both streams or the patience."""
+        """Finish when all has ended: the leader, the ladder if there is one, and both streams or their time limit."""
         if not self._exited or self._climbing or self._finished:
             return
         if self._drain.over:
@@ -274,13 +275,13 @@ class Process:
             self._drained()
 
     def _drained(self) -> None:
-        """All is read that will be read. A command that owns its tree first ends what it left in it."""
+        """Finish after the last output. A command that owns its tree first ends the remaining processes of the tree."""
         if self._launch.tree is None or self._tidied:
             self._finish()
             return
         self._tidied = True
         if self.foreground and self._ladder is None:
-            # what a foreground command detached on purpose lives on, until the engine closes
+            # processes that a foreground command detached on purpose live on, until the engine closes
             self._scope = GroupScope(self._scope.leader)
         left = self._scope.members(self._owner.table())
         if not left:
@@ -292,18 +293,18 @@ class Process:
     # ------------------------------------------------------------ ending it
 
     def stop(self, outcome: Outcome, grace: float | None = None) -> None:
-        """Start the ladder of a cause, unless one runs already. An exit that was there first keeps its outcome."""
+        """Start the ladder of a cause, unless one runs already. An earlier exit keeps its outcome."""
         if self._ladder is None:
             self._climb(ladder(outcome, self._owner.grace if grace is None else grace))
 
     def kill(self, outcome: Outcome) -> None:
-        """KILL without a grace, whether a ladder runs or not."""
+        """Send KILL immediately, whether a ladder runs or not."""
         self._kill_now = True
         self.stop(outcome)
         self._wake.set()
 
     def interrupt(self) -> None:
-        """A user's interrupt: INT, TERM, KILL; a second one jumps to KILL."""
+        """Interrupt for the user: INT, TERM, KILL; a second interrupt skips to KILL."""
         self._interrupts += 1
         if self._ladder is None:
             self.stop("interrupted")
@@ -312,7 +313,7 @@ class Process:
             self._wake.set()
 
     def shutdown(self) -> None:
-        """The engine closes: TERM now whatever was going on, then KILL."""
+        """End it because the engine closes: TERM now, replacing a running ladder, then KILL."""
         if self._ending is not None:
             self._ending.cancel()
         self._climb(ladder("cancelled", self._owner.grace))
@@ -339,7 +340,8 @@ class Process:
         self._advance()
 
     async def _run_step(self, number: signal.Signals, end: float, last: bool) -> bool:
-        """Signal the scope, wait until it is empty (true), the time is over, or a second interrupt came (false)."""
+        """Signal the scope, and wait. Return True when it is empty, False when the time is over or a second interrupt
+        came."""
         told = self._signal(number)
         delay, again = 0.001, self._owner.loop.time() + _LOST
         while not self._scope_is_empty():
@@ -347,7 +349,7 @@ class Process:
             if now >= end or (self._kill_now and not last):
                 return False
             if now >= again and not last:
-                # where handlers cannot be read, TERM follows an interrupt immediately, and has its grace
+                # if handlers cannot be read, TERM follows an interrupt immediately, with its own grace
                 asked = system.LINUX or number != signal.SIGINT
                 if self._exited and not (asked and self._is_handled(number)):
                     return False
@@ -367,7 +369,7 @@ class Process:
         timer.cancel()
 
     def _signal(self, number: signal.Signals) -> dict[int, bytes]:
-        """Signal the scope; what each process in it executed just before, where that matters."""
+        """Signal the scope; return the program of each process just before, if that matters."""
         assert self._child is not None
         table, told = self._owner.table(), dict[int, bytes]()
         if number != signal.SIGKILL and system.LINUX:  # without signal masks nothing is repeated
@@ -378,11 +380,10 @@ class Process:
         return told
 
     def _repeat(self, number: signal.Signals, told: dict[int, bytes]) -> None:
-        """Signal again what has lost the signal.
+        """Signal processes again that have lost the signal.
 
-        A shell's child still has the shell's handlers until it executes its program; a signal that comes before is
-        noted there and forgotten. A process that executes the same program as before has got the signal, and may be
-        cleaning up.
+        A shell's child still has the shell's handlers until it executes its program; an earlier signal is recorded
+        there and lost. A process that executes the same program as before has got the signal, and may be cleaning up.
         """
         for member in self._scope.members(self._owner.table()):
             before = told.get(member.pid)
@@ -393,9 +394,9 @@ class Process:
                     os.kill(member.pid, number)
 
     def _is_handled(self, number: signal.Signals) -> bool:
-        """Whether a process of the scope may be cleaning up because of this signal.
+        """Return whether a process of the scope may be cleaning up because of this signal.
 
-        Without the command's leader, waiting for those that only ignore it is waiting for nothing: a shell starts its
+        Without the command's leader, it is useless to wait for processes that only ignore it: a shell starts its
         background jobs with INT ignored.
         """
         members = self._scope.members(self._owner.table())
@@ -410,7 +411,7 @@ class Process:
         if self._scope.members(table):
             self._empty_in = None
             return False
-        # One look can miss a process that was forked while looking by one that ended meanwhile: two looks count.
+        # One check can miss a process that was forked meanwhile by one that has ended: two checks are needed.
         seen, self._empty_in = self._empty_in, table
         return seen is not None and seen is not table
 
@@ -475,12 +476,13 @@ class Process:
             while chunk := os.read(self._report, _CHUNK):
                 data += chunk
         except OSError:
-            pass  # a background process holds the other end: what is there now is all that counts
+            pass  # a background process holds the other end: only the data up to now counts
         close((self._report,))
         return data
 
     def _left_behind(self) -> list[process_table.Member]:
-        """Return the processes that the command left in its group. One system call if, as usual, there are none."""
+        """Return the processes that the command left in its group. Takes one system call in the usual case that there
+        are none."""
         assert self._child is not None
         leader = self._child.pid
         scope = GroupScope(leader)
@@ -488,17 +490,17 @@ class Process:
         for _ in range(_LOOKS):
             if scope.surely_empty():
                 return []
-            # One look can miss a process that was forked while looking by one that ended meanwhile.
+            # One check can miss a process that was forked meanwhile by one that has ended.
             if left := scope.members(self._owner.table(fresh=True)):
                 break
             self._owner.take_orphans()
         if any(member.pid == leader for member in left) and self._child.popen.returncode is not None:
-            return []  # the leader is reaped: whoever has its number now is a stranger
+            return []  # the leader is reaped: another process has its number now
         return left
 
     @property
     def has_exited(self) -> bool:
-        """Whether the child has ended, seen now; what it printed may still be on its way."""
+        """Whether the child has ended, checked now; its output may still be in transit."""
         return self._finished or self._exited or (self._child is not None and system.has_exited(self._child.pid))
 
     @property
@@ -507,12 +509,12 @@ class Process:
 
     @property
     def stdin(self) -> int:
-        """Our end of its standard input, non-blocking; -1 when there is none."""
+        """Our end of its standard input, non-blocking; -1 if there is none."""
         return self._child.stdin if self._child is not None else -1
 
 
 def exit_of(status: int | None) -> tuple[int | None, str | None]:
-    """The exit status or the name of the signal in a wait status; neither for None, an end never seen."""
+    """Return the exit status or the name of the signal in a wait status; neither for None (no end was seen)."""
     if status is None:
         return None, None
     if os.WIFSIGNALED(status):
@@ -521,7 +523,7 @@ def exit_of(status: int | None) -> tuple[int | None, str | None]:
 
 
 def signal_name(number: int) -> str:
-    """`SIGTERM` and the like, also for signals that have no name."""
+    """Return `SIGTERM` and the like, also for signals without a name."""
     try:
         return signal.Signals(number).name
     except ValueError:

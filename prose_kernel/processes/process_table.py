@@ -1,7 +1,7 @@
 """Live processes by group and by session, from the process table.
 
 Used by the engine and by the watchdog process, which runs without `site` and must start in a few milliseconds: so this
-module imports nothing but `os`, and defines no dataclass.
+module imports only `os`, and defines no dataclass.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ class Member:
 
 
 def members() -> list[Member]:
-    """All live processes; a zombie is not alive. Takes about 10 ms for 600 processes on Linux."""
+    """Return all live processes; a zombie is not alive. Takes about 10 ms for 600 processes on Linux."""
     return [member for pid in system.pids() if (member := member_of(pid)) is not None]
 
 
 def member_of(pid: int) -> Member | None:
-    """The live process with this number, or None."""
+    """Return the live process with this number, or None."""
     standing = system.standing(pid)
     return Member(pid, *standing) if standing is not None else None
 
 
 def job_of(pid: int) -> str | None:
-    """The value of `PROSE_JOB` that the process was started with, if any."""
+    """Return the value of `PROSE_JOB` that the process was started with, if any."""
     for entry in system.environment(pid):
         if entry.startswith(b"PROSE_JOB="):
             return entry[10:].decode("utf-8", "replace")
@@ -58,23 +58,23 @@ def job_of(pid: int) -> str | None:
 
 
 def carries(pid: int, marker: str) -> bool:
-    """Whether the process was started with the environment variable `PROSE_JOB=marker`."""
+    """Return whether the process was started with the environment variable `PROSE_JOB=marker`."""
     return job_of(pid) == marker
 
 
 def carries_prefix(pid: int, marker: str) -> bool:
-    """Whether its `PROSE_JOB` begins with this."""
+    """Return whether its `PROSE_JOB` begins with `marker`."""
     return (job_of(pid) or "").startswith(marker)
 
 
 def of_run(run: str) -> list[Member]:
-    """The live processes that commands of a run have started, on whichever kernel or worker of this machine."""
+    """Return the live processes that commands of a run have started, on any kernel or worker of this machine."""
     mark = f"PROSE_RUN={run}".encode()
     return [member for member in members() if mark in system.environment(member.pid)]
 
 
 def dies_of(pid: int, number: int) -> bool:
-    """Whether a signal would surely end the process: it neither blocks nor ignores nor handles it."""
+    """Return whether a signal would certainly end the process: it neither blocks nor ignores nor handles it."""
     masks = system.signal_masks(pid)
     return masks is not None and not any(mask >> (number - 1) & 1 for mask in masks)
 
@@ -86,7 +86,7 @@ def handles(pid: int, number: int) -> bool:
 
 
 def programs_below(pid: int) -> dict[int, bytes]:
-    """A process and all below it, each with what it executes. Much quicker than a look at the whole table."""
+    """Return a process and all below it, each with its program. Much faster than reading the whole table."""
     found: dict[int, bytes] = {}
     waiting = [pid]
     while waiting:
@@ -98,7 +98,7 @@ def programs_below(pid: int) -> dict[int, bytes]:
 
 
 def below(roots: Iterable[int], table: Iterable[Member]) -> list[Member]:
-    """All that these processes have started, as far as the lines of parents are whole."""
+    """Return all processes that these have started, as far as the chain of parents is complete."""
     children: dict[int, list[Member]] = {}
     for member in table:
         children.setdefault(member.parent, []).append(member)
@@ -112,18 +112,19 @@ def below(roots: Iterable[int], table: Iterable[Member]) -> list[Member]:
 
 
 def in_scope(member: Member, leader: int) -> bool:
-    """Whether a process belongs to the command that `leader` was started for.
+    """Return whether a process belongs to the command that `leader` was started for.
 
-    Its own group, and groups that it made inside its session (`timeout`, `set -m`); what called setsid left on purpose.
+    The scope is its own group, and groups that it made inside its session (`timeout`, `set -m`), but not processes that
+    called setsid.
     """
     return leader in (member.group, member.session)
 
 
 def still_ours(leader: int, known: set[tuple[int, int]], marker: str, table: list[Member]) -> list[Member]:
-    """The live processes of a group whose leader is gone, if it is still the group that we knew; else nothing.
+    """Return the live processes of a group whose leader has ended, if it is still the known group; else nothing.
 
-    The group's number may belong to a stranger by now. It does not as long as a process is in it that we saw before
-    (`known`, which is brought up to date) or that carries the marker.
+    The group's number may have been reused. It has not as long as the group contains a process that was seen before
+    (`known`, which is updated) or that carries the marker.
     """
     now = [member for member in table if in_scope(member, leader)]
     if not any(member.identity in known or carries(member.pid, marker) for member in now):
@@ -133,7 +134,8 @@ def still_ours(leader: int, known: set[tuple[int, int]], marker: str, table: lis
 
 
 def is_empty(group: int) -> bool:
-    """Whether a group holds no process of ours, in one system call; one that was not waited for counts as one."""
+    """Return whether a group contains none of our processes, in one system call; a zombie that was not waited for
+    counts as one."""
     try:
         os.killpg(group, 0)
     except OSError:
@@ -147,5 +149,5 @@ def signal_scope(leader: int, number: int, table: list[Member]) -> None:
     for group in groups:
         try:
             os.killpg(group, number)
-        except OSError:  # gone, or of another user: nothing that we could do about it
+        except OSError:  # it has ended, or belongs to another user
             continue

@@ -1,6 +1,6 @@
 """The confinement that this machine supports: tried once, shown by `prose doctor` (1.3).
 
-A look at the version of the system proves nothing: a container may forbid what the system offers.
+The version of the system is not enough: a container may forbid what the system supports.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Mechanisms:
 
     @property
     def scopes(self) -> bool:
-        """Whether a program can be kept from signalling what is outside of its domain."""
+        """Whether a program can be prevented from signalling processes outside of its domain."""
         return self.landlock >= _SCOPES
 
     @property
@@ -47,7 +47,7 @@ class Mechanisms:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of `prose doctor`: `note` is no fault, what it says degrades visibly where it is asked for."""
+    """One line of `prose doctor`. A `note` is not an error: the missing feature degrades visibly if it is used."""
 
     state: Literal["ok", "note"]
     subject: str
@@ -58,7 +58,8 @@ _lock = threading.Lock()
 
 
 def mechanisms() -> Mechanisms:
-    """Return the supported mechanisms; the first call tries them, in a few hundredths of a second. From any thread."""
+    """Return the supported mechanisms; the first call tries them, in a few hundredths of a second. Callable from any
+    thread."""
     with _lock:
         return _tried()
 
@@ -90,7 +91,8 @@ def _filter() -> bytes:
 
 
 def probe(found: Mechanisms | None = None) -> tuple[Finding, ...]:
-    """The lines of `prose doctor`: what is enforced for agents' programs here, and what is refused where it is not."""
+    """Return the lines of `prose doctor`: the restrictions of agents' programs that are enforced here, and those that
+    are refused."""
     found = mechanisms() if found is None else found
     if found.monitor:
         missing = f"not available: {found.monitor}; Exec is refused, and so are agents' commands under rules that bind"

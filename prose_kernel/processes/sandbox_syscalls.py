@@ -1,7 +1,7 @@
 """System calls that confine a child before it becomes the program: limits, privileges, namespaces, Landlock (1.3).
 
 The monitor imports this module, so it imports only modules that load in a few milliseconds. Each failure is an
-`OSError` with the name of the step. The program cannot undo anything of this.
+`OSError` with the name of the step. The program cannot undo any of these steps.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ WRITE = 0xFFFF & ~(READ | EXECUTE | _IOCTL | _MAKE_CHAR | _MAKE_BLOCK)
 DEVICE = READ_FILE | WRITE_FILE | _IOCTL | _TRUNCATE
 
 _KEPT_CAPABILITIES = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4
-"""Of root's rights only those on files stay: no raising of limits, no looking into other processes, no mounting."""
+"""The rights of root that are kept, only those on files: no raising of limits, no inspection of processes, no
+mounts."""
 
 
 def _check(result: int, step: str) -> int:
@@ -57,18 +58,19 @@ def become_sub_reaper() -> None:
 
 
 def die_with_parent(signal: int) -> None:
-    """Get this signal when the parent ends; 0: none. Works only if the parent's main thread forked this process."""
+    """Send this process a signal when the parent ends; 0: none. Works only if the parent's main thread forked this
+    process."""
     _check(_prctl(_PARENT_DEATH_SIGNAL, signal), "parent death signal")
 
 
 def inherit_limits(pid: int) -> None:
-    """Take over the present limits of another process, in which they may have changed since this one was forked."""
+    """Copy the current limits of another process, which may have changed since this one was forked."""
     for number in range(_LIMITS):
         resource.setrlimit(number, resource.prlimit(pid, number))
 
 
 def set_limits(limits: list[tuple[int, int, int]]) -> None:
-    """Resource, soft and hard limit. A hard limit that is lower already is kept."""
+    """Set limits, each a resource, a soft and a hard limit. A lower hard limit is kept."""
     for number, soft, hard in limits:
         _, now = resource.getrlimit(number)
         if now != resource.RLIM_INFINITY:
@@ -77,12 +79,12 @@ def set_limits(limits: list[tuple[int, int, int]]) -> None:
 
 
 def no_new_privileges() -> None:
-    """Set-id bits and file capabilities have no effect any more."""
+    """Disable set-id bits and file capabilities."""
     _check(_prctl(_NO_NEW_PRIVILEGES, 1), "no new privileges")
 
 
 def drop_capabilities() -> None:
-    """Give up every right that is not about files. Does nothing for a process without rights."""
+    """Drop every right that is not about files. Does nothing for a process without rights."""
     header = ctypes.create_string_buffer(struct.pack("=Ii", 0x20080522, 0))
     data = ctypes.create_string_buffer(24)
     _check(_libc.capget(header, data), "capabilities")
@@ -94,7 +96,7 @@ def drop_capabilities() -> None:
     _prctl(_AMBIENT, _AMBIENT_CLEAR_ALL)
     for number in range(64):
         if not 1 << number & _KEPT_CAPABILITIES and _prctl(_DROP_FROM_BOUNDING_SET, number) < 0:
-            break  # this system knows no more of them
+            break  # this system has no more of them
     low, high = 0xFFFFFFFF, 32
     kept = (effective & low, permitted & low, 0, effective >> high, permitted >> high, 0)
     _check(_libc.capset(header, ctypes.create_string_buffer(struct.pack("=6I", *kept))), "capabilities")
@@ -106,7 +108,7 @@ _SECCOMP, _SECCOMP_FILTER = 22, 2
 
 
 def filter_calls(code: bytes) -> None:
-    """Refuse system calls to this process and all that it starts: `code` is made by `system_call_filter`."""
+    """Refuse system calls to this process and all that it starts; `code` is made by `system_call_filter`."""
     instructions = ctypes.create_string_buffer(code, len(code))
     program = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(instructions)))
     _check(_prctl(_SECCOMP, _SECCOMP_FILTER, ctypes.addressof(program)), "system call filter")
@@ -116,10 +118,10 @@ def filter_calls(code: bytes) -> None:
 
 
 def own_namespaces(network: bool, apart: bool, read_only: tuple[bytes, ...] = ()) -> None:
-    """Enter new namespaces, through a user namespace if that is needed.
+    """Enter new namespaces, through a user namespace if necessary.
 
-    `network`: with nothing in it. `apart`: nothing is shared by name with other processes, neither the memory,
-    semaphores and queues of System V nor those of POSIX; and `read_only` files and directories cannot be changed.
+    `network`: an empty network. `apart`: nothing is shared by name with other processes, neither the memory, semaphores
+    and queues of System V nor those of POSIX; and `read_only` files and directories cannot be changed.
     """
     wanted = (_NEW_NETWORK if network else 0) | (_NEW_IPC | _NEW_MOUNTS if apart else 0)
     if _libc.unshare(wanted) != 0:
@@ -159,19 +161,19 @@ def _mount(source: bytes, target: bytes, kind: bytes | None, flags: int, data: b
 
 
 def landlock_version() -> int:
-    """The version of Landlock that this system offers; 0 when there is none."""
+    """Return the version of Landlock that this system supports; 0 if there is none."""
     return max(0, int(_libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1))))
 
 
 def landlock(paths: list[tuple[bytes, int]] | None, no_tcp: bool) -> None:
     """Enter a new domain: processes outside cannot be signalled, traced or inspected.
 
-    `paths` are the only places for files, each with its rights (None: files are not restricted); what does not exist
-    is left out. `no_tcp` forbids connecting and listening, and sockets without a file.
+    `paths` are the only accessible files, each with its rights (None: files are not restricted); missing ones are left
+    out. `no_tcp` forbids connecting and listening, and sockets without a file.
     """
     version = landlock_version()
     known = (1 << _RIGHTS.get(version, 16)) - 1
-    # A domain has to handle something: making devices is what no program needs.
+    # A domain has to handle something: no program needs to make devices.
     handled = known if paths is not None else 0 if version >= 6 else _MAKE_BLOCK
     network = 3 if no_tcp and version >= 4 else 0
     scoped = 0 if version < 6 else 3 if no_tcp else 2
@@ -189,7 +191,8 @@ def landlock(paths: list[tuple[bytes, int]] | None, no_tcp: bool) -> None:
 
 
 def all_but_shared_memory() -> list[tuple[bytes, int]]:
-    """Every place, with all rights, but for `/dev/shm` and `/dev/mqueue`; nothing can be made in `/` and `/dev`."""
+    """Return every place, with all rights, except `/dev/shm` and `/dev/mqueue`; nothing can be made in `/` and
+    `/dev`."""
     every = 0xFFFF
     found = [(b"/", READ_DIR)]
     found += [(b"/" + name, every) for name in os.listdir(b"/") if name != b"dev"]  # noqa: PTH208
@@ -203,7 +206,7 @@ def _allow(domain: int, path: bytes, rights: int) -> None:
     except OSError:
         return
     try:
-        if os.fstat(descriptor).st_mode & 0o170000 != 0o040000:  # no directory
+        if os.fstat(descriptor).st_mode & 0o170000 != 0o040000:  # not a directory
             rights &= _OF_FILES
         rule = ctypes.create_string_buffer(struct.pack("=Qi", rights, descriptor), 12)
         added = _libc.syscall(_LANDLOCK_ADD, domain, ctypes.c_int(1), rule, ctypes.c_uint32(0))

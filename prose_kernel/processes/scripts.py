@@ -1,4 +1,4 @@
-"""Start a script of this package in a small interpreter, without compiling it each time."""
+"""Starts a script of this package in a small interpreter, without compiling it each time."""
 
 from __future__ import annotations
 

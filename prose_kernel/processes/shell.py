@@ -30,20 +30,20 @@ TIMED_OUT = 124
 NOT_STARTED = 127
 
 CLOSED = CommandResult("cancelled", NOT_STARTED, kind="spawn", spawn_error="the process engine is closed")
-"""The result of a command that was asked for after everything had been ended."""
+"""The result of a command that is started after the engine has closed."""
 
 _FLAGS = {"bash": ("--noprofile", "--norc"), "zsh": ("-f",), "busybox": ("sh",)}
 _HAVE_PIPEFAIL = frozenset(("bash", "zsh", "ksh", "mksh"))
 NOT_INHERITED = (b"BASH_ENV", b"ENV", *(name.encode() for name in asides.IDENTITY))
-"""Variables that would make a shell run a startup file, and those that identify the request of another run."""
+"""Variables that make a shell run a startup file, and those that identify the request of another run."""
 
 
 class ShellCommands:
     """The `Commands` port of the machine: runs shell text on an engine, callable from any event loop.
 
     `shell` is a path or a name to look up, None means `bash`, else `sh`. `displayed` is how many bytes of one command's
-    output `on_output` displays at most: it then may not get the middle of a long one while its loop is busy. 0: all.
-    `environment` is what commands inherit; None means the environment of this process.
+    output `on_output` displays at most: it may then not get the middle of a long output while its loop is busy. 0: all.
+    `environment` is inherited by commands; None means the environment of this process.
     """
 
     def __init__(
@@ -62,10 +62,10 @@ class ShellCommands:
         self._environment = environment or Environment(f"{engine.marker}:exec")
 
     async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
-        """Run one command to its end (exec-and-tasks.md 1.2). Never raises for what the command does.
+        """Run one command to its end (exec-and-tasks.md 1.2). Never raises because of what the command does.
 
         `on_output` is called in the caller's loop. A cancelled call ends the command with TERM, 2 s, KILL, and raises
-        `asyncio.CancelledError` when nothing of its group is left, however often it is cancelled.
+        `asyncio.CancelledError` when nothing of its group is left, even if it is cancelled again.
         """
         try:
             request = identified(request)
@@ -82,14 +82,15 @@ class ShellCommands:
             return CLOSED
 
     def process(self, request: CommandRequest, feed: Feed | None, done: Callable[[CommandResult], None]) -> Process:
-        """One command, not started yet: who gives it to the engine gets its output and result in the engine's loop."""
+        """Return a command that is not started yet; if it is passed to the engine, its output and result arrive in the
+        engine's loop."""
         launch = self._launch(request)
         return Process(self._engine, launch, feed, lambda record: done(derive(request, record, asked=launch.report)))
 
     def interrupt(self) -> None:
-        """A user's interrupt, from any thread: ends all running commands with INT, 2 s, TERM, 2 s, KILL.
+        """Interrupt all running commands for the user, from any thread: INT, 2 s, TERM, 2 s, KILL.
 
-        A second interrupt of the same command jumps to KILL. Their calls return results with outcome `interrupted`.
+        A second interrupt of the same command skips to KILL. Their calls return results with outcome `interrupted`.
         """
         self._engine.interrupt()
 
@@ -122,7 +123,7 @@ def identified(request: CommandRequest) -> CommandRequest:
 
 
 class Shell:
-    """A shell and how it is called. `login` makes it read the person's profile, which it otherwise never does."""
+    """A shell and how it is called. With `login` it reads the user's profile, which it otherwise never does."""
 
     def __init__(self, given: str | None, *, login: bool = False) -> None:
         self.path = resolve_shell(given)
@@ -133,22 +134,22 @@ class Shell:
     def arguments(
         self, command: str, report: int | None = None, *, pipefail: bool = False
     ) -> tuple[Sequence[str | bytes], Sequence[int]]:
-        """The shell's arguments, and the descriptors that it needs. Raises `SpawnFailure`, `OSError`."""
+        """Return the shell's arguments, and the descriptors that it needs. Raises `SpawnFailure`, `OSError`."""
         text = _encode(command)
         start = self._with_pipefail() if pipefail else self._start
         if len(text) <= LONGEST_ARGUMENT:
             if report is None:
-                # a shell would take a sign at the beginning for one of its options
+                # a shell would parse a leading sign as an option
                 return (*start, b" " + text if text[:1] in (b"-", b"+") else text, "exec"), ()
             return (*start, cwd_report.wrapper(report), "exec", text), ()
-        # no name and nothing to clean up
+        # without a name: nothing to clean up
         script = high(memory_file(text), cwd_report.LOWEST_DESCRIPTOR)
         source = cwd_report.source(self.name, script)
         wrapper = source if report is None else cwd_report.wrapper(report, source)
         return (*start, wrapper, "exec"), (script,)
 
     def _with_pipefail(self) -> tuple[str, ...]:
-        """How the shell is called with `pipefail`. Raises `SpawnFailure` for a shell that does not have it."""
+        """Return the call of the shell with `pipefail`. Raises `SpawnFailure` for a shell without it."""
         if self.name not in _HAVE_PIPEFAIL and not _has_pipefail(self._start[:-1]):
             raise SpawnFailure("spawn", f"the shell {self.name} has no pipefail; choose another one (PROSE_SHELL=bash)")
         return (*self._start[:-1], "-o", "pipefail", "-c")
@@ -157,7 +158,7 @@ class Shell:
 class Environment:
     """The environment of commands: the kernel's own without `NOT_INHERITED`, with the marker.
 
-    It is followed as it changes, and built again only when it did.
+    It follows changes, and is rebuilt only after one.
     """
 
     def __init__(self, marker: str) -> None:
@@ -178,18 +179,19 @@ class Environment:
 
 @cache
 def _has_pipefail(start: tuple[str, ...]) -> bool:
-    """Whether a shell knows the option: dash has it since 0.5.13. It is asked once, in a few milliseconds."""
+    """Return whether a shell has the option: dash has it since 0.5.13. The shell is asked once, in a few
+    milliseconds."""
     try:
         asked = subprocess.run((*start, "-o", "pipefail", "-c", ":"), capture_output=True, timeout=10, check=False)
     except (OSError, subprocess.SubprocessError):
-        return True  # that it cannot be started is reported with the command
+        return True  # a failed start is reported with the command
     return asked.returncode == 0
 
 
 def resolve_shell(shell: str | None) -> str:
-    """The absolute path of the shell to use: the given one, else bash, else sh (2.3).
+    """Return the absolute path of the shell to use: the given one, else bash, else sh (2.3).
 
-    A given shell that does not exist is kept, so that running a command can say which one is missing.
+    A given shell that does not exist is kept, so that running a command can report it.
     """
     if shell is not None:
         if "/" in shell:
@@ -199,7 +201,7 @@ def resolve_shell(shell: str | None) -> str:
 
 
 def _look_up(name: str) -> str | None:
-    for directory in os.get_exec_path():  # texts, not paths: each run looks, and an evaluation has thousands
+    for directory in os.get_exec_path():  # strings, not paths: each run calls this, and an evaluation has thousands
         candidate = os.path.join(os.path.abspath(directory), name)  # noqa: PTH100, PTH118
         try:
             if stat.S_ISREG(os.stat(candidate).st_mode) and os.access(candidate, os.X_OK):  # noqa: PTH116
@@ -219,9 +221,9 @@ def _encode(command: str) -> bytes:
 
 
 def derive(request: CommandRequest, record: Record, asked: bool) -> CommandResult:
-    """The result of `exec` from the engine's record (the `exec` column of the table in 1.2).
+    """Return the result of `exec` for the engine's record (the `exec` column of the table in 1.2).
 
-    `asked`: the shell was asked where it ended; otherwise it ended where it started.
+    `asked`: the shell reported its last directory; otherwise it ended where it started.
     """
     from prose_kernel.language.exit_codes import may_hide
 
@@ -264,7 +266,7 @@ _Kind = Literal["exit", "signal", "timeout", "spawn", "cwd"]
 
 
 def _classify(record: Record) -> tuple[int, _Kind | None, str | None]:
-    """Exit code, kind of failure, and the name of a signal that was not ours."""
+    """Return exit code, kind of failure, and the name of a signal that was not ours."""
     if record.outcome == "spawn_failed":
         return NOT_STARTED, record.spawn_kind, None
     if record.outcome == "timed_out":

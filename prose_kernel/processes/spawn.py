@@ -1,7 +1,7 @@
-"""Starting one child, and learning that it has ended: absolute program, own session, three pipes, nothing else open.
+"""Starts one child, and notices its end: absolute program, own session, three pipes, no other descriptors.
 
-See docs/reference/exec-and-tasks.md 1.2. The standard library's vfork path does it; `preexec_fn` is never used,
-since it forks a threaded process.
+See docs/reference/exec-and-tasks.md 1.2. The standard library's vfork path is used; `preexec_fn` never is, since it
+forks a threaded process.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from prose_kernel.processes import system
 
 
 class SpawnFailure(Exception):
-    """A child could not be started. `kind` is `cwd` when its directory was the reason; the message is for people."""
+    """A child could not be started. `kind` is `cwd` if its directory is the reason; the message is readable."""
 
     def __init__(self, kind: Literal["spawn", "cwd"], message: str) -> None:
         super().__init__(message)
@@ -35,9 +35,10 @@ class SpawnFailure(Exception):
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """A started child and our ends of its pipes. `popen` only holds the number; reaping is the engine's.
+    """A started child and our ends of its pipes. `popen` only holds the number; the engine reaps it.
 
-    `stdin` is -1 unless it is to be talked to."""
+    `stdin` is -1 without `talk`.
+    """
 
     popen: subprocess.Popen[bytes]
     stdout: int
@@ -49,7 +50,7 @@ class Child:
         return self.popen.pid
 
     def reaped(self, status: int) -> None:
-        """Tell the standard library that there is nothing left to wait for."""
+        """Record the status in `popen`, so that the standard library does not wait for it."""
         self.popen.returncode = os.waitstatus_to_exitcode(status)
 
 
@@ -62,7 +63,7 @@ def spawn(
     talk: bool = False,
     stdin: int = -1,
 ) -> Child:
-    """Start `argv` in a new session. `keep` lists further descriptors to pass on; its standard input is a pipe of ours
+    """Start `argv` in a new session. `keep` lists further descriptors to pass on; the child's standard input is a pipe
     with `talk`, else the descriptor `stdin`, else /dev/null. Raises `SpawnFailure`."""
     unignore()
     if children_are_lost():
@@ -93,7 +94,7 @@ def spawn(
 
 
 def classify(problem: Exception, program: str, cwd: str) -> SpawnFailure:
-    """Return the reason of a failed start for people, without numbers or places that change from run to run."""
+    """Return the readable reason of a failed start, without numbers or paths that differ between runs."""
     code = problem.errno if isinstance(problem, OSError) else None
     place = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ESTALE)
     if not isinstance(problem, OSError) or code in place:
@@ -112,7 +113,7 @@ def classify(problem: Exception, program: str, cwd: str) -> SpawnFailure:
 
 
 def directory_problem(cwd: str) -> str | None:
-    """Why no command can run in this directory; None when one can."""
+    """Return why no command can run in this directory; None if one can."""
     try:
         mode = Path(cwd).stat().st_mode
     except FileNotFoundError:
@@ -135,7 +136,7 @@ def _words(code: int | None) -> str:
 
 
 def high(descriptor: int, lowest: int) -> int:
-    """Move a descriptor of ours to a number of at least `lowest`, if the limit allows. Raises `OSError`."""
+    """Move a descriptor to a number of at least `lowest`, if the limit allows. Raises `OSError`."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY:
         lowest = min(lowest, soft // 2)
@@ -146,16 +147,16 @@ def high(descriptor: int, lowest: int) -> int:
 
 
 def close(descriptors: Sequence[int]) -> None:
-    """Close what can be closed."""
+    """Close the descriptors; errors are ignored."""
     for descriptor in descriptors:
         with contextlib.suppress(OSError):
             os.close(descriptor)
 
 
 class ExitWatch:
-    """Calls `ended` in the loop, once, when the child has ended; its status is still there to be taken.
+    """Calls `ended` in the loop, once, when the child has ended; its status is not taken.
 
-    It learns of the end by a descriptor, or where there is none by a thread that waits.
+    It notices the end by a descriptor, or by a waiting thread if the system has none.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pid: int, ended: Callable[[], None]) -> None:
@@ -182,7 +183,7 @@ class ExitWatch:
             self._ended()
 
     def stop(self) -> None:
-        """Watch no more. A second call does nothing."""
+        """Stop watching. A second call does nothing."""
         self._over = True
         if self._descriptor >= 0:
             self._loop.remove_reader(self._descriptor)
@@ -194,24 +195,24 @@ _null_descriptor = -1
 
 
 def _null() -> int:
-    # one for all: opening /dev/null for every child is the easiest thing to save
+    # one for all children, to save opening it for each
     global _null_descriptor
     if _null_descriptor < 0:
         _null_descriptor = os.open(os.devnull, os.O_RDONLY | os.O_CLOEXEC)
     return _null_descriptor
 
 
-# "Ignored" is inherited, and a shell cannot even trap a signal that was ignored when it started. Python kernels ignore
-# SIGINT while idle, and shells start their background jobs with it ignored. A handler is not inherited.
+# An ignored signal is inherited, and a shell cannot even trap one that was ignored when it started. Python kernels
+# ignore SIGINT while idle, and shells start their background jobs with it ignored. A handler is not inherited.
 
 _WANTED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
 
 def unignore() -> None:
-    """Make sure that no child starts with INT, QUIT or TERM ignored. Callable from any thread, cheap when all is well.
+    """Ensure that no child starts with INT, QUIT or TERM ignored. Callable from any thread, cheap if none is ignored.
 
-    The process itself still ignores them: a C function without effect becomes the handler, under what Python
-    believes, since only the main thread may install a Python handler.
+    The process itself still ignores them: a C function without effect becomes the handler, without Python's knowledge,
+    since only the main thread may install a Python handler.
     """
     ignored = [number for number in _WANTED if signal.getsignal(number) is signal.SIG_IGN]
     if not ignored:
@@ -227,5 +228,6 @@ def unignore() -> None:
 
 
 def children_are_lost() -> bool:
-    """Whether SIGCHLD is ignored: the system would then throw exit statuses away, and failures would look like 0."""
+    """Return whether SIGCHLD is ignored: the system would then discard exit statuses, and failures would look like
+    0."""
     return signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN

@@ -1,7 +1,7 @@
 """System calls that a confined program may not make, through any interface of the machine (exec-and-tasks.md 1.3).
 
 One filter for all architectures that a process may switch to: the 32-bit calls of a 64-bit system have other numbers,
-and those of an interface that is not known here are refused altogether.
+and all calls of an unknown interface are refused.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ _X32 = 0x40000000
 """The mark of the calls of x86's third interface, which have 32-bit pointers."""
 
 _MACHINES = ("x86_64", "i686", "i586", "i386", "aarch64", "armv7l", "armv8l", "riscv64")
-"""Machines, as `os.uname` names them, whose programs have calls that are known here."""
+"""Machines, as named by `os.uname`, whose system calls are known here."""
 
-# Limits: of the caller alone. Sockets, and the old call that makes them on i386. Processes and their namespaces: the
-# flags of `clone3` are in memory, where no filter sees them; the C library falls back to `clone`.
+# Limits: only those of the caller. Sockets, and the old call that makes them on i386. Processes and their namespaces:
+# the flags of `clone3` are in memory, which a filter cannot read; the C library falls back to `clone`.
 _NUMBERS = {
     "prlimit64": {_X86_64: 302, _I386: 340, _ARM64: 261, _ARM: 369, _RISCV64: 261},
     "socket": {_X86_64: 41, _I386: 359, _ARM64: 198, _ARM: 281, _RISCV64: 198},
@@ -65,9 +65,9 @@ Instruction = tuple[int, int, int, int]
 
 @functools.cache
 def code(*, sockets: bool, shared: bool) -> bytes:
-    """Return the filter, as the system reads it. `sockets` refuses all families of sockets but Unix ones, `shared` what
-    is shared by name with other processes. Raises `OSError` on a machine whose calls are not known here.
-    """
+    """Return the filter in the system's format. `sockets` refuses all families of sockets but Unix ones, `shared`
+    refuses objects that are shared by name with other processes. Raises `OSError` on a machine whose calls are
+    unknown."""
     if os.uname().machine not in _MACHINES:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), "system call filter")
     found: list[Instruction] = []
@@ -79,7 +79,7 @@ def code(*, sockets: bool, shared: bool) -> bytes:
 
 
 def _section(architecture: int, sockets: bool, shared: bool) -> list[Instruction]:
-    """The calls of one interface; it ends with an answer."""
+    """Return the instructions for the calls of one interface; they end with a verdict."""
     found: list[Instruction] = [(_LOAD, 0, 0, _NUMBER)]
     if architecture == _X86_64:
         found += [(_LEAST, 0, 1, _X32), _refused(_ENOSYS)]
@@ -89,7 +89,7 @@ def _section(architecture: int, sockets: bool, shared: bool) -> list[Instruction
             found.extend([(_EQUAL, 0, 1, number), _refused(error)])
 
     def only(call: str, test: Instruction, error: int) -> None:
-        """Refuse a call unless the test of its first argument jumps over the refusal."""
+        """Refuse a call unless the test of its first argument skips the refusal."""
         number = _NUMBERS[call].get(architecture)
         if number is not None:
             allowed: Instruction = (_ANSWER, 0, 0, _ALLOW)

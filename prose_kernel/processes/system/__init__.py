@@ -1,8 +1,8 @@
 """Process facilities of the operating system: those of Linux where they exist, otherwise POSIX and psutil.
 
-Both modules have the same functions. The choice is made once; `PROSE_PLATFORM=posix` makes it as on a system without
-Linux's facilities, which is how the tests try the other way. The watchdog and the monitor import this package by path,
-under the name `system`, without the rest of prose_kernel: so nothing here imports more than it needs.
+Both modules have the same functions. The choice is made once; `PROSE_PLATFORM=posix` chooses as on a system without
+Linux's facilities, for the tests. The watchdog and the monitor import this package by path, under the name `system`,
+without the rest of prose_kernel: so it must import as little as possible.
 """
 
 from __future__ import annotations

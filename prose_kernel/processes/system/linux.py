@@ -6,7 +6,7 @@ import os
 import time
 
 PYTHON_FLAGS: tuple[str, ...] = ("-I", "-S")
-"""How the watchdog's interpreter is started: without `site` it is there in a few milliseconds."""
+"""Options of the watchdog's interpreter: without `site` it starts in a few milliseconds."""
 
 _ZOMBIE = (b"Z", b"X", b"x")
 _NO_MORE_THREADS = (b"0", b"1")  # a process whose first thread has ended looks like a zombie, and lives
@@ -15,7 +15,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def now() -> int:
-    """The present as the start times of processes are counted."""
+    """Return the current time in the unit of the start times of processes."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
 
 
@@ -25,12 +25,12 @@ def boot_id() -> str:
 
 
 def pids() -> list[int]:
-    """The numbers of all processes."""
+    """Return the numbers of all processes."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - no pathlib here
 
 
 def standing(pid: int) -> tuple[int, int, int, int] | None:
-    """Group, session, start time and parent of a live process; None for a zombie, and when there is none."""
+    """Return group, session, start time and parent of a live process; None for a zombie or a missing process."""
     stat = read(f"/proc/{pid}/stat")
     # the program's name is in parentheses and may hold anything, also spaces and parentheses
     fields = stat[stat.rfind(b")") + 2 :].split()
@@ -40,7 +40,7 @@ def standing(pid: int) -> tuple[int, int, int, int] | None:
 
 
 def environment(pid: int) -> list[bytes]:
-    """The entries of the environment that the process was started with; empty when it is not ours to see."""
+    """Return the entries of the environment that the process was started with; empty if we may not read it."""
     return read(f"/proc/{pid}/environ").split(b"\0")
 
 
@@ -53,12 +53,12 @@ def program_of(pid: int) -> bytes:
 
 
 def children(pid: int) -> list[int]:
-    """The children of a process's first thread."""
+    """Return the children of a process's first thread."""
     return [int(child) for child in read(f"/proc/{pid}/task/{pid}/children").split()]
 
 
 def signal_masks(pid: int) -> tuple[int, int, int] | None:
-    """The signals that a process blocks, ignores and handles, as bit masks; None when that cannot be known."""
+    """Return the signals that a process blocks, ignores and handles, as bit masks; None if they cannot be read."""
     masks = {}
     for line in read(f"/proc/{pid}/status").splitlines():
         if line.startswith((b"SigBlk:", b"SigIgn:", b"SigCgt:")):
@@ -67,7 +67,7 @@ def signal_masks(pid: int) -> tuple[int, int, int] | None:
 
 
 def has_exited(pid: int) -> bool:
-    """Whether a child has ended; its status is not taken."""
+    """Return whether a child has ended; its status is not taken."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
     except ChildProcessError:
@@ -75,12 +75,12 @@ def has_exited(pid: int) -> bool:
 
 
 def exit_descriptor(pid: int) -> int:
-    """A descriptor that becomes readable when the process ends. Raises `OSError`."""
+    """Return a descriptor that becomes readable when the process ends. Raises `OSError`."""
     return os.pidfd_open(pid)
 
 
 def memory_file(data: bytes) -> int:
-    """A descriptor from which the data can be read; no name, nothing to clean up. Raises `OSError`."""
+    """Return a descriptor from which the data can be read; it has no name and needs no clean-up. Raises `OSError`."""
     descriptor = os.memfd_create("prose", os.MFD_CLOEXEC)
     try:
         view = memoryview(data)
@@ -97,7 +97,7 @@ _adjustment: bytes | None = None
 
 
 def prefer_for_out_of_memory(pid: int) -> None:
-    """When memory runs out, a command shall be chosen before the kernel that started it (hazard 64)."""
+    """If memory runs out, make the system choose a command before the kernel that started it (hazard 64)."""
     global _adjustment
     try:
         if _adjustment is None:
@@ -114,7 +114,7 @@ def prefer_for_out_of_memory(pid: int) -> None:
 
 
 def read(path: str) -> bytes:
-    """A small file, empty when it cannot be read."""
+    """Return the contents of a small file, empty if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

@@ -1,4 +1,4 @@
-"""Processes on other systems: psutil, kqueue where there is one, temporary files. See `linux` for each function."""
+"""Processes on other systems: psutil, kqueue if available, temporary files. See `linux` for each function."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import psutil
 PYTHON_FLAGS: tuple[str, ...] = ("-I",)  # with `site`, which finds psutil
 
 _HUNDREDTHS = 100
-_BOOTED: float = psutil.boot_time()  # read once: it needs a file, and no descriptor may be left later
+_BOOTED: float = psutil.boot_time()  # read once: it needs a file, and later no descriptor may be free
 _GONE = (psutil.Error, OSError)
 
 
@@ -109,4 +109,4 @@ def memory_file(data: bytes) -> int:
 
 
 def prefer_for_out_of_memory(pid: int) -> None:
-    """These systems do not ask."""
+    """Do nothing: these systems have no such setting."""
