@@ -1,8 +1,9 @@
-"""Ending a command: which signals, how long each is given, and which processes get them.
+"""How a command is ended: the signals, the seconds between them, and the processes that get them.
 
-The ladders are in docs/reference/exec-and-tasks.md 1.2, what belongs to a command in 1.4: its process group, or its
-whole tree. A tree also holds what left the group with setsid: processes that carry the command's own marker in their
-environment, and those that were seen below one of its processes while the line of parents was whole.
+The ladders (sequences of signals) are in docs/reference/exec-and-tasks.md 1.2, the scope of a command in 1.4: its
+process group, or its whole tree. A tree also contains processes that left the group with setsid: those with the
+command's own marker in their environment, and those seen below one of its processes while the chain of parents was
+complete.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ GRACE = 2.0
 """Seconds that `exec` gives a command between two steps."""
 
 _AFTER_KILL = 2.0
-"""Seconds until we give up on a process that even KILL does not end: one in the kernel's hands, or not ours."""
+"""Seconds until we give up on a process that even KILL does not end: one blocked in the kernel, or not ours."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,14 +35,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Ladder:
-    """The steps of one cause, and the outcome that the cause gives a command which was still running."""
+    """The steps for one cause, and the outcome of a command that was still running."""
 
     outcome: Outcome
     steps: tuple[Step, ...]
 
 
 def ladder(outcome: Outcome, grace: float = GRACE) -> Ladder:
-    """INT, TERM, KILL for a user's interrupt; TERM, KILL for everything else."""
+    """Return INT, TERM, KILL for a user's interrupt; TERM, KILL for everything else."""
     first = (Step(signal.SIGINT, grace),) if outcome == "interrupted" else ()
     return Ladder(outcome, (*first, Step(signal.SIGTERM, grace), Step(signal.SIGKILL, _AFTER_KILL)))
 
@@ -53,11 +54,11 @@ class GroupScope:
         self.leader = leader
 
     def members(self, table: Sequence[Member]) -> list[Member]:
-        """The live processes of the scope."""
+        """Return the live processes of the scope."""
         return [member for member in table if process_table.in_scope(member, self.leader)]
 
     def signal(self, number: int, table: list[Member]) -> None:
-        """Send a signal to all of it."""
+        """Send a signal to all processes of the scope."""
         process_table.signal_scope(self.leader, number, table)
 
     def surely_empty(self) -> bool:
@@ -86,7 +87,8 @@ def _job_of(member: Member) -> str | None:
 
 
 class TreeScope(GroupScope):
-    """All of it, whatever it did to leave: `marker` is a value of `PROSE_JOB` that no other command has."""
+    """All processes of a command, even if they left its group: `marker` is a value of `PROSE_JOB` that no other command
+    has."""
 
     def __init__(self, leader: int, marker: str) -> None:
         super().__init__(leader)
@@ -104,14 +106,15 @@ class TreeScope(GroupScope):
         return list(found.values())
 
     def _is_ours(self, member: Member) -> bool:
-        """Once ours, for ever ours, and the same for strangers: a marker is inherited or not, never gained."""
+        """Return whether a process belongs to the command. This never changes: a marker is inherited or not, never
+        gained."""
         if process_table.in_scope(member, self.leader) or member.identity in self._ours:
             return True
         return _job_of(member) == self._marker
 
     def signal(self, number: int, table: list[Member]) -> None:
         super().signal(number, table)
-        # what left is signalled one by one: it may have joined a group that is not ours
+        # processes that left are signalled one by one: they may have joined a group that is not ours
         for member in self.members(table):
             if not process_table.in_scope(member, self.leader):
                 with contextlib.suppress(OSError):

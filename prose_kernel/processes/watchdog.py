@@ -1,8 +1,9 @@
-"""The engine's side of the watchdog: one small process that ends what a killed kernel leaves (exec-and-tasks.md 1.4).
+"""The engine's side of the watchdog: a small process that ends the processes of a killed kernel (exec-and-tasks.md
+1.4).
 
-It is started together with the first command, and learns of groups through a pipe whose only writer is this process.
-When it dies, another one replaces it and gets everything again. All of it is also kept in a private file, so that a
-later start finds what is left when kernel and watchdog were both killed.
+It is started together with the first command, and receives groups through a pipe whose only writer is this process. If
+it dies, another one replaces it and gets everything again. All of it is also written to a private file, so that a later
+start finds the remaining processes if kernel and watchdog were both killed.
 """
 
 from __future__ import annotations
@@ -25,28 +26,29 @@ from prose_kernel.processes.spawn import ExitWatch, close
 _SCRIPT = Path(__file__).with_name("watchdog_process.py")
 _ATTEMPTS = 2
 _PROVEN = 10.0
-"""Seconds after which a watchdog counts as started well."""
+"""Seconds after which a watchdog counts as successfully started."""
 
 _LONGEST_JOURNAL = 256 * 1024
-"""Bytes of the private file after which what has ended is left out of it."""
+"""Bytes of the private file after which it is rewritten without ended groups."""
 
 _LOOK: Final = 0.02
 
 _ENDED_DELAY = 0.05
-"""Ends are sent late, together: a watchdog that thinks a group still runs looks at its members before it signals."""
+"""Seconds by which ends are delayed, to send them together: the watchdog checks a group's members before it signals."""
 
 WARNING = "the watchdog cannot be kept running: commands would survive if the kernel were killed"
 
 
 _WORKERS_END: Final = 12.0
-"""Seconds for the commands of a dead kernel to end on workers of this machine: a cluster of its own ends first."""
+"""Seconds for the commands of a dead kernel to end on workers of this machine: a cluster of its own ends before
+them."""
 
 _SWEPT: Final = 6.0
 """Seconds for a dead kernel's commands to end: the watchdog's two graces, and its start."""
 
 
 def wait_for_run(run: str, stop: threading.Event) -> bool:
-    """Return when no command of a run is left on this machine; whether that is so.
+    """Wait until no command of a run is left on this machine; return whether that was reached.
 
     Blocks for a bounded time, or until `stop` is set. Must be called before this process starts a command of the run.
     """
@@ -59,7 +61,7 @@ def wait_for_run(run: str, stop: threading.Event) -> bool:
 
 
 def wait_for_orphans(stop: threading.Event, state_dir: Path | None = None) -> bool:
-    """Wait until nothing runs any more that killed kernels of this user have left. Returns whether that was reached.
+    """Wait until no processes of killed kernels of this user are left. Returns whether that was reached.
 
     Watchdogs end such processes; those without a watchdog are ended here. Blocks for seconds at most, or until `stop`
     is set.
@@ -97,7 +99,7 @@ class Watchdog:
         self._journal: _Journal | None = None
         self._groups: dict[int, bytes] = {}
         self._unsent = bytearray()  # not sent yet
-        self._behind = bytearray()  # written down, and not taken by the watchdog yet
+        self._behind = bytearray()  # written to the file, and not read by the watchdog yet
         self._flush_timer: asyncio.TimerHandle | None = None
         self._pipe = -1
         self._popen: subprocess.Popen[bytes] | None = None
@@ -107,10 +109,10 @@ class Watchdog:
         self._closed = False
         self._announced = b""
 
-    # ------------------------------------------------------------ reports to it
+    # ------------------------------------------------------------ reports to the watchdog
 
     def starting(self) -> None:
-        """Commands are about to be started: from now on their processes are found, whenever the kernel is killed."""
+        """Announce that commands will be started: from now on their processes are found if the kernel is killed."""
         self._announced = b"?%d\n" % system.now()
         self._unsent += self._announced
         if self._pipe < 0 and self._failures <= _ATTEMPTS:
@@ -118,28 +120,28 @@ class Watchdog:
         self._flush()
 
     def all_started(self) -> None:
-        """The announced commands have been started, or failed to start."""
+        """Report that the announced commands have been started, or failed to start."""
         self._announced = b""
         self._unsent += b"?\n"
         self._flush()
 
     def started(self, group: int, ticks: int = 0) -> None:
-        """A command's group runs.
+        """Report that a command's group runs.
 
-        `ticks` is when its leader started, for a group whose members need not carry the marker.
+        `ticks` is the start time of its leader, for a group whose members may not carry the marker.
         """
         self._tell(group, b"+%d %d\n" % (group, ticks) if ticks else b"+%d\n" % group)
         if not self._announced:
             self._flush()
 
     def left(self, group: int, members: Sequence[Member]) -> None:
-        """A command ended, and left these in its group."""
+        """Report that a command ended, and left these processes in its group."""
         known = b"".join(b" %d %d" % member.identity for member in members)
         self._tell(group, b"=%d%b\n" % (group, known))
         self._flush()
 
     def knows(self, group: int) -> bool:
-        """Whether it would end this group."""
+        """Return whether the watchdog would end this group."""
         return group in self._groups
 
     def ended(self, group: int) -> None:
@@ -169,11 +171,11 @@ class Watchdog:
         except BlockingIOError:
             pass
         except BrokenPipeError:
-            return  # it is dead, which its exit shows as well
+            return  # it has died, which its exit shows as well
         if self._behind:
             self._flush_timer = self._loop.call_later(_ENDED_DELAY, self._flush)
 
-    # ------------------------------------------------------------ its life
+    # ------------------------------------------------------------ starting and ending it
 
     def _open(self) -> None:
         try:
@@ -184,7 +186,7 @@ class Watchdog:
         self._behind[:] = b"".join(self._groups.values()) + self._announced
         if self._journal is None and watchdog_process.private(str(self._state_dir)):
             self._journal = _Journal(self._state_dir, self._marker)
-        # Before the command that it is for: a kernel may be killed any moment. Its interpreter is not waited for.
+        # Started before the command: a kernel may be killed at any moment. There is no wait for its interpreter.
         self._spawn(reader)
 
     def _spawn(self, reader: int) -> None:
@@ -242,10 +244,10 @@ class Watchdog:
             self._popen = None
 
     async def close(self) -> None:
-        """End it, and take its status."""
+        """End the watchdog, and take its status."""
         self._closed = True
         if self._popen is None:
-            await asyncio.sleep(0)  # a start may be on its way
+            await asyncio.sleep(0)  # a start may be in progress
         if self._flush_timer is not None:
             self._flush_timer.cancel()
         popen = self._popen
@@ -255,10 +257,10 @@ class Watchdog:
                 self._journal.remove()
             return
         if self._groups:
-            close((self._pipe,))  # something did not end even by KILL: it may try as well
+            close((self._pipe,))  # some processes survived KILL: let the watchdog try, too
             self._pipe = -1
         else:
-            popen.kill()  # nothing to watch; waiting until its interpreter has started would be waiting for nothing
+            popen.kill()  # nothing to watch: don't wait for its interpreter to start
         end = self._loop.time() + 3.0
         while popen.poll() is None:
             if self._loop.time() > end:
@@ -274,7 +276,7 @@ class Watchdog:
 
 
 class _Journal:
-    """The private file: whose it is, and each line that the watchdog got. It never delays a command."""
+    """The private file: its owner, and each line that the watchdog got. It never delays a command."""
 
     def __init__(self, directory: Path, marker: str) -> None:
         own = member_of(os.getpid())
@@ -286,7 +288,7 @@ class _Journal:
         self._begin(b"")
 
     def _begin(self, lines: bytes) -> None:
-        """Write the file again from the start. A full disk costs the sweep: the first net is the watchdog."""
+        """Rewrite the file from the start. A full disk only disables the later sweep; the watchdog still works."""
         fresh = self.path.with_name(f".{self.path.name}")
         close([self._descriptor] if self._descriptor >= 0 else [])
         self._descriptor = -1
@@ -306,7 +308,7 @@ class _Journal:
                 self._size += os.write(self._descriptor, lines)
 
     def watched_by(self, pid: int) -> None:
-        """Write down which process ends what is left, so that no other process does meanwhile."""
+        """Record which process ends the remaining processes, so that no other process does meanwhile."""
         watchdog = member_of(pid)
         if watchdog is not None:
             line = b"watchdog %d %d\n" % watchdog.identity

@@ -1,12 +1,12 @@
-"""The watchdog process. Run by path, on Linux with `python -I -S`, so it imports only what starts quickly.
+"""The watchdog process. Run by path, on Linux with `python -I -S`, so it imports only modules that load quickly.
 
 Reads lines from its standard input, a pipe whose only writer is the kernel: `?TICKS` commands are about to be started,
-and nothing of them is older than that (`?` all are started), `+G` group G runs (`+G TICKS`: its members need not carry
-the marker, and none is older than that), `=G pid ticks ...` its command ended and left these processes, `-G` it is
-over. When the pipe ends, or the kernel's process does, everything registered is ended: TERM, one second, KILL.
+and their processes are not older than that (`?` all are started), `+G` group G runs (`+G TICKS`: its members may not
+carry the marker, and none is older than that), `=G pid ticks ...` its command ended and left these processes, `-G` it
+has ended. When the pipe or the kernel's process ends, everything registered is ended: TERM, one second, KILL.
 
 The kernel writes the same lines into a private file, from which the next watchdog of this user (or the next start of a
-notebook) sweeps what is left when kernel and watchdog were both killed.
+notebook) ends the remaining processes if kernel and watchdog were both killed.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ else:
 
 _BATCH = 0.02
 _LOOKS = 5
-"""Looks at the table in which a group that is not empty may show no process: one that forks and ends, or becomes
-another program, while the table is read is not seen in it."""
+"""Checks of the process table in which a group that is not empty may show no process: one that forks and ends, or
+executes another program, while the table is read is missing in it."""
 
 _PARENT = 1.0
-"""Seconds between two checks whether the kernel lives, where no descriptor shows it."""
+"""Seconds between two checks whether the kernel lives, if no descriptor shows it."""
 _GRACE = 1.0
 _START = 0.3
-"""Seconds in which what the kernel was just starting has become its program."""
+"""Seconds in which a process that the kernel was just starting has executed its program."""
 
 Known = set[tuple[int, int]]
 
 
 class Groups:
-    """The running and the left processes, as the kernel reported them."""
+    """The running groups and those that commands left, as the kernel reported them."""
 
     def __init__(self, marker: str) -> None:
         self.marker = marker
         self.tasks = marker.rpartition(":")[0] + ":task:"
-        self.running: dict[int, int] = {}  # with the start of the oldest that may be in it
+        self.running: dict[int, int] = {}  # group to start time of the oldest process that may be in it
         self.left: dict[int, Known] = {}
         self.starting: int | None = None
         self._rest = b""
@@ -66,7 +66,7 @@ class Groups:
                 self.left[group] = set(zip(numbers[::2], numbers[1::2], strict=True))
 
     def seize(self) -> dict[int, Known]:
-        """The groups to end, each with its members."""
+        """Return the groups to end, each with its members."""
         scopes: dict[int, Known] = {}
         for look in range(_LOOKS):
             time.sleep(_BATCH if look else 0)
@@ -76,9 +76,9 @@ class Groups:
         return scopes
 
     def _members(self, table: list[process_table.Member]) -> dict[int, Known]:
-        """The groups in which a process is seen.
+        """Return the groups in which a process is seen.
 
-        The number of a running group is its own: the kernel would have taken its leader's status only later.
+        The number of a running group is not reused: the kernel would have taken its leader's status only later.
         """
         scopes = {}
         for group, oldest in self.running.items():
@@ -91,8 +91,8 @@ class Groups:
         return scopes
 
     def recall(self) -> None:
-        """After both were killed: the numbers may be used again. A group is ours if its leader started at the
-        recorded time, or if a process in it carries our marker."""
+        """Drop groups whose number was reused after kernel and watchdog were killed. A group is ours if its leader
+        started at the recorded time, or if a process in it carries our marker."""
         table = process_table.members()
         ours = self.marker.rpartition(":")[0] + ":"
         for group, ticks in tuple(self.running.items()):
@@ -103,7 +103,8 @@ class Groups:
                 del self.running[group]
 
     def find_started(self) -> None:
-        """The groups of commands during whose start the kernel was killed: a leader may become it only now."""
+        """Find the groups of commands that were being started when the kernel was killed: a leader may form its group
+        only now."""
         if (oldest := self.starting) is None:
             return
         until = time.monotonic() + _START
@@ -111,7 +112,7 @@ class Groups:
             table = process_table.members()
             old = {member.session for member in table if member.ticks < oldest}
             for member in table:
-                session = member.session  # its leader may have ended already
+                session = member.session  # its leader may already have ended
                 known = session in self.running or session in self.left or session in old
                 if not known and process_table.carries(member.pid, self.marker):
                     self.running[session] = oldest
@@ -120,14 +121,14 @@ class Groups:
             time.sleep(_BATCH)
 
     def hunt(self, scopes: dict[int, Known], table: list[process_table.Member]) -> None:
-        """Add what tasks have started and what left their groups: it carries their marker."""
+        """Add processes of tasks, and processes that left their groups, by the marker."""
         for member in table:
             if member.session not in scopes and process_table.carries_prefix(member.pid, self.tasks):
                 scopes.setdefault(member.session, set()).add(member.identity)
 
 
 def end(scopes: dict[int, Known], groups: Groups) -> None:
-    """TERM, one second, KILL; a group is signalled only as long as it is still the one that we knew."""
+    """Send TERM, wait one second, send KILL; a group is signalled only while it is still the known one."""
     unseen: dict[int, int] = {}
     for number, patience in ((signals.SIGTERM, _GRACE), (signals.SIGKILL, _GRACE)):
         until = time.monotonic() + patience
@@ -152,7 +153,7 @@ def end(scopes: dict[int, Known], groups: Groups) -> None:
 
 
 def _is_there(group: int, known: Known, marker: str, table: list[process_table.Member], unseen: dict[int, int]) -> bool:
-    """Whether something of a group lives that was seen a moment ago."""
+    """Return whether a process of a group still lives that was seen a moment ago."""
     if process_table.still_ours(group, known, marker, table):
         unseen.pop(group, None)
         return True
@@ -174,13 +175,14 @@ def private(directory: str) -> bool:
 
 
 def sweep(directory: str) -> None:
-    """End what kernels left that were killed together with their watchdogs. A living kernel's file is not touched."""
+    """End the processes of kernels that were killed together with their watchdogs. The file of a live kernel is not
+    touched."""
     for path in orphans(directory):
         sweep_one(path)
 
 
 def orphans(directory: str, watched: bool = True) -> list[str]:
-    """The files of kernels that are dead, and of those the ones whose watchdog lives only if `watched`."""
+    """Return the files of dead kernels; those whose watchdog lives only with `watched`."""
     found = []
     for name in os.listdir(directory):  # noqa: PTH208
         path = f"{directory}/{name}"
@@ -195,7 +197,7 @@ def orphans(directory: str, watched: bool = True) -> list[str]:
 
 
 def sweep_one(path: str) -> None:
-    """End what the kernel of this file has left, and remove the file."""
+    """End the processes of this file's kernel, and remove the file."""
     lines = _lines(path)
     heads = _heads(lines)
     if heads.get(b"boot") == system.boot_id().encode():
@@ -212,7 +214,7 @@ def _sweep_lines(marker: str, lines: list[bytes]) -> None:
     for line in lines:
         try:
             groups.take(line + b"\n")
-        except (ValueError, IndexError):  # a head, or damaged: it costs itself
+        except (ValueError, IndexError):  # a head, or damaged: skip only this line
             continue
     if marker:
         groups.find_started()
@@ -264,7 +266,7 @@ class Watch:
         os.set_blocking(0, False)
         patience = None if self._gone >= 0 else _PARENT * 1000
         while self._take({descriptor for descriptor, _ in poller.poll(patience)}):
-            time.sleep(_BATCH)  # commands come in crowds: wake up for all of them together
+            time.sleep(_BATCH)  # commands start in groups: wake up for all of them together
 
     def _take(self, ready: set[int]) -> bool:
         try:

@@ -1,1 +1,1 @@
-"""Commands with a waiting window, and the managed tasks that they become (exec-and-tasks.md section 4)."""
+"""Commands with a limited wait, and the managed tasks that they become (exec-and-tasks.md section 4)."""

@@ -1,6 +1,7 @@
-"""The records of the tasks that this kernel runs: the store, opened when first needed, and what it could not take.
+"""The records of the tasks that this kernel runs: the store, opened when first needed, and records that could not be
+stored.
 
-A record that cannot be kept must not hurt a task that runs: memory remembers it and it is tried again.
+A record that cannot be stored must not affect a running task: it is kept in memory and tried again.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from prose_kernel.runtime.services import TaskFollowUp
 
 
 class Ledger:
-    """All calls in the engine's loop. `directory` is the run's, None for memory."""
+    """Access to the records. All calls in the engine's loop. `directory` is the run's, None for memory."""
 
     def __init__(self, directory: Path | None, pointer: Pointer | None, clock: Clock) -> None:
         self._clock = clock
@@ -36,27 +37,27 @@ class Ledger:
         return self._store is not None or (self._directory is not None and exists(self._directory))
 
     def open(self) -> Store:
-        """The store. Raises `StoreError`."""
+        """Return the store. Raises `StoreError`."""
         if self._store is None:
             try:
                 self._store = Store(self._directory)
             except Owned:
                 raise StoreError("another kernel owns this run") from None
-            interrupt_all(self._store, self._clock)  # of a process that was killed, when the run is resumed
+            interrupt_all(self._store, self._clock)  # tasks of a killed process, when the run is resumed
             if self._pointer is not None:
                 self._pointer.leave()
         return self._store
 
     @contextlib.contextmanager
     def store(self) -> Iterator[Store]:
-        """The store, for calls from outside. Raises `TaskRefused`."""
+        """Yield the store, for calls from outside. Raises `TaskRefused`."""
         try:
             yield self.open()
         except StoreError as problem:
             raise TaskRefused("task_store_failed", f"the records of the tasks cannot be used: {problem}") from None
 
     def keep(self, record: TaskRecord, event: Literal["TaskStatus", "TaskResult"] | None) -> TaskRecord:
-        """Record a change of a task that runs. When that fails the task continues, and the record is kept in memory."""
+        """Record a change of a running task. If that fails, the task continues, and the record is kept in memory."""
         known = self._unsaved.get(record.task_id)
         if known is not None and known.status != record.status and not may_follow(known.status, record.status):
             return known
@@ -69,13 +70,13 @@ class Ledger:
         return kept
 
     def retry(self) -> bool:
-        """Try again what could not be kept; whether something is still left."""
+        """Try again to store failed records; return whether any are left."""
         for record in tuple(self._unsaved.values()):
             self.keep(record, "TaskResult" if record.ended else None)
         return bool(self._unsaved)
 
     def news(self) -> list[TaskRecord]:
-        """The tasks whose end was not reported; they count as reported now. Raises `TaskRefused`."""
+        """Return the tasks whose end was not reported, and mark them as reported. Raises `TaskRefused`."""
         if not self.exists:
             return []
         with self.store() as store:
@@ -85,12 +86,12 @@ class Ledger:
             return ended
 
     def follow_ups(self) -> tuple[TaskFollowUp, ...]:
-        """The continuations that wait. Raises `TaskRefused`."""
+        """Return the waiting continuations. Raises `TaskRefused`."""
         with self.store() as store:
             return tuple(store.follow_ups())
 
     def take_follow_up(self, result_id: str) -> bool:
-        """Claim a continuation; False when it was taken already. Raises `TaskRefused`."""
+        """Claim a continuation; False if it was taken already. Raises `TaskRefused`."""
         with self.store() as store:
             return store.take_follow_up(result_id)
 
@@ -100,7 +101,7 @@ class Ledger:
             self.open().prune(kept)
 
     def find(self, name: str, *, number: bool) -> TaskRecord | None:
-        """A task by its id, or by its number where that counts. Raises `TaskRefused`."""
+        """Return a task by its id or, with `number`, by its number. Raises `TaskRefused`."""
         if not self.exists:
             return None
         with self.store() as store:
@@ -108,14 +109,14 @@ class Ledger:
         return self._unsaved.get(record.task_id, record) if record is not None else None
 
     def all(self) -> list[TaskRecord]:
-        """Every task of the run, oldest first. Raises `TaskRefused`."""
+        """Return every task of the run, oldest first. Raises `TaskRefused`."""
         if not self.exists:
             return []
         with self.store() as store:
             return [self._unsaved.get(record.task_id, record) for record in store.all()]
 
     def close(self) -> None:
-        """Write what is left, remove the pointer unless it is still needed, give the run free."""
+        """Write unsaved records, remove the pointer unless it is still needed, release the run."""
         if self._store is None:
             return
         self.retry()

@@ -2,8 +2,8 @@
 
 The first 4 MiB are the file itself. Later output goes to small files next to it, of which the oldest is removed when
 a new one is begun, so that their sum never exceeds 12 MiB. When the task ends they are joined to the file after one
-line that says how much is missing. A disk that is full ends the logging, never the task: a log leaves the last
-`RECORDS_ROOM` of a disk to the records of the tasks, which are kept later than the output that fills it.
+line that says how much is missing. A full disk ends the logging, never the task: a log leaves the last `RECORDS_ROOM`
+of a disk to the records of the tasks, which are written after the output that fills it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _IN_MEMORY = 256 * 1024
 _COPY = 1024 * 1024
 
 RECORDS_ROOM = 256 * 1024
-"""Bytes of the disk that no log takes: a command may fill it before it is recorded as a task, and before its end is."""
+"""Bytes of the disk that logs leave free: a command may fill the disk before it, or its end, is recorded."""
 
 
 def mark(dropped: int) -> str:
@@ -33,10 +33,10 @@ def mark(dropped: int) -> str:
 
 
 class Log:
-    """Writes one task's log. Until `open` (or until much has come) everything is in memory and there is no file."""
+    """Writes one task's log. Until `open` (or until much output) everything is in memory and there is no file."""
 
     def __init__(self, path: Path | None, head: int, tail: int) -> None:
-        """`path` None: there is nowhere to write; only what fits into memory is counted as kept."""
+        """With `path` None there is no file; only output that fits into memory is counted as kept."""
         self.path = path
         self.error: str | None = None
         self.seen = 0
@@ -66,7 +66,7 @@ class Log:
         self._write(data)
 
     def open(self) -> None:
-        """Make the file and write what has come so far. Never raises: see `error`."""
+        """Create the file and write the output so far. Never raises: see `error`."""
         if self.path is None or self._descriptor >= 0 or self.error is not None:
             return
         try:
@@ -86,7 +86,7 @@ class Log:
             self._fail(problem)
 
     def _write_part(self, data: bytes) -> bytes:
-        """Write what fits into the current file; returns the rest."""
+        """Write as much as fits into the current file; return the rest."""
         room = self._room if self._in_head else self._segment_room
         part = _whole_characters(data, room)
         if not part:
@@ -126,7 +126,7 @@ class Log:
 
     @property
     def kept(self) -> int:
-        """Bytes of the output that the file holds."""
+        """Bytes of the output that are in the file."""
         return self._stored - self._dropped
 
     @property
@@ -154,7 +154,7 @@ class Log:
 
     @staticmethod
     def _join(target: int, path: Path) -> None:
-        """Append a part whole or not at all, then remove it."""
+        """Append a part completely or not at all, then remove it."""
         before = os.fstat(target).st_size
         try:
             with plain_files.reading(path, None) as source:
@@ -167,7 +167,7 @@ class Log:
         path.unlink(missing_ok=True)
 
     def discard(self) -> None:
-        """Leave no file."""
+        """Remove the log."""
         self._close()
         self._waiting.clear()
         if self.path is not None:
@@ -180,7 +180,7 @@ class Log:
 
 
 def read(path: Path) -> Iterator[str]:
-    """A log in pieces, also one that was never finished. Raises `OSError` when there is none."""
+    """Yield a log in pieces, also one that was never finished. Raises `OSError` if there is none."""
     parts = [path, *sorted(_segments_of(path), key=lambda part: int(part.suffix[1:]))]
     for number, part in enumerate(parts):
         if number == 1 and not part.name.endswith(".1"):
@@ -208,7 +208,7 @@ def _create(path: Path) -> int:
 
 
 def _leave_room(descriptor: int, size: int) -> None:
-    """Raise `OSError` when writing so much would take what is left to the records."""
+    """Raise `OSError` if writing `size` bytes would use the space reserved for the records."""
     disk = os.fstatvfs(descriptor)
     if disk.f_bavail * disk.f_frsize < size + RECORDS_ROOM:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -224,7 +224,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _whole_characters(data: bytes, room: int) -> bytes:
-    """The beginning of UTF-8 data that fits, not ending inside a character."""
+    """Return the beginning of UTF-8 data that fits, without cutting a character."""
     if len(data) <= room:
         return data
     while room > 0 and data[room] & 0xC0 == 0x80:

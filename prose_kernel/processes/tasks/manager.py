@@ -1,6 +1,6 @@
-"""The commands and tasks of one run: what may start, how it ends, and when it is recorded.
+"""The commands and tasks of one run: how they start, end, and are recorded.
 
-Everything here happens in the engine's loop, so there is one order of events: a record is kept before it is reported,
+Everything here happens in the engine's loop, so there is one order of events: a record is stored before it is reported,
 and a process never runs as a task without a record (exec-and-tasks.md 4.2, registration order).
 """
 
@@ -56,11 +56,12 @@ if TYPE_CHECKING:
     from prose_kernel.processes.exec_tool.sandbox_plan import Plan
 
 _LOOK_FOR_REQUESTS = 0.5
-"""Seconds between two looks for what other processes ask of our tasks."""
+"""Seconds between two checks for requests of other processes."""
 
 
 class Manager:
-    """All calls in the engine's loop. `run_directory` None keeps records in memory and writes no logs."""
+    """Manages commands and tasks. All calls in the engine's loop. `run_directory` None keeps records in memory and
+    writes no logs."""
 
     def __init__(
         self,
@@ -72,7 +73,7 @@ class Manager:
         pointer: Pointer | None,
         listener: Callable[[TaskEvent], None],
     ) -> None:
-        """`listener` gets every event of a task."""
+        """`listener` is called with every event of a task."""
         self._engine = engine
         self._listener = listener
         self._directory = run_directory
@@ -101,7 +102,7 @@ class Manager:
         extra: Mapping[str, str],
         watched: bool = False,
     ) -> TaskReceipt:
-        """One `exec_command`, until its process ends or becomes a task. Raises `TaskRefused`.
+        """Run one `exec_command`, until its process ends or becomes a task. Raises `TaskRefused`.
 
         `live` gets the output until then, with `watched` as long as it runs. `extra` is added to the environment.
         """
@@ -109,7 +110,7 @@ class Manager:
         shell, identity = self._identity(call, caller)
         if call.duplicate_policy == "reuse_running" and (same := self._same(identity, caller)) is not None:
             return already_running(same)
-        # a command that soon becomes a task needs its place, and so do others that soon will
+        # a command that will soon become a task needs a place, and so do others like it
         if (refusal := self._no_room(caller, coming=call.yield_time_ms == 0)) is not None:
             raise refusal
         async with self._starting:
@@ -123,9 +124,9 @@ class Manager:
             return await self._answer(command)
 
     async def _plan(self, caller: TaskCaller, shell: Shell, identity: Identity) -> Plan | None:
-        """The confinement of an agent's command, at least a guard; None for a person's command, which has none.
+        """Return the confinement of an agent's command, at least a guard; None for a person's command, which has none.
 
-        Raises `TaskRefused` where the rules forbid what cannot be enforced.
+        Raises `TaskRefused` if a rule cannot be enforced.
         """
         if caller.session is None:
             return None
@@ -136,7 +137,7 @@ class Manager:
         return await asyncio.to_thread(monitored.plan_for, caller, shell, identity, self._workspace)
 
     async def _answer(self, command: Command) -> TaskReceipt:
-        """Wait; a cancelled call ends the command, unless it has become a task meanwhile."""
+        """Wait for the receipt; a cancelled call ends the command, unless it has become a task meanwhile."""
         while not command.answer.done():
             try:
                 await asyncio.shield(command.answer)
@@ -149,7 +150,7 @@ class Manager:
         return command.answer.result()
 
     async def _end_in_window(self, command: Command) -> None:
-        """The caller does not want it any more: the ladder of an interrupt for a person, else that of a cancellation.
+        """End the command of a cancelled call: by an interrupt for a person, else by a cancellation.
 
         Returns when nothing is left. Each further cancellation of a person's call is a further interrupt.
         """
@@ -257,7 +258,7 @@ class Manager:
     # ------------------------------------------------------------ the window
 
     def _window_over(self, command: Command) -> None:
-        """Look at the process once more: it ends as a command, or continues as a task, never both."""
+        """Check the process once more: it ends as a command, or continues as a task, never both."""
         if command.process.has_exited or command.refusal is not None:
             return
         if self._no_room(command.caller) is not None:
@@ -272,7 +273,8 @@ class Manager:
             command.process.stop("cancelled")
 
     def _promote(self, command: Command) -> None:
-        """The registration order of 4.2: kept as queued, log opened, kept as running, and only then reported."""
+        """Register a task in the order of 4.2: stored as queued, log opened, stored as running, and only then
+        reported."""
         log = command.recorder.log
         try:
             record = self.ledger.open().save(first_record(command, self._directory, self._now()))
@@ -334,7 +336,7 @@ class Manager:
         self._retry_wanting()
 
     def _terminal(self, command: Command, record: TaskRecord) -> None:
-        """The first terminal state wins; its result is reported once."""
+        """Record a terminal state: the first one wins; its result is reported once."""
         before = command.record
         command.record = self.ledger.keep(record, "TaskResult")
         if before is not None and not before.ended:
@@ -350,7 +352,7 @@ class Manager:
         command.process.stop("cancelled", self._options.grace)
 
     def _retry_wanting(self) -> None:
-        """A place is free: whoever waits longest for one takes it."""
+        """Give a free place to the command that has waited longest."""
         for command in tuple(self._wanting):
             if self._no_room(command.caller) is None:
                 self._wanting.remove(command)
@@ -359,10 +361,10 @@ class Manager:
                 if not command.process.has_exited and command.refusal is None:
                     self._promote(command)
 
-    # ------------------------------------------------------------ asked about tasks
+    # ------------------------------------------------------------ queries and control
 
     def find(self, name: str, caller: TaskCaller) -> TaskRecord:
-        """A task as it is now. Raises `TaskRefused` when there is none, or it is not for this caller to see."""
+        """Return a task's current record. Raises `TaskRefused` if there is none, or the caller may not see it."""
         command = self._tasks.get(name)
         record = command.record if command is not None else self.ledger.find(name, number=caller.session is None)
         if record is not None and (command := self._tasks.get(record.task_id)) is not None:
@@ -376,18 +378,18 @@ class Manager:
         return record
 
     def active(self, caller: TaskCaller) -> list[TaskRecord]:
-        """The active tasks that the caller may see, newest first."""
+        """Return the active tasks that the caller may see, newest first."""
         found = [current_record(command) for command in self._tasks.values()]
         seen = [r for r in found if not r.ended and (caller.session is None or r.session == caller.session)]
         return sorted(seen, key=lambda record: record.number, reverse=True)
 
     def history(self) -> list[TaskRecord]:
-        """Every task of the run, oldest first. Raises `TaskRefused`."""
+        """Return every task of the run, oldest first. Raises `TaskRefused`."""
         running = self._tasks
         return [current_record(running[r.task_id]) if r.task_id in running else r for r in self.ledger.all()]
 
     async def wait(self, record: TaskRecord, seconds: float) -> TaskRecord:
-        """The record when the task has ended, or after the time. Nothing of it touches the task."""
+        """Return the record when the task has ended, or after `seconds`. The task is not affected."""
         command = self._tasks.get(record.task_id)
         if command is None or record.ended:
             return record
@@ -409,7 +411,7 @@ class Manager:
         return current_record(command)
 
     def stop(self, name: str, caller: TaskCaller) -> TaskRecord:
-        """First call: TERM and after the grace KILL. Second call: KILL. Ended: nothing changes."""
+        """Stop a task. First call: TERM and after the grace KILL. Second call: KILL. An ended task is not changed."""
         record = self.find(name, caller)
         command = self._tasks.get(record.task_id)
         if command is None or record.ended:
@@ -426,7 +428,7 @@ class Manager:
         self._tell(command.record, "TaskStatus")
         return current_record(command)
 
-    # ------------------------------------------------------------ telling
+    # ------------------------------------------------------------ events
 
     def _tell(self, record: TaskRecord, kind: Literal["TaskStatus", "TaskResult"]) -> None:
         event = TaskEvent(kind, snapshot_of(record), record.result_id if kind == "TaskResult" else None)
@@ -445,7 +447,7 @@ class Manager:
             self._look = loop.call_later(_LOOK_FOR_REQUESTS, self._requests)
 
     def _snapshots(self) -> None:
-        """Keep what running tasks have printed, and what could not be kept before."""
+        """Record the output of running tasks, and records that could not be stored before."""
         self._timer = None
         for command in self._tasks.values():
             if command.recorder.changed and command.record is not None and not command.record.ended:
@@ -456,7 +458,7 @@ class Manager:
             self._timer = self._engine.loop.call_later(self._options.snapshot_every, self._snapshots)
 
     def _requests(self) -> None:
-        """Other processes of this person may ask for a stop (`prose tasks stop`)."""
+        """Handle requests of other processes of this user to stop a task (`prose tasks stop`)."""
         self._look = None
         with contextlib.suppress(StoreError, TaskRefused):
             store = self.ledger.open()
@@ -471,7 +473,7 @@ class Manager:
     # ------------------------------------------------------------ the end
 
     async def close(self) -> None:
-        """Record what runs as interrupted, then end all commands: TERM to all together, KILL after the grace."""
+        """Record running tasks as interrupted, then end all commands: TERM to all together, KILL after the grace."""
         if self._closed:
             return
         self._closed = True
@@ -481,7 +483,7 @@ class Manager:
             if command.record is None:
                 command.refusal = command.refusal or TaskRefused("runtime_closed", "the run has ended")
             elif not command.record.ended and command.record.status != "cancelling":
-                # what was asked to end before ends as it was asked to
+                # a task that was stopped before ends as stopped
                 interrupted = interrupted_record(command, now, self._clock.monotonic())
                 self._terminal(command, interrupted)
         await self._end_all(commands)

@@ -1,8 +1,8 @@
 """An agent's commands: under a guard, and confined to the agent's permissions (exec-and-tasks.md 1.3, 3.12).
 
-The guard owns all that a command starts, however it detaches. If the rules allow a shell less than this user may do
-(the network denied, lists of files that bind) it runs in a separate Landlock domain; a rule that the machine cannot
-enforce is refused, never run with less.
+The guard owns all that a command starts, even if it detaches. If the rules restrict a shell (the network denied,
+enforced lists of files) it runs in a separate Landlock domain; a command whose rules cannot be enforced is refused,
+never run with fewer restrictions.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ from prose_kernel.runtime.services import ExecCaller, TaskCaller
 
 
 def plan_for(caller: TaskCaller, shell: Shell, identity: Identity, workspace: str) -> Plan:
-    """How the machine enforces what the rules forbid. May take a moment the first time: call it in a thread.
+    """Return how the machine enforces the rules. May take a moment the first time: call it in a thread.
 
-    Raises `TaskRefused`, naming the mechanism that is missing.
+    Raises `TaskRefused`, naming the missing mechanism.
     """
     if len(identity.cmd.encode()) > LONGEST_ARGUMENT:
         raise TaskRefused(
@@ -54,14 +54,15 @@ def plan_for(caller: TaskCaller, shell: Shell, identity: Identity, workspace: st
 
 
 def monitor_alone(identity: Identity) -> Plan | None:
-    """A guard without any restriction; None where the system has none, or for a command too long to be handed on."""
+    """Return a guard without any restriction; None if the system has none, or the command is too long to be passed
+    on."""
     if len(identity.cmd.encode()) > LONGEST_ARGUMENT or mechanisms().monitor:
         return None
     return Plan(Confinement(keep_rights=True))
 
 
 class MonitoredCommand(MonitoredProcess):
-    """A command under a guard, which owns all that it starts; its record is that of `Process`."""
+    """A command under a guard, which owns all that it starts; its record is the same as that of `Process`."""
 
     def __init__(
         self,
@@ -137,7 +138,7 @@ def launch_of(
     confinement: Confinement,
     graces: tuple[float, float],
 ) -> MonitoredLaunch:
-    """How a confined command is started; `graces` are those of a stop and of an interrupt."""
+    """Return the launch of a confined command; `graces` are those of a stop and of an interrupt, in seconds."""
     argv, _ = shell.arguments(identity.cmd)
     return MonitoredLaunch(
         shell.path,
@@ -153,7 +154,7 @@ def launch_of(
 
 
 def _umask() -> int:
-    """The kernel's own, without touching it."""
+    """Return the kernel's own umask without changing it."""
     try:
         with open("/proc/self/status") as file:  # noqa: PTH123 - one line of a small file
             return next(int(line.split()[1], 8) for line in file if line.startswith("Umask:"))

@@ -1,4 +1,4 @@
-"""The limits of commands and tasks (exec-and-tasks.md 4.10), and what a person may change about them."""
+"""The limits of commands and tasks (exec-and-tasks.md 4.10), and the user's options for them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class TaskOptions:
     - `shell`: the shell of commands that name none; None is the shell of `exec`.
     - `active`: tasks at a time; `per_session` those of one agent session.
     - `foreground`: commands in their window at a time; further ones wait, which is not counted as run time.
-    - `max_runtime`: seconds after which a task is ended as failed; None is no limit.
+    - `max_runtime`: seconds after which a task is ended as failed; None: without a limit.
     - `kept`: ended tasks that a run remembers; logs of older ones are removed.
     - `pass_environment`: names of variables that agents' commands get although they look like secrets.
     - `patience`: seconds that a command whose window is over waits for a place among the tasks.

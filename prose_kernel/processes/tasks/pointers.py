@@ -1,6 +1,6 @@
-"""Notes next to the runs that name those which may have unfinished tasks (exec-and-tasks.md 4.9).
+"""Notes next to the runs that name runs which may have unfinished tasks (exec-and-tasks.md 4.9).
 
-So a start need not look into each run that there ever was.
+With them a start need not look into every run that ever existed.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _POINTERS = "tasks"
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The note that a run has tasks to look after. `notebook` is the one that shows news of them."""
+    """The note that a run may have unfinished tasks. `notebook` is the one that shows news of them."""
 
     directory: Path
     run: str
     notebook: str | None
 
     def leave(self) -> None:
-        """Raises nothing: without it a later start says nothing, and loses nothing."""
+        """Write the note. Never raises: without it, a later start reports no news, but loses nothing."""
         with contextlib.suppress(OSError):
             self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
             atomic.write_whole(self._path, json.dumps({"notebook": self.notebook}))
@@ -43,7 +43,7 @@ def pointer_of(state_dir: Path, run: str, notebook: str | None) -> Pointer:
 
 
 def left(state_dir: Path) -> list[Pointer]:
-    """The notes that are there, in the order of the runs."""
+    """Return the existing notes, in the order of the runs."""
     directory = state_dir / _POINTERS
     found = []
     try:

@@ -1,6 +1,6 @@
-"""The record of a task: everything that is known about it, its states, and the lines that results say of it.
+"""The record of a task: its data, its states, and the lines about it in results.
 
-It never holds a process id, a descriptor or a place outside of the run directory (exec-and-tasks.md 4.3).
+It never contains a process id, a descriptor or a path outside of the run directory (exec-and-tasks.md 4.3).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ACTIVE: Final[frozenset[TaskStatus]] = frozenset(_NEXT) - TERMINAL
 
 
 def may_follow(before: TaskStatus, after: TaskStatus) -> bool:
-    """Whether a task may go from one state to the other; a state does not follow itself."""
+    """Return whether a task may go from one state to the other; a state does not follow itself."""
     return after in _NEXT[before]
 
 
@@ -104,9 +104,9 @@ class TaskRecord:
 
 
 def from_row(task_id: str, number: int, text: object) -> TaskRecord:
-    """A record as it was kept; what a later version has added is left out.
+    """Return a stored record; fields of a later version are left out.
 
-    Of a damaged one only the id and the number are left, and it says so.
+    A damaged record keeps only the id and the number, and says that it is damaged.
     """
     try:
         return msgspec.json.decode(text if isinstance(text, str | bytes) else "", type=TaskRecord)
@@ -138,7 +138,7 @@ def from_row(task_id: str, number: int, text: object) -> TaskRecord:
 
 
 def new_id() -> str:
-    """An id that says nothing and is never used again."""
+    """Return a random id that is never used again."""
     return f"task_{secrets.token_hex(8)}"
 
 
@@ -151,12 +151,12 @@ def digest_of(command: str) -> str:
 
 
 def summary_of(given: str | None, command: str) -> str:
-    """The summary that was given, or the beginning of the command; one line either way."""
+    """Return the given summary, or the beginning of the command; one line either way."""
     return clipped(" ".join(display_of(given or command).split()), 80)
 
 
 def snapshot_of(record: TaskRecord) -> TaskSnapshot:
-    """The part of a record that everyone who may see the task may read."""
+    """Return the part of a record that everyone who may see the task may read."""
     shared = {name: getattr(record, name) for name in TaskSnapshot.__slots__ if name in TaskRecord.__slots__}
     shared["error"] = dict(record.error) if record.error else None
     return TaskSnapshot(
@@ -165,7 +165,7 @@ def snapshot_of(record: TaskRecord) -> TaskSnapshot:
 
 
 def ending_of(task: TaskSnapshot | TaskRecord) -> str:
-    """The state of a task in a few words: `completed`, `failed (exit 1)`, `interrupted (the kernel ended)`."""
+    """Return the state of a task in a few words: `completed`, `failed (exit 1)`, `interrupted (the kernel ended)`."""
     why = ""
     if task.status == "failed":
         if task.error and task.error["kind"] not in ("exit", "signal"):
@@ -181,14 +181,14 @@ def ending_of(task: TaskSnapshot | TaskRecord) -> str:
     return f"{task.status} ({why})" if why else task.status
 
 
-# ---------------------------------------------------------------- what results say of it
+# ---------------------------------------------------------------- texts for results
 
 PREVIEW = 8_000
 """Characters of output that a record keeps and `TaskOutput` shows."""
 
 
 def output_summary(seen: int, truncated: bool) -> str:
-    """Facts about the output in one line; none of it is output."""
+    """Return facts about the output in one line, without any output."""
     if not seen:
         return "no output"
     kept = "; the log keeps both ends" if truncated else ""
@@ -196,7 +196,7 @@ def output_summary(seen: int, truncated: bool) -> str:
 
 
 def preview_of(record: TaskRecord) -> tuple[str, bool]:
-    """The preview in a record: both ends, with a mark between when something is missing."""
+    """Return the preview in a record: both ends, with a mark between if something is missing; and whether it is cut."""
     missing = record.characters - len(record.head) - len(record.tail)
     if missing <= 0:
         return record.head + record.tail, False
@@ -204,7 +204,7 @@ def preview_of(record: TaskRecord) -> tuple[str, bool]:
 
 
 def follow_up_text(record: TaskRecord) -> str:
-    """The text of a continuation: data, framed so that nothing in it reads as an instruction."""
+    """Return the text of a continuation: data, framed so that nothing in it reads as an instruction."""
     preview, _ = preview_of(record)
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", preview))])
     return (
@@ -216,7 +216,7 @@ def follow_up_text(record: TaskRecord) -> str:
 
 
 def already_running(record: TaskRecord) -> CommandRunning:
-    """The answer to a command that runs as a task already."""
+    """Return the answer to a command that already runs as a task."""
     return CommandRunning(
         record.task_id,
         record.number,

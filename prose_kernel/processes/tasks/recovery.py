@@ -1,7 +1,8 @@
-"""After a restart: what earlier runs left is recorded as interrupted, once, and reported (exec-and-tasks.md 4.9).
+"""Recovery after a restart: unfinished tasks of earlier runs are recorded as interrupted, once, and reported
+(exec-and-tasks.md 4.9).
 
-A run that may have something unfinished leaves a pointer next to the runs, so that a start need not look into each of
-them. Nothing is run again and nothing re-attached; the whole command stays in the record.
+A run that may have unfinished tasks leaves a pointer next to the runs, so that a start need not look into each of them.
+Nothing is run again or re-attached; the whole command stays in the record.
 """
 
 from __future__ import annotations
@@ -29,9 +30,9 @@ class Recovered:
 
 
 def recover(run_directory: Path, clock: Clock) -> list[TaskRecord]:
-    """Record what is unfinished in a run that no live kernel owns as interrupted; returns what was changed.
+    """Record the unfinished tasks of a run without a live kernel as interrupted; return the changed records.
 
-    Raises `Owned` when a live kernel owns it, and `StoreError`.
+    Raises `Owned` if a live kernel owns the run, and `StoreError`.
     """
     store = Store(run_directory)
     try:
@@ -41,7 +42,7 @@ def recover(run_directory: Path, clock: Clock) -> list[TaskRecord]:
 
 
 def interrupt_all(store: Store, clock: Clock) -> list[TaskRecord]:
-    """Record what is unfinished as interrupted: whoever owns the store has started none of it. Raises `StoreError`."""
+    """Record unfinished tasks as interrupted: the owner of the store has started none of them. Raises `StoreError`."""
     now = timestamp(clock.now(), zone="+00:00")
     changed = []
     for record in store.active():
@@ -62,9 +63,9 @@ def interrupt_all(store: Store, clock: Clock) -> list[TaskRecord]:
 def recover_all(
     state_dir: Path, clock: Clock, notebook: str | None, *, private: Path | None = None, tell: bool = True
 ) -> Recovered:
-    """Settle every run that a pointer names and that has no owner. Raises nothing; may take a second.
+    """Settle every run that a pointer names and that has no owner. Never raises; may take a second.
 
-    Notices for this notebook are returned, and count as reported. `private` is where process data is kept (1.4).
+    Notices for this notebook are returned, and count as reported. `private` is the directory of process data (1.4).
     """
     tasks: list[TaskSnapshot] = []
     follow_ups: list[tuple[Path, TaskFollowUp]] = []
@@ -98,7 +99,7 @@ def recover_all(
 
 
 def take_follow_up(run_directory: Path, result_id: str) -> bool:
-    """Claim a continuation of an earlier run; false when it was taken already. Raises `StoreError`."""
+    """Claim a continuation of an earlier run; False if it was taken already. Raises `StoreError`."""
     store = Store(run_directory, mode="look")
     try:
         return store.take_follow_up(result_id)

@@ -1,4 +1,4 @@
-"""The fields of `exec_command`: their types, defaults and hints for wrong ones (docs/reference/exec-and-tasks.md 4.1).
+"""The fields of `exec_command`: their types, defaults and hints for errors (docs/reference/exec-and-tasks.md 4.1).
 
 Numbers and booleans may be strings, because models often send them so. Unknown fields are refused.
 """
@@ -73,12 +73,12 @@ class CommandCall:
 
     @property
     def budget(self) -> int:
-        """Characters of a preview."""
+        """The maximum length of a preview, in characters."""
         return self.max_output_tokens * CHARACTERS_PER_TOKEN
 
 
 def read_call(fields: Mapping[str, object]) -> CommandCall:
-    """The call that the fields mean. Raises `TaskRefused`; nothing has been started then."""
+    """Return the call for the fields. Raises `TaskRefused`, before anything is started."""
     _check_names(fields)
     given = {name: value for name, value in fields.items() if value is not None}
     if _flag(given, "tty"):
@@ -134,7 +134,7 @@ def _text(given: Mapping[str, object], name: str) -> str | None:
 
 
 def encodable(text: str) -> bool:
-    """Whether a text can stand in a record, a path, a command: half a surrogate pair cannot."""
+    """Return whether a text can be part of a record, a path, a command: half a surrogate pair cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -152,7 +152,7 @@ def _flag(given: Mapping[str, object], name: str) -> bool:
 
 
 def whole(value: object, name: str, least: int, most: int, default: int) -> int:
-    """A whole number in a range, which may come as a string. Raises `TaskRefused`."""
+    """Return a whole number in a range; it may be given as a string. Raises `TaskRefused`."""
     if value is None:
         return default
     number = value
@@ -169,7 +169,7 @@ def whole(value: object, name: str, least: int, most: int, default: int) -> int:
 
 
 def _tokens(given: Mapping[str, object]) -> int:
-    """0 means the default, and too much is cut: a budget is a wish."""
+    """Return the budget of output: 0 means the default, and too large a value is reduced."""
     asked = whole(given.get("max_output_tokens"), "max_output_tokens", 0, 2**53, 0)
     return min(asked, _MOST_TOKENS) or _DEFAULT_TOKENS
 

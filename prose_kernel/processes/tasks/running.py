@@ -1,7 +1,7 @@
-"""One command of `exec_command`: its process, its output, its window. Becomes a task around the same process.
+"""One command of `exec_command`: its process, its output, its window. It becomes a task with the same process.
 
-All of it happens in the engine's loop. Nothing is restarted and nothing captured is lost when the window closes: the
-buffers and the log are there from the first byte (exec-and-tasks.md 4.2).
+All of it happens in the engine's loop. Nothing is restarted and no output is lost when the window closes: the buffers
+and the log exist from the first byte (exec-and-tasks.md 4.2).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Identity:
 
 
 class Recorder:
-    """Takes a command's output in order of arrival: buffers, log, and whoever watches."""
+    """Distributes a command's output in order of arrival: to buffers, log, and watchers."""
 
     def __init__(self, log: Log) -> None:
         self.collected = Collected()
@@ -73,7 +73,7 @@ class Recorder:
         self._watchers.append(watcher)
 
     def unwatch(self, watcher: Live) -> None:
-        """Leave what waits for the watcher to the caller that delivers it."""
+        """Remove a watcher; the caller delivers the text that still waits for it."""
         watcher.stop()
         self._watchers.remove(watcher)
         self._room()
@@ -101,7 +101,7 @@ class Command:
     refusal: TaskRefused | None = None
     """Why the command is ended before it could become a task."""
     failure: dict[str, str] | None = None
-    """Why the task is ended by us: what its record will say."""
+    """Why we end the task, for its record."""
     begun_at: str = ""
     started: float = 0.0
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -109,7 +109,7 @@ class Command:
 
 
 def launch_of(shell: Shell, identity: Identity, environment: Mapping[bytes, bytes], job: str) -> Launch:
-    """How the process is started. `job` is the value of `PROSE_JOB` that only this command gets."""
+    """Return the launch of the process. `job` is the value of `PROSE_JOB` that only this command gets."""
     return Launch(
         prepare=lambda _: shell.arguments(identity.cmd),
         env={**environment, b"PROSE_JOB": job.encode()},
@@ -120,13 +120,13 @@ def launch_of(shell: Shell, identity: Identity, environment: Mapping[bytes, byte
 
 
 def environment_for(caller: TaskCaller, allowed: tuple[str, ...]) -> dict[bytes, bytes]:
-    """The kernel's environment, without startup files; an agent's commands get none of what looks like a secret."""
+    """Return the kernel's environment, without startup files; an agent's commands get no apparent secrets."""
     inherited = {name: value for name, value in os.environb.items() if name not in NOT_INHERITED}
     return without_secrets(inherited, allowed) if caller.session is not None else inherited
 
 
 def spawn_refusal(record: Record, command: Command) -> TaskRefused | None:
-    """Why nothing ran, or what ran was not allowed; None when all is well."""
+    """Return why nothing ran, or why the result is not allowed; None if there is no problem."""
     if record.created:
         return TaskRefused("permission_denied", f"the command has run, and {record.created}")
     if not command.begun_at and record.spawn_error is None:
@@ -139,11 +139,11 @@ def spawn_refusal(record: Record, command: Command) -> TaskRefused | None:
     return TaskRefused("command_spawn_failed", record.spawn_error or "the command could not be started", retryable=True)
 
 
-# ---------------------------------------------------------------- what is recorded and answered
+# ---------------------------------------------------------------- records and answers
 
 
 def first_record(command: Command, run: Path | None, now: str) -> TaskRecord:
-    """The record of a command that becomes a task. `run` is the run's directory."""
+    """Return the record of a command that becomes a task. `run` is the run's directory."""
     call = command.call
     log = command.recorder.log
     return TaskRecord(
@@ -173,7 +173,7 @@ def first_record(command: Command, run: Path | None, now: str) -> TaskRecord:
 
 
 def filled(record: TaskRecord, command: Command) -> TaskRecord:
-    """The record with what has been printed by now."""
+    """Return the record with the current output."""
     both, log = command.recorder.collected.combined, command.recorder.log
     head = both.head(PREVIEW // 2)
     return replace(
@@ -190,13 +190,13 @@ def filled(record: TaskRecord, command: Command) -> TaskRecord:
 
 
 def current_record(command: Command) -> TaskRecord:
-    """The record of a task as it is now."""
+    """Return the current record of a task."""
     assert command.record is not None
     return filled(command.record, command)
 
 
 def completed(command: Command, record: Record) -> CommandCompleted:
-    """The answer of a command that ended in its window."""
+    """Return the answer of a command that ended in its window."""
     status, name = exit_of(record.status)
     previews = command.recorder.collected.previews(command.call.budget)
     (stdout, stdout_cut), (stderr, stderr_cut) = previews["stdout"], previews["stderr"]
@@ -217,7 +217,7 @@ def completed(command: Command, record: Record) -> CommandCompleted:
 
 
 def ended_record(command: Command, process: Record, now: str, monotonic: float) -> TaskRecord:
-    """The record of a task whose process has ended."""
+    """Return the record of a task whose process has ended."""
     record = current_record(command)
     status, name = exit_of(process.status)
     after: TaskStatus = "completed"
@@ -246,7 +246,7 @@ def ended_record(command: Command, process: Record, now: str, monotonic: float) 
 
 
 def interrupted_record(command: Command, now: str, monotonic: float) -> TaskRecord:
-    """The record of a task that the end of the run ends."""
+    """Return the record of a task that is ended because the run ends."""
     return replace(
         current_record(command),
         status="interrupted",

@@ -1,7 +1,8 @@
-"""Which values must not be disclosed: variables that look like secrets, and secrets in the text of a command.
+"""Values that must not be disclosed: variables that look like secrets, and secrets in the text of a command.
 
-Names decide about variables (exec-and-tasks.md 4.1). A command line is shown with its secrets replaced,
-here-documents and inline scripts only counted (4.10, hazard 100). Only the owner can read the files with all of it.
+Variables are recognized by name (exec-and-tasks.md 4.1). A command line is shown with its secrets replaced;
+here-documents and inline scripts are only counted (4.10, hazard 100). Only the owner can read the files with the full
+text.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ _LONGEST_INLINE = 60
 
 
 def looks_secret(name: str) -> bool:
-    """Whether a variable of this name is kept from agents' commands."""
+    """Return whether a variable of this name is withheld from agents' commands."""
     upper = name.upper()
     return upper.startswith(_STARTS) or upper.endswith(_ENDS) or any(part in upper for part in _PARTS)
 
@@ -51,7 +52,7 @@ _USER: Final = re.compile(r"://(?:[^\s/:@]*:[^\s/@]+|[^\s/:@]{16,})@")
 
 
 def without_secrets(environment: Mapping[bytes, bytes], allowed: Collection[str]) -> dict[bytes, bytes]:
-    """The environment without the variables that look like secrets, by name or value; `allowed` names stay."""
+    """Return the environment without the variables that look like secrets, by name or value; `allowed` names stay."""
     return {
         name: value
         for name, value in environment.items()
@@ -61,19 +62,19 @@ def without_secrets(environment: Mapping[bytes, bytes], allowed: Collection[str]
 
 
 def holds_secret(value: str) -> bool:
-    """Whether a value is, or holds, a secret by its form."""
+    """Return whether a value is, or contains, a secret by its form."""
     return bool(_USER.search(value) or tokens_in(value).search(value)) or holds_private_key(value)
 
 
 def redacted(text: str) -> str:
-    """A text with its secrets replaced."""
+    """Return a text with its secrets replaced."""
     for pattern, replacement in _RULES:
         text = pattern.sub(replacement, text)
     return _KEYS.sub(_BLOT, tokens_in(text).sub(_BLOT, text))
 
 
 def display_of(command: str) -> str:
-    """A command as it is shown in lists, cards and events: one line of at most 240 characters."""
+    """Return a command for lists, cards and events: one line of at most 240 characters."""
     text = _without_documents(command[: 64 * LONGEST_DISPLAY])
     text = redacted(_INLINE.sub(_inline_script, text))
     text = " ".join(text.split())
@@ -82,7 +83,7 @@ def display_of(command: str) -> str:
 
 
 def _without_documents(text: str) -> str:
-    """A command with the number of lines in place of its here-documents."""
+    """Return a command with the number of lines in place of its here-documents."""
     if "<<" not in text:
         return text
     lines = text.split("\n")

@@ -1,4 +1,4 @@
-"""The `Tasks` port on the process engine: what the workspace creates for a run, and closes with it.
+"""The `Tasks` port on the process engine: the workspace creates one for a run, and closes it with the run.
 
 Every call crosses into the engine's loop, where the manager does the work.
 """
@@ -42,8 +42,8 @@ T = TypeVar("T")
 class TaskService:
     """Commands and tasks of one run. Callable from any event loop; opens nothing before it is used.
 
-    `run_directory` None keeps records in memory. `workspace` is the directory that `workdir` is relative to.
-    `pointer` is left where a later start finds what this run could not finish.
+    `run_directory` None keeps records in memory. `workspace` is the directory that `workdir` is relative to. `pointer`
+    is written so that a later start finds unfinished tasks of this run.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class TaskService:
         self._manager: Manager | None = None
 
         def make() -> Manager:
-            from prose_kernel.processes.tasks.manager import Manager  # with what an ordinary cell does not need
+            from prose_kernel.processes.tasks.manager import Manager  # not needed by an ordinary cell
 
             return Manager(engine, run_directory, workspace, clock, options or TaskOptions(), pointer, self._tell)
 
@@ -117,7 +117,7 @@ class TaskService:
         on_output: OnOutput,
         environment: Mapping[str, str],
     ) -> TaskReceipt:
-        """The same, where whoever started a command watches it as a task too, and adds to its environment."""
+        """Start a command as `start` does, but watch it also as a task, with additional environment variables."""
         self._engine_ready()
         live = self._live(on_output, 0)
         extra = {**environment, **asides.identity()}
@@ -133,7 +133,7 @@ class TaskService:
             raise _closed() from None
 
     def _live(self, on_output: OnOutput, displayed: int) -> Live:
-        post = functools.partial(posted, asyncio.get_running_loop())  # a loop that is closed reads it no more
+        post = functools.partial(posted, asyncio.get_running_loop())  # a closed loop ignores it
         return Live(self._engine.loop, post, on_output, displayed)
 
     # ------------------------------------------------------------ tasks
@@ -223,14 +223,14 @@ class TaskService:
     # ------------------------------------------------------------ the end
 
     async def close(self) -> None:
-        """The run ends: its tasks are recorded as interrupted and ended. Idempotent."""
+        """Record the run's tasks as interrupted, and end them. Idempotent."""
         self._closed = True
         if self._manager is not None:
             manager = self._manager
             try:
                 await in_engine(self._engine, manager.close)
             except EngineClosed:
-                return  # the engine is closed, and with it everything that ran
+                return  # the engine is closed, and so is everything that ran
 
 
 def _closed() -> TaskRefused:

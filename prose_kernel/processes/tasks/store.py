@@ -1,7 +1,7 @@
 """The records of a run's tasks: one small database, or memory (exec-and-tasks.md 4.3).
 
-A record and its event are one transaction, so whoever reads after a crash finds both or neither. One kernel owns it, by
-a lock that ends with the process; everybody else may look, and may leave a request to stop a task.
+A record and its event are written in one transaction, so after a crash either both or neither can be read. One kernel
+owns the store, by a lock that ends with the process; other processes may read, and may request the stop of a task.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DIRECTORY = "tasks"
 _FILE = "tasks.sqlite"
 _LOCK = "owner.lock"
 _LOCK_PATIENCE = 0.1
-"""Seconds: another process may be checking whether there is an owner."""
+"""Seconds to wait for the lock: another process may be checking whether there is an owner."""
 _SCHEMA = """
 create table if not exists tasks (
     task_id text primary key, number integer not null unique, ended integer not null, revision integer not null,
@@ -45,7 +45,7 @@ _SELECT = "select task_id, number, record from tasks"
 
 
 class StoreError(Exception):
-    """The records cannot be kept or read; the message says why, for people."""
+    """The records cannot be written or read; the message is the reason in readable form."""
 
 
 class Owned(Exception):
@@ -116,10 +116,10 @@ class Store:
     # ------------------------------------------------------------ writing
 
     def save(self, record: TaskRecord, event: Literal["TaskStatus", "TaskResult"] | None = None) -> TaskRecord:
-        """Keep the next revision of a record together with its event; returns it as kept. Raises `StoreError`.
+        """Store the next revision of a record together with its event; return it as stored. Raises `StoreError`.
 
-        Phases only move forward, and the first terminal state wins: an update that would break this changes nothing,
-        and what was kept before is returned.
+        States only move forward, and the first terminal state wins: an update that would break this changes nothing,
+        and the stored record is returned.
         """
         with self._transaction() as connection:
             query = "select task_id, number, record from tasks where task_id = ?"
@@ -190,18 +190,19 @@ class Store:
             raise StoreError(_words(problem)) from None
 
     def _records(self, query: str, parameters: Sequence[object] = ()) -> list[TaskRecord]:
-        """Record by record: one that is damaged says so, and the others are whole. Raises `StoreError`."""
+        """Return records one by one: a damaged one is marked as such, and does not affect the others. Raises
+        `StoreError`."""
         return [from_row(*row) for row in self._rows(query, parameters)]
 
     def find(self, name: str, *, number: bool) -> TaskRecord | None:
-        """The task with this id, or with this number in the run where that counts. Raises `StoreError`."""
+        """Return the task with this id or, with `number`, with this number in the run. Raises `StoreError`."""
         found = self._records(f"{_SELECT} where task_id = ?", (name,))
         if not found and number and name.isascii() and name.isdigit() and len(name) < 10:
             found = self._records(f"{_SELECT} where number = ?", (int(name),))
         return found[0] if found else None
 
     def all(self) -> list[TaskRecord]:
-        """Every task of the run, oldest first."""
+        """Return every task of the run, oldest first."""
         return self._records(f"{_SELECT} order by number")
 
     def active(self) -> list[TaskRecord]:
@@ -209,18 +210,18 @@ class Store:
         return [record for record in self._records(f"{_SELECT} where not ended order by number") if not record.ended]
 
     def results(self) -> list[tuple[str, str]]:
-        """The results that there were: id of the task and of the result, in order."""
+        """Return the results: id of the task and of the result, in order."""
         query = "select task_id, result_id from events where kind = 'TaskResult' order by event"
         return [(str(row[0]), str(row[1])) for row in self._rows(query)]
 
     def events(self) -> list[tuple[str, str, str]]:
-        """All events: kind, task, and what they say; in order."""
+        """Return all events in order: kind, task, and data."""
         return [(row[0], row[1], row[2]) for row in self._rows("select kind, task_id, data from events order by event")]
 
-    # ------------------------------------------------------------ telling the person, follow-ups, requests
+    # ------------------------------------------------------------ reports, follow-ups, requests
 
     def untold(self) -> list[TaskRecord]:
-        """Tasks whose end was not reported yet, in the order in which they ended."""
+        """Return tasks whose end was not reported yet, in the order in which they ended."""
         query = (
             "select tasks.task_id, tasks.number, tasks.record from events join tasks using (task_id)"
             " where events.kind = 'TaskResult' and events.told = 0 order by events.event"
@@ -228,7 +229,7 @@ class Store:
         return self._records(query)
 
     def tell(self, records: Sequence[TaskRecord]) -> None:
-        """These ends were reported to the person."""
+        """Mark these ends as reported to the person."""
         with self._transaction() as connection:
             for record in records:
                 connection.execute("update events set told = 1 where result_id = ?", (record.result_id,))
@@ -246,17 +247,17 @@ class Store:
             return done.rowcount == 1
 
     def request_stop(self, task_id: str) -> None:
-        """Leave a request for the kernel that owns the run. Any process that may write here may call it."""
+        """Request the stop of a task from the kernel that owns the run. Any process with write access may call it."""
         with self._transaction() as connection:
             connection.execute("insert into requests (task_id) values (?)", (task_id,))
 
     @property
     def version(self) -> int:
-        """Changes when another process has written; cheap to look at. Raises `StoreError`."""
+        """Changes when another process has written; cheap to read. Raises `StoreError`."""
         return int(self._rows("pragma data_version")[0][0])
 
     def take_requests(self) -> list[str]:
-        """The tasks that other processes want stopped, once for each request."""
+        """Return the tasks that other processes want stopped, once for each request."""
         if not (rows := self._rows("select task_id from requests order by request")):
             return []
         with self._transaction() as connection:
@@ -265,12 +266,12 @@ class Store:
 
 
 def exists(run_directory: Path) -> bool:
-    """Whether a run has ever had a task."""
+    """Return whether a run has ever had a task."""
     return (run_directory / DIRECTORY / _FILE).is_file()
 
 
 def _owner_lock(directory: Path) -> FileLock:
-    """Raises `Owned`, and `OSError`."""
+    """Take the lock of the owner. Raises `Owned`, and `OSError`."""
     from filelock import FileLock, Timeout  # slow to load, and most runs have no task
 
     lock = FileLock(directory / _LOCK, mode=0o600, thread_local=False)
@@ -282,7 +283,7 @@ def _owner_lock(directory: Path) -> FileLock:
 
 
 def _text(data: bytes) -> str:
-    """A text of the database; damage in one must not hide the rows around it."""
+    """Decode a text of the database; damage in one must not hide other rows."""
     return data.decode("utf-8", "replace")
 
 

@@ -1,6 +1,6 @@
-"""The `Terminals` port: commands that a CLI agent asks its client to run, each a task like every other (sessions.md 5).
+"""The `Terminals` port: commands that a CLI agent asks its client to run, each a normal task (sessions.md 5).
 
-They are listed, stopped and ended with the run as tasks are; the agent itself knows its terminal only.
+They are listed, stopped and ended with the run like tasks; the agent itself only knows its terminal.
 """
 
 from __future__ import annotations
@@ -78,12 +78,12 @@ class TaskTerminal:
                 self._end = HelperEnd(None, None, True)
                 return
             if output.task.ended:
-                await asyncio.sleep(0)  # the last piece of output is delivered first
+                await asyncio.sleep(0)  # let the last piece of output be delivered first
                 self._end = HelperEnd(output.task.exit_status, output.task.signal, self._stopped)
 
     def output(self) -> tuple[str, bool]:
         kept = self._kept.last(self._room)
-        while kept and kept[0] & 0xC0 == 0x80:  # not from inside a character
+        while kept and kept[0] & 0xC0 == 0x80:  # don't begin inside a character
             kept = kept[1:]
         return kept.decode("utf-8", "replace"), len(kept) < self._printed
 
