@@ -98,89 +98,71 @@ _CHAIN = re.compile(
     rf"|(?P<top>{DIGITS})\s*(?P<three>>=?|≥)\s*`?(?P<name>{PATH})`?\s*(?P<four>>=?|≥)\s*(?P<bottom>{DIGITS})"
 )
 _TRUE = re.compile(rf"(?:[Tt]he\s+)?`?(?P<path>{_NAME}(?:\.{_NAME}|\[\d+\])+)`?")
-_FORMS = [
-    ("empty", re.compile(rf"(?:is|are){_NOTS}(?:(?:both|all)\s+)?(?P<state>empty|blank)")),
-    ("null", re.compile(rf"(?:is|are){_NOTS}(?:null|None|nil)")),
-    ("empty", re.compile(r"(?P<not>(?:is|are)\s+non-?empty)")),
-    ("given", re.compile(rf"(?:is|are|was|were){_NOTS}(?P<state>specified|given|set|provided|supplied)")),
-    ("exit", re.compile(rf"{_DONTS}(?:both\s+)?(?P<word>succeed|pass|fail)")),
-    ("exit", re.compile(rf"(?:{_ENDED}|ran)\s+(?P<word>successfully)")),
-    (
-        "error",
-        re.compile(rf"(?:{_ENDED})\s+(?:with\s+(?:an\s+)?(?P<word>errors?|failures?)|(?P<un>unsuccessfully))"),
-    ),
-    ("exit", re.compile(r"(?P<word>indicate)s?\s+(?:a\s+)?(?:test\s+)?failures?")),
-    ("exit", re.compile(r"(?:(?:has|have)(?P<not>\s+not|n't|n’t)?\s+)?(?P<word>succeed|pass|fail)(?:s|es|ed)?")),
-    ("exit", re.compile(rf"(?:is|are){_NOTS}(?P<word>successful|passing|failing)")),
-    ("exit", re.compile(rf"(?:was|were){_NOTS}(?P<word>successful)")),
+_FORMS = [(rule, re.compile(pattern)) for rule, pattern in (
+    ("empty", rf"(?:is|are){_NOTS}(?:(?:both|all)\s+)?(?P<state>empty|blank)"),
+    ("null", rf"(?:is|are){_NOTS}(?:null|None|nil)"),
+    ("empty", r"(?P<not>(?:is|are)\s+non-?empty)"),
+    ("given", rf"(?:is|are|was|were){_NOTS}(?P<state>specified|given|set|provided|supplied)"),
+    ("exit", rf"{_DONTS}(?:both\s+)?(?P<word>succeed|pass|fail)"),
+    ("exit", rf"(?:{_ENDED}|ran)\s+(?P<word>successfully)"),
+    ("error", rf"(?:{_ENDED})\s+(?:with\s+(?:an\s+)?(?P<word>errors?|failures?)|(?P<un>unsuccessfully))"),
+    ("exit", r"(?P<word>indicate)s?\s+(?:a\s+)?(?:test\s+)?failures?"),
+    ("exit", r"(?:(?:has|have)(?P<not>\s+not|n't|n’t)?\s+)?(?P<word>succeed|pass|fail)(?:s|es|ed)?"),
+    ("exit", rf"(?:is|are){_NOTS}(?P<word>successful|passing|failing)"),
+    ("exit", rf"(?:was|were){_NOTS}(?P<word>successful)"),
     (
         "number",
-        re.compile(
-            rf"(?:exit|return|finish|complet|end)(?:ed|s|es)\s+(?:with\s+)?(?:an?\s+)?(?P<exited>)(?:{_EXIT}|code|status)\s+(?:of\s+)?"
-            rf"(?:(?P<zero>zero|non-?zero)|{_N})"
-        ),
+        rf"(?:exit|return|finish|complet|end)(?:ed|s|es)\s+(?:with\s+)?(?:an?\s+)?(?P<exited>)(?:{_EXIT}|code|status)\s+(?:of\s+)?"
+        rf"(?:(?P<zero>zero|non-?zero)|{_N})",
     ),
     (
         "number",
-        re.compile(
-            rf"(?:exit(?:ed|s)\s+with|returned|returns|ha[sd]|finished\s+with|ended\s+with)\s+(?:an?\s+)?(?P<exited>)(?:(?P<zero>zero|non-?zero)|{_N})"
-            rf"\s+(?:{_EXIT}|code|status)"
-        ),
+        rf"(?:exit(?:ed|s)\s+with|returned|returns|ha[sd]|finished\s+with|ended\s+with)\s+(?:an?\s+)?(?P<exited>)(?:(?P<zero>zero|non-?zero)|{_N})"
+        rf"\s+(?:{_EXIT}|code|status)",
     ),
-    ("number", re.compile(rf"exit(?:ed|s)\s+(?:with\s+)?(?P<exited>)(?:(?P<zero>zero|non-?zero)|{_N})")),
+    ("number", rf"exit(?:ed|s)\s+(?:with\s+)?(?P<exited>)(?:(?P<zero>zero|non-?zero)|{_N})"),
     (
         "text",
-        re.compile(
-            rf"{_DONTS}(?:(?P<how>contain|include)s?{_THE_WORD}|(?P<at>start|begin|end)s?\s+with)"
-            rf"\s+(?P<lit>{LITERAL}|'[^']*')"
-        ),
+        rf"{_DONTS}(?:(?P<how>contain|include)s?{_THE_WORD}|(?P<at>start|begin|end)s?\s+with)"
+        rf"\s+(?P<lit>{LITERAL}|'[^']*')",
     ),
-    ("text", re.compile(rf"{_DONTS}(?P<how>mention)s?{_THE_WORD}\s+(?P<lit>{LITERAL})")),
+    ("text", rf"{_DONTS}(?P<how>mention)s?{_THE_WORD}\s+(?P<lit>{LITERAL})"),
     (
         "text",
-        re.compile(
-            rf"{_DONTS}(?:(?P<how>contain|include)s?)\s+(?P<which>(?:either|both|one of|any of|all of)\s+)?"
-            rf"(?P<lits>{LITERALS})"
-        ),
+        rf"{_DONTS}(?:(?P<how>contain|include)s?)\s+(?P<which>(?:either|both|one of|any of|all of)\s+)?"
+        rf"(?P<lits>{LITERALS})",
     ),
-    ("equal", re.compile(rf"(?:is|are){_NOTS}(?P<which>(?:either|one of|any of)\s+)?(?P<lits>{LITERALS})")),
-    ("number", re.compile(rf"(?:is|are|lies|falls){_NOTS}between\s+{_N}\s+and\s+(?P<high>{NUMERAL})")),
-    ("number", re.compile(rf"(?:is|are){_NOTS}{_N}\s+or\s+(?P<or>{MORE}|{FEWER})")),
-    ("number", re.compile(rf"{_DONTS}reach(?:es|ed)?\s+(?:at\s+least\s+)?(?P<reach>){_N}")),
-    ("sign", re.compile(rf"(?:is|are){_NOTS}(?P<word>positive|negative)")),
-    ("pattern", re.compile(rf"{_DONTS}match(?:es)?\s+/(?P<re>(?:\\.|[^/\\\n])+)/")),
-    ("number", re.compile(rf"(?:is|are){_NOTS}(?P<op>{_WORDS}|{_SIGNS})\s*{_N}")),
-    ("number", re.compile(rf"(?P<op>{_SIGNS})\s*{_N}")),
-    ("number", re.compile(rf"(?:is|are){_NOTS}{_N}")),
-    ("number", re.compile(rf"{_DONTS}(?P<op>equal|exceed)s?\s+{_N}")),
-    ("numbers", re.compile(rf"(?:is|are){_NOTS}(?P<op>{_WORDS})\s+(?:the\s+)?`?(?P<right>{PATH})`?")),
-    ("numbers", re.compile(rf"{_DONTS}(?P<op>equal|exceed)s?\s+(?:the\s+)?`?(?P<right>{PATH})`?")),
-    ("numbers", re.compile(rf"(?P<op>>=|<=|≥|≤|>|<)\s*(?:the\s+)?`?(?P<right>{PATH})`?")),
+    ("equal", rf"(?:is|are){_NOTS}(?P<which>(?:either|one of|any of)\s+)?(?P<lits>{LITERALS})"),
+    ("number", rf"(?:is|are|lies|falls){_NOTS}between\s+{_N}\s+and\s+(?P<high>{NUMERAL})"),
+    ("number", rf"(?:is|are){_NOTS}{_N}\s+or\s+(?P<or>{MORE}|{FEWER})"),
+    ("number", rf"{_DONTS}reach(?:es|ed)?\s+(?:at\s+least\s+)?(?P<reach>){_N}"),
+    ("sign", rf"(?:is|are){_NOTS}(?P<word>positive|negative)"),
+    ("pattern", rf"{_DONTS}match(?:es)?\s+/(?P<re>(?:\\.|[^/\\\n])+)/"),
+    ("number", rf"(?:is|are){_NOTS}(?P<op>{_WORDS}|{_SIGNS})\s*{_N}"),
+    ("number", rf"(?P<op>{_SIGNS})\s*{_N}"),
+    ("number", rf"(?:is|are){_NOTS}{_N}"),
+    ("number", rf"{_DONTS}(?P<op>equal|exceed)s?\s+{_N}"),
+    ("numbers", rf"(?:is|are){_NOTS}(?P<op>{_WORDS})\s+(?:the\s+)?`?(?P<right>{PATH})`?"),
+    ("numbers", rf"{_DONTS}(?P<op>equal|exceed)s?\s+(?:the\s+)?`?(?P<right>{PATH})`?"),
+    ("numbers", rf"(?P<op>>=|<=|≥|≤|>|<)\s*(?:the\s+)?`?(?P<right>{PATH})`?"),
     (
         "version",
-        re.compile(
-            rf"(?:(?:is|are){_NOTS}(?P<op>{_WORDS}|{_SIGNS})|(?P<sign>{_SIGNS}))\s*(?P<version>v?\d+(?:\.\d+){{2,}})"
-        ),
+        rf"(?:(?:is|are){_NOTS}(?P<op>{_WORDS}|{_SIGNS})|(?P<sign>{_SIGNS}))\s*(?P<version>v?\d+(?:\.\d+){{2,}})",
     ),
-    ("number", re.compile(rf"(?:is|are){_NOTS}(?P<zero>zero|non-?zero)")),
+    ("number", rf"(?:is|are){_NOTS}(?P<zero>zero|non-?zero)"),
+    ("count", rf"(?:has|have|contains?|includes?)(?P<not>\s+not|n't|n’t)?\s+(?:(?P<op>{_WORDS})\s+)?{_N}\s+{_UNIT}"),
     (
         "count",
-        re.compile(
-            rf"(?:has|have|contains?|includes?)(?P<not>\s+not|n't|n’t)?\s+(?:(?P<op>{_WORDS})\s+)?{_N}\s+{_UNIT}"
-        ),
+        rf"(?:is|are){_NOTS}(?:(?P<op>{_LENGTHS}|{_WORDS})\s+)?{_N}\s+(?P<unit>word|line|character)s?(?:\s+long)?",
     ),
-    (
-        "count",
-        re.compile(rf"(?:is|are){_NOTS}(?:(?P<op>{_LENGTHS}|{_WORDS})\s+)?{_N}\s+(?P<unit>word|line|character)s?(?:\s+long)?"),
-    ),
-    ("items", re.compile(r"(?:has|have|contains?)\s+(?P<not>no)\s+(?:items|entries|elements)")),
-    ("equal", re.compile(rf"(?:is|are){_NOTS}(?P<lit>{LITERAL}|'[^']*')")),
-    ("equal", re.compile(rf"(?P<op>==|!=|≠|=)\s*(?P<lit>{LITERAL}|'[^']*')")),
-    ("yes-no", re.compile(rf"(?:is|are){_NOTS}(?P<yes>yes|no|true|false)")),
-    ("yes-no", re.compile(r"(?P<op>==|!=|≠|=)\s*(?P<yes>yes|no|true|false)")),
-    ("word", re.compile(rf"(?:is|are){_NOTS}(?P<words>[^\W\d][\w -]{{0,60}})")),
-    ("word", re.compile(rf"(?P<op>==|!=|≠|=)\s*(?P<words>(?P<right>{PATH}))")),
-]  # fmt: skip
+    ("items", r"(?:has|have|contains?)\s+(?P<not>no)\s+(?:items|entries|elements)"),
+    ("equal", rf"(?:is|are){_NOTS}(?P<lit>{LITERAL}|'[^']*')"),
+    ("equal", rf"(?P<op>==|!=|≠|=)\s*(?P<lit>{LITERAL}|'[^']*')"),
+    ("yes-no", rf"(?:is|are){_NOTS}(?P<yes>yes|no|true|false)"),
+    ("yes-no", r"(?P<op>==|!=|≠|=)\s*(?P<yes>yes|no|true|false)"),
+    ("word", rf"(?:is|are){_NOTS}(?P<words>[^\W\d][\w -]{{0,60}})"),
+    ("word", rf"(?P<op>==|!=|≠|=)\s*(?P<words>(?P<right>{PATH}))"),
+)]  # fmt: skip
 
 
 def clause(text: str) -> Condition:
