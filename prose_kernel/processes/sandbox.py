@@ -98,38 +98,35 @@ def probe(found: Mechanisms | None = None) -> tuple[Finding, ...]:
         missing = f"not available: {found.monitor}; Exec is refused, and so are agents' commands under rules that bind"
         return (Finding("note", "monitor", missing),)
     enforced = f"`read:` and `write:` are enforced for agents' programs (version {found.landlock})"
-    return (
-        Finding("ok", "monitor", "agents' programs are ended together with everything they have started"),
-        _finding(
-            "landlock",
-            found.landlock > 0 and found.scopes,
-            enforced,
-            f"{enforced}; too old to keep them from signalling your other processes"
-            if found.landlock
-            else "not available: agents' programs are refused where `read:` or `write:` is stated"
-            " (or run unbound: [exec] lists)",
-        ),
-        _finding(
+    bound = (
+        f"{enforced}; too old to keep them from signalling your other processes"
+        if found.landlock
+        else "not available: agents' programs are refused where `read:` or `write:` is stated"
+        " (or run unbound: [exec] lists)"
+    )
+    lines = (
+        ("landlock", found.landlock > 0 and found.scopes, enforced, bound),
+        (
             "no network",
             not found.network,
             "`network: deny` is enforced for agents' programs",
             f"not available: {found.network}; agents' programs are refused under `network: deny`"
             " (or run with less: [exec] network)",
         ),
-        _finding(
+        (
             "system calls",
             found.filters,
             "sockets, keys, io_uring and user namespaces are refused where they must be",
             "cannot be filtered; agents' programs are refused under `network: deny`",
         ),
-        _finding(
+        (
             "apart",
             found.apart,
             "agents' programs share no memory, and cannot change protected files",
             "no namespaces of mounts and memory: shared memory is refused, protected files can be changed",
         ),
     )
-
-
-def _finding(subject: str, works: bool, yes: str, no: str) -> Finding:
-    return Finding("ok", subject, yes) if works else Finding("note", subject, no)
+    return (
+        Finding("ok", "monitor", "agents' programs are ended together with everything they have started"),
+        *(Finding("ok" if works else "note", name, yes if works else no) for name, works, yes, no in lines),
+    )

@@ -205,7 +205,9 @@ class Connection:
 
     async def _main(self) -> None:
         serving = asyncio.ensure_future(self._serve())
-        await _first(serving, asyncio.ensure_future(self._closing.wait()))
+        closing = asyncio.ensure_future(self._closing.wait())
+        await asyncio.wait((serving, closing), return_when=asyncio.FIRST_COMPLETED)
+        closing.cancel()
         serving.cancel()
         [ended] = await asyncio.gather(serving, return_exceptions=True)
         await self._farewell()
@@ -350,7 +352,7 @@ class Connection:
         self._look_now.set()
         self._left(worker)
 
-    async def _introduced(self, address: str) -> tuple[Facts, _Actor]:
+    async def _introduced(self, address: str) -> tuple[Facts, Actor]:
         """Start a runner there and look whether it can be used. Raises `Refused`."""
         await self._require_package(address)
         terms = self._terms
@@ -377,7 +379,7 @@ class Connection:
             problem = failed
         if problem is not None:
             raise _refusal(problem)
-        actor = _Actor(self._client, address, key, direct=self._direct and await self._reachable(address))
+        actor = Actor(self._client, address, key, direct=self._direct and await self._reachable(address))
         secret = secrets.token_hex(16)
         proof = terms.directory / f".prose-remote-{secrets.token_hex(8)}"
         try:
@@ -427,7 +429,7 @@ class Connection:
             worker.lose()
 
 
-class _Actor:
+class Actor:
     """Calls of an actor's methods.
 
     Dask's own proxy would repeat a call whose connection broke, wait for ever for an actor that is gone, and bind
@@ -535,12 +537,6 @@ def _security(keys: Mapping[str, str]) -> Any:
     from distributed.security import Security
 
     return Security(require_encryption=True, **keys)
-
-
-async def _first(*tasks: asyncio.Future[Any]) -> None:
-    """Wait for the first of them, and cancel the last."""
-    await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-    tasks[-1].cancel()
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:

@@ -12,9 +12,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.runtime.ports import Owner
+
+if TYPE_CHECKING:
+    from prose_kernel.remote.runner import Work
 
 _PLUGIN: Final = "prose_kernel-host"
 _REASON_LATE: Final = 0.3
@@ -25,20 +28,6 @@ class Superseded(Exception):
     """A later process has taken the run over."""
 
 
-class Tenant(Protocol):
-    """The work of one driver on this worker."""
-
-    owner: Owner | None
-
-    def leave(self) -> None:
-        """Take no more commands, because the worker is being retired. In the worker's loop."""
-        ...
-
-    def end(self) -> None:
-        """End all commands; blocks until nothing is left."""
-        ...
-
-
 class Host:
     """A plugin of one Dask worker. All calls in the worker's loop, unless they say otherwise."""
 
@@ -46,20 +35,20 @@ class Host:
         self.leaving = False
         self._worker = worker
         self._loop = asyncio.get_running_loop()
-        self._tenants: set[Tenant] = set()
+        self._tenants: set[Work] = set()
         self._newest: dict[str, Owner] = {}
         self._left, self._empty = asyncio.Event(), asyncio.Event()
         self._closing: asyncio.Task[object] | None = None
 
-    def join(self, tenant: Tenant) -> None:
+    def join(self, tenant: Work) -> None:
         self._tenants.add(tenant)
 
-    def gone(self, tenant: Tenant) -> None:
+    def gone(self, tenant: Work) -> None:
         """Nothing of a driver's work is left. From any thread."""
         with contextlib.suppress(RuntimeError):  # the worker has ended
             self._loop.call_soon_threadsafe(self._gone, tenant)
 
-    async def claim(self, tenant: Tenant, owner: Owner) -> None:
+    async def claim(self, tenant: Work, owner: Owner) -> None:
         """Make the tenant's driver the owner of a run; return when nothing of its former owners is left here.
 
         Raises `Superseded`.
@@ -111,7 +100,7 @@ class Host:
         for tenant in tuple(self._tenants):
             tenant.leave()
 
-    def _gone(self, tenant: Tenant) -> None:
+    def _gone(self, tenant: Work) -> None:
         self._tenants.discard(tenant)
         if self.leaving and not self._tenants:
             self._empty.set()

@@ -8,9 +8,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import structs
 
@@ -18,6 +18,9 @@ from prose_kernel.processes.needs import covers
 from prose_kernel.processes.output import Live
 from prose_kernel.remote import messages
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Outcome, Owner
+
+if TYPE_CHECKING:
+    from prose_kernel.remote.connection import Actor
 
 _SLOWEST = 1_000_000
 """Characters a second that every network carries: large inputs and results are given more time."""
@@ -51,18 +54,6 @@ async def within(call: Awaitable[T], seconds: float) -> T:
     task.add_done_callback(lambda late: late.cancelled() or late.exception())  # so that asyncio does not warn
     task.cancel()
     raise TimeoutError
-
-
-class Runner(Protocol):
-    """The actor's methods, called from here."""
-
-    def claim(self, instance: str, owner: Owner) -> Awaitable[None]: ...
-
-    def tell(self, instance: str, batch: int, orders: Sequence[messages.Order]) -> Awaitable[None]: ...
-
-    def exchange(self, instance: str, seen: Mapping[int, int]) -> Awaitable[tuple[messages.News, ...]]: ...
-
-    def close(self, instance: str) -> Awaitable[None]: ...
 
 
 class RemoteCommand:
@@ -214,7 +205,7 @@ class Worker:
         address: str,
         offer: Offer,
         facts: messages.Facts,
-        runner: Runner,
+        runner: Actor,
         changed: Callable[[], None],
         lost: Callable[[Worker], None],
     ) -> None:

@@ -14,7 +14,7 @@ import zlib
 from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from pathlib import Path
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 from prose_kernel.access import atomic, jsonl, plain_files
 from prose_kernel.errors import UsageError, reason_of
@@ -36,6 +36,9 @@ from prose_kernel.runtime.journal_records import (
 )
 from prose_kernel.runtime.steps import TOOL
 from prose_kernel.storage.journal_reading import JournalRead
+
+if TYPE_CHECKING:
+    from prose_kernel.storage.database.ownership import Ownership
 
 _BATCH: Final = 1000
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
@@ -61,19 +64,6 @@ def _is_synced(record: Record) -> bool:
             return isinstance(record, (Answered, Completed, Ended, Repeated))
 
 
-class JournalCopy(Protocol):
-    """A copy of the journal's file in a database. The store makes it, with each flush."""
-
-    def reach(self, size: int, *, answered: bool = True) -> None:
-        """So many bytes of the file hold whole records; `answered`: an answer is among the last ones."""
-        ...
-
-    @property
-    def behind(self) -> bool:
-        """Whether the store has to be flushed before the next request is made."""
-        ...
-
-
 class JournalFile:
     """Appends records. `on_lost` is called once with the reason if a record can't be written; a `durable` journal has
     it in `problem`, which stops the run. On a full disk records wait for space; any other failure ends the writing.
@@ -91,7 +81,7 @@ class JournalFile:
         durable: bool = False,
         on_lost: Callable[[str], None] | None = None,
         out_of_git: Path | None = None,
-        copy: JournalCopy | None = None,
+        copy: Ownership | None = None,
     ) -> None:
         self._out_of_git = out_of_git
         self._copy = copy

@@ -11,8 +11,8 @@ from prose_kernel.runtime.ports import Store
 from prose_kernel.storage.home import RunHome
 
 if TYPE_CHECKING:
+    from prose_kernel.storage.database.ownership import Ownership
     from prose_kernel.storage.database.schema import Database
-    from prose_kernel.storage.journal_file import JournalCopy
 
 
 class RunStore(Store, Protocol):
@@ -61,4 +61,4 @@ class StoredRun:
     store: RunStore
     trace: Listener
     database: Database | None = None
-    copy: JournalCopy | None = None
+    copy: Ownership | None = None

@@ -6,7 +6,8 @@ They go through the meter provider of the process, or our own, which sends them 
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, ClassVar, Final
 
 from opentelemetry import metrics
@@ -39,16 +40,17 @@ class Meter:
             with otel.complaints(environment, _unsaid):
                 provider = self._own = _provider(environment)
         meter = provider.get_meter("prose_kernel", __version__, schema_url=SCHEMA)
-        self._duration = meter.create_histogram(
-            measures.DURATION, "s", "GenAI operation duration.", explicit_bucket_boundaries_advisory=_SECONDS
-        )
-        self._operations = meter.create_histogram(
-            measures.OPERATIONS, "s", "What a run does.", explicit_bucket_boundaries_advisory=_SECONDS
-        )
-        self._tokens = meter.create_histogram(
+        seconds = partial(meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=_SECONDS)
+        tokens = meter.create_histogram(
             measures.TOKENS, unit="{token}", description="Tokens used.", explicit_bucket_boundaries_advisory=_TOKENS
         )
-        self._cost = meter.create_counter(measures.COST, unit="{USD}", description="Known cost of models.")
+        cost = meter.create_counter(measures.COST, unit="{USD}", description="Known cost of models.")
+        self._record: dict[str, Callable[..., None]] = {
+            measures.DURATION: seconds(measures.DURATION, description="GenAI operation duration.").record,
+            measures.OPERATIONS: seconds(measures.OPERATIONS, description="What a run does.").record,
+            measures.TOKENS: tokens.record,
+            measures.COST: cost.add,
+        }
 
     def begun(self, span: Span) -> None:
         """Nothing is measured of what has not ended."""
@@ -57,17 +59,8 @@ class Meter:
         """Nor of what happens at one moment."""
 
     def ended(self, span: Span) -> None:
-        histograms = {
-            measures.DURATION: self._duration,
-            measures.TOKENS: self._tokens,
-            measures.OPERATIONS: self._operations,
-        }
         for measure in measures.of(span):
-            attributes = otel.written(measure.attributes)
-            if measure.name == measures.COST:
-                self._cost.add(measure.value, attributes)
-            else:
-                histograms[measure.name].record(measure.value, attributes)
+            self._record[measure.name](measure.value, otel.written(measure.attributes))
 
     def close(self) -> None:
         if self._own is None:
