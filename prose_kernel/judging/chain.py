@@ -15,7 +15,7 @@ from prose_kernel.errors import NobodyToAsk, ProseError, ProviderError, Undecide
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.content import material, quoted
-from prose_kernel.runtime.ports import Finding, Judge, JudgedText, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.ports import Finding, Judge, JudgeAround, Judged, JudgedText, JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.session_options import BatchMode, RulesMode
 from prose_kernel.runtime.text import NAME, one_line
@@ -161,7 +161,7 @@ def _no_rules(request: JudgeRequest, rules: RulesMode, criteria: bool) -> str:
     return ""
 
 
-class UnrecordedIsNobody:
+class UnrecordedIsNobody(JudgeAround):
     """The `Judge` port around recorded judgements while no judge is chosen.
 
     In a non-interactive run a question without a record cannot be decided: that is the error, and its hint says how to
@@ -173,19 +173,7 @@ class UnrecordedIsNobody:
         self._person = person
         self._nobody = Asked(rules=rules, criteria=criteria)
 
-    async def decide(self, request: JudgeRequest) -> Verdict:
-        return await self._ask(lambda judge: judge.decide(request))
-
-    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
-        return await self._ask(lambda judge: judge.choose(request, labels))
-
-    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
-        return await self._ask(lambda judge: judge.extract(request, value, path))
-
-    async def items(self, request: JudgeRequest, value: str) -> Finding:
-        return await self._ask(lambda judge: judge.items(request, value))
-
-    async def _ask(self, calling: Callable[[Judge], Awaitable[Answer]]) -> Answer:
+    async def ask(self, request: JudgeRequest, calling: Callable[[Judge], Awaitable[Judged]]) -> Judged:
         try:
             return await calling(self._recorded)
         except Undecided as miss:

@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, replace
 from operator import add, attrgetter
-from typing import Any, Final, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, Final, cast
 
 from msgspec import structs
 
@@ -17,6 +17,8 @@ from prose_kernel.runtime import asides, budgets, tracing
 from prose_kernel.runtime.ports import (
     Finding,
     Judge,
+    JudgeAround,
+    Judged,
     JudgeRequest,
     Phrases,
     Pick,
@@ -28,8 +30,6 @@ from prose_kernel.runtime.ports import (
     Verdict,
     reported,
 )
-
-Judged = TypeVar("Judged", Verdict, Pick, Finding)
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,24 +195,15 @@ class CountedSessions:
         return result
 
 
-class CountedJudge:
-    """A `Judge` port that wraps and counts another one."""
+class CountedJudge(JudgeAround):
+    """The `Judge` port around another one."""
 
     def __init__(self, inner: Judge, usage: UsageTotals) -> None:
         self._inner = inner
         self._usage = usage
 
-    async def decide(self, request: JudgeRequest) -> Verdict:
-        return await self._usage.judged(request.at, self._inner.decide(request))
-
-    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
-        return await self._usage.judged(request.at, self._inner.choose(request, labels))
-
-    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
-        return await self._usage.judged(request.at, self._inner.extract(request, value, path))
-
-    async def items(self, request: JudgeRequest, value: str) -> Finding:
-        return await self._usage.judged(request.at, self._inner.items(request, value))
+    async def ask(self, request: JudgeRequest, calling: Callable[[Judge], Awaitable[Judged]]) -> Judged:
+        return await self._usage.judged(request.at, calling(self._inner))
 
 
 class CountedPhrases:
@@ -226,38 +217,20 @@ class CountedPhrases:
         return await self._usage.judged(request.at, self._inner.phrase(request))
 
 
-@runtime_checkable
-class Ahead(Protocol):
-    """A judge that may have an answer before it is asked."""
-
-    def kept(self, request: JudgeRequest) -> Verdict | None:
-        """Return the answer that arrived together with that to an earlier question; each is returned once."""
-
-
-class LimitedJudge:
-    """A `Judge` port that wraps one with costs: it is asked only within the budgets. An answer that is already paid for
-    is given under a spent budget, too."""
+class LimitedJudge(JudgeAround):
+    """The `Judge` port around one that costs something: it is asked as far as the budgets allow. An answer that came
+    together with that to an earlier question is paid for, and given under a spent budget, too."""
 
     def __init__(self, inner: Judge) -> None:
         self._inner = inner
+        self._kept: Callable[[JudgeRequest], Verdict | None] = getattr(inner, "kept", lambda request: None)
 
     async def decide(self, request: JudgeRequest) -> Verdict:
-        if isinstance(self._inner, Ahead) and (kept := self._inner.kept(request)) is not None:
-            return kept
-        async with budgets.limited(session=False):
-            return await self._inner.decide(request)
+        return self._kept(request) or await super().decide(request)
 
-    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
+    async def ask(self, request: JudgeRequest, calling: Callable[[Judge], Awaitable[Judged]]) -> Judged:
         async with budgets.limited(session=False):
-            return await self._inner.choose(request, labels)
-
-    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
-        async with budgets.limited(session=False):
-            return await self._inner.extract(request, value, path)
-
-    async def items(self, request: JudgeRequest, value: str) -> Finding:
-        async with budgets.limited(session=False):
-            return await self._inner.items(request, value)
+            return await calling(self._inner)
 
 
 PATIENCE: Final = 20.0

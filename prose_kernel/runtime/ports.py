@@ -613,6 +613,9 @@ class JudgedText(Struct, frozen=True):
     criterion: bool = False
 
 
+Judged = TypeVar("Judged", Verdict, Pick, Finding)
+
+
 class Judge(Protocol):
     """Decides conditions. Each call raises `Undecided` if no link of the chain can answer; machines report E211."""
 
@@ -623,6 +626,25 @@ class Judge(Protocol):
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding: ...
 
     async def items(self, request: JudgeRequest, value: str) -> Finding: ...
+
+
+class JudgeAround:
+    """A `Judge` around another one: `ask` gets each question, as the call that a judge has to answer."""
+
+    async def ask(self, request: JudgeRequest, calling: Callable[[Judge], Awaitable[Judged]]) -> Judged:
+        raise NotImplementedError
+
+    async def decide(self, request: JudgeRequest) -> Verdict:
+        return await self.ask(request, lambda judge: judge.decide(request))
+
+    async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
+        return await self.ask(request, lambda judge: judge.choose(request, labels))
+
+    async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
+        return await self.ask(request, lambda judge: judge.extract(request, value, path))
+
+    async def items(self, request: JudgeRequest, value: str) -> Finding:
+        return await self.ask(request, lambda judge: judge.items(request, value))
 
 
 class Phrases(Protocol):

@@ -16,12 +16,11 @@ from prose_kernel.errors import StoreFailed
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.storage.database import schema
 from prose_kernel.storage.database.gate_rows import NO_LONGER_THERE, GateRow, GateRows
-from prose_kernel.storage.database.postgres import PostgresDatabase
+from prose_kernel.storage.database.postgres import PostgresDatabase, PostgresListening
 from prose_kernel.storage.gates.records import (
     SYSTEM,
     AuditEvent,
     Left,
-    Listening,
     Record,
     RecordsAway,
     Status,
@@ -123,7 +122,7 @@ class DatabaseRecords:
 
         self._call("an approval of an earlier process", work)
 
-    def listen(self) -> Listening | None:
+    def listen(self) -> PostgresListening | None:
         if not isinstance(self._database, PostgresDatabase):
             return None
         try:

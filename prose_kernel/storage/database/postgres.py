@@ -241,8 +241,8 @@ class PostgresConnection:
 
 
 class PostgresListening:
-    """Notifications: `fileno` becomes readable when there are any, `drain` takes them and returns whether the
-    connection is still good."""
+    """Tells that a record may have changed: `fileno` becomes readable then, `drain` makes it silent again. `drain`
+    returns False once nothing more will come."""
 
     def __init__(self, connection: psycopg.Connection[Any]) -> None:
         self._connection = connection

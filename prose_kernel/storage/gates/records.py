@@ -9,12 +9,15 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from prose_kernel.errors import StoreFailed
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.storage.layout import file_stem, shown
+
+if TYPE_CHECKING:
+    from prose_kernel.storage.database.postgres import PostgresListening
 
 Status = Literal["approved", "rejected", "timeout"]
 EventType = Literal["created", "resumed", "approved", "rejected", "timeout", "ignored"]
@@ -65,17 +68,6 @@ class Left:
     record: Record
     decision: GateDecision | None = None
     known: bool = True
-
-
-class Listening(Protocol):
-    """Tells that a record may have changed: `fileno` becomes readable, `drain` makes it silent again. `drain` returns
-    False once nothing more will come."""
-
-    def fileno(self) -> int: ...
-
-    def drain(self) -> bool: ...
-
-    def close(self) -> None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +160,7 @@ class Records(Protocol):
     def log(self, events: Sequence[AuditEvent]) -> None:
         """Add events to the log."""
 
-    def listen(self) -> Listening | None:
+    def listen(self) -> PostgresListening | None:
         """Return a source of change notifications; None if the records must be polled."""
 
     def rest(self) -> None:
@@ -185,10 +177,10 @@ class Watcher:
     a look and the pause after it.
     """
 
-    def __init__(self, listen: Callable[[], Listening | None]) -> None:
+    def __init__(self, listen: Callable[[], PostgresListening | None]) -> None:
         self.changes = 0
         self._listen = listen
-        self._listening: Listening | None = None
+        self._listening: PostgresListening | None = None
         self._change = asyncio.Event()
         self._asked = False
 
