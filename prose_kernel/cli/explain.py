@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-from difflib import get_close_matches
 
 import click
 
 from prose_kernel.cli import report
 from prose_kernel.errors import UsageError
+from prose_kernel.language.nearest import Nearest
 from prose_kernel.runs import languages, reference
 
 
@@ -65,6 +65,6 @@ def _word(wanted: tuple[str, ...]) -> str | None:
         if (entry := entry_of(one, word)) is not None
     ]
     known = {name for one in asked for group in one.words() for name in group}
-    if not found and (near := get_close_matches(word, known, 1)):
-        raise UsageError(f"there is nothing to explain about {word}", hint=f"did you mean {near[0]}?")
+    if not found and (near := Nearest()(word, known)):
+        raise UsageError(f"there is nothing to explain about {word}", hint=f"did you mean {near}?")
     return "\n\n".join(found) + "\n" if found else None

@@ -19,6 +19,7 @@ from prose_kernel.errors import BudgetSpent, CompileError, ProseError, RunError,
 from prose_kernel.evaluation.results import Check
 from prose_kernel.evaluation.spec import Assertion, Spec
 from prose_kernel.judging import rules
+from prose_kernel.language.nearest import Nearest
 from prose_kernel.runtime.content import preview
 from prose_kernel.runtime.machine import Machine
 from prose_kernel.runtime.ports import JudgeRequest
@@ -245,10 +246,8 @@ def _loaded(directory: Path, file: str, name: str) -> Callable[..., Any]:
         raise UsageError(f"{file} cannot be loaded: {type(problem).__name__}: {problem}") from None
     found = getattr(module, name, None)
     if not callable(found):
-        import difflib
-
         names = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
-        near = difflib.get_close_matches(name, names, n=1)
-        raise UsageError(f"{file} has no function {name}", hint=f"did you mean {near[0]}?" if near else None)
+        near = Nearest()(name, names)
+        raise UsageError(f"{file} has no function {name}", hint=f"did you mean {near}?" if near else None)
     function: Callable[..., Any] = found
     return function

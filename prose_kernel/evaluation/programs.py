@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -16,6 +15,7 @@ from prose_kernel.evaluation.dataset import EXPECTED, Case
 from prose_kernel.evaluation.spec import Spec, Variant
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.fixes import Edit, replaced
+from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Source
 from prose_kernel.programs import near_files
 from prose_kernel.runs import languages, settings
@@ -224,8 +224,7 @@ class Preparing:
         return prepared
 
     def _unknown(self, key: Key, text: str, name: str, known: Sequence[str]) -> UsageError:
-        near = difflib.get_close_matches(name, known, n=1)
-        hint = f"did you mean `{near[0]}`?" if near else f"there are {', '.join(known)}" if known else None
+        hint = did_you_mean(Nearest()(name, known)) or (f"there are {', '.join(known)}" if known else None)
         return self._spec.mistake(key, text, hint)
 
     # ------------------------------------------------------------ settings

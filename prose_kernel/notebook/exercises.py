@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
+from prose_kernel.language.nearest import Nearest
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
 
@@ -174,8 +175,6 @@ def files(directory: Path, notebook: str = "") -> list[Path]:
 
 def find(directory: Path, notebook: str, wanted: str, default: Language) -> tuple[Exercises, str]:
     """The exercise of a name, in the file of the notebook or in another one beside it. Raises `UsageError`."""
-    from difflib import get_close_matches
-
     known: dict[str, Exercises] = {}
     file, _, name = wanted.rpartition("/")
     for path in files(directory, notebook):
@@ -189,6 +188,6 @@ def find(directory: Path, notebook: str, wanted: str, default: Language) -> tupl
         raise UsageError(
             "there are no exercises here", hint=f"they are in {DIRECTORY}/NOTEBOOK.yaml beside the notebook"
         )
-    near = get_close_matches(name, known, 1)
-    hint = f"did you mean {near[0]}?" if near else "%check lists them"
+    near = Nearest()(name, known)
+    hint = f"did you mean {near}?" if near else "%check lists them"
     raise UsageError(f"there is no exercise {wanted}", hint=hint)

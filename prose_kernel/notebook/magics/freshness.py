@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from prose_kernel.errors import UsageError
+from prose_kernel.language.nearest import Nearest
 from prose_kernel.language.shortening import clipped
 from prose_kernel.notebook.magics import tables
 from prose_kernel.notebook.magics.registry import Call, magic, use
@@ -178,8 +179,8 @@ def _version(cells: Cells, name: str) -> Version:
     cells.provenance.read()
     version = cells.provenance.current(name)
     if version is None:
-        near = difflib.get_close_matches(name, cells.provenance.names, n=1)
-        hint = f"did you mean {near[0]}?" if near else "%bindings lists them"
+        near = Nearest()(name, cells.provenance.names)
+        hint = f"did you mean {near}?" if near else "%bindings lists them"
         raise UsageError(f"there is no binding {name}", hint=hint)
     return version
 

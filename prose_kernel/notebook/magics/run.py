@@ -6,7 +6,6 @@ A magic is never silently ignored: an unknown name or wrong use is a `UsageError
 from __future__ import annotations
 
 import asyncio
-import difflib
 import importlib.util
 import shlex
 import shutil
@@ -14,6 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import ImportProgramError, UsageError
+from prose_kernel.language.nearest import Nearest
 from prose_kernel.notebook import inspection
 from prose_kernel.notebook.magics import tables
 from prose_kernel.notebook.magics.registry import (
@@ -89,10 +89,10 @@ async def help_(call: Call) -> None:
         return call.show(tables.magics(all_magics().values(), cell_magics()))
     found = inspection.describe(call.cells, call.words[0], call.view.language)
     if found is None:
-        near = difflib.get_close_matches(call.words[0].lstrip("%"), tables.helpful_words(call.view.language), n=1)
+        near = Nearest()(call.words[0].lstrip("%"), tables.helpful_words(call.view.language))
         raise UsageError(
             f"there is no help for {call.words[0]}",
-            hint=f"did you mean {near[0]}?" if near else "%help lists all magics",
+            hint=f"did you mean {near}?" if near else "%help lists all magics",
         )
     call.show(found)
     return None

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import difflib
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError
+from prose_kernel.language.nearest import Nearest
 from prose_kernel.notebook.magics.registry import Magic, all_magics
 from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.values import ExecText, Reference
@@ -50,9 +50,9 @@ def binding(cells: Cells, name: str) -> doc.Group:
     """The whole of one binding. Raises `UsageError` when there is none of that name."""
     names = cells.names()
     if name not in names:
-        near = difflib.get_close_matches(name, names, n=1)
+        near = Nearest()(name, names)
         raise UsageError(
-            f"there is no binding {name}", hint=f"did you mean {near[0]}?" if near else "%bindings lists them"
+            f"there is no binding {name}", hint=f"did you mean {near}?" if near else "%bindings lists them"
         )
     info, language = names[name].info, names[name].language
     value = info.value

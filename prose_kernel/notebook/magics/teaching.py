@@ -3,12 +3,12 @@ looks at the answer to an exercise."""
 
 from __future__ import annotations
 
-import difflib
 import re
 from itertools import zip_longest
 from pathlib import Path
 
 from prose_kernel.errors import UsageError
+from prose_kernel.language.nearest import Nearest
 from prose_kernel.language.shortening import screen_width
 from prose_kernel.notebook import inspection
 from prose_kernel.notebook.magics import tables
@@ -102,8 +102,8 @@ def _word(call: Call, word: str, language: languages.Language) -> doc.Block:
     """What is known about a word, and which section of the reference is about it."""
     found = inspection.describe(call.cells, word, language)
     if found is None:
-        near = difflib.get_close_matches(word.lstrip("%"), tables.helpful_words(language), n=1)
-        hint = f"did you mean {near[0]}?" if near else "a code such as E004, a section such as 3.7, or a word: %help"
+        near = Nearest()(word.lstrip("%"), tables.helpful_words(language))
+        hint = f"did you mean {near}?" if near else "a code such as E004, a section such as 3.7, or a word: %help"
         raise UsageError(f"there is nothing to explain about {word}", hint=hint)
     return with_section(found, word, language)
 

@@ -5,12 +5,12 @@ Numbers and booleans may be strings, because models often send them so. Unknown 
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
 from prose_kernel.errors import TaskRefused
+from prose_kernel.language.nearest import Nearest
 
 LONGEST_COMMAND = 1024 * 1024
 LONGEST_WINDOW_MS = 600_000
@@ -100,8 +100,8 @@ def _check_names(fields: Mapping[str, object]) -> None:
     for name in fields:
         if name in FIELDS:
             continue
-        near = difflib.get_close_matches(name, FIELDS, n=1)
-        hint = _HINTS.get(name) or (f"did you mean {near[0]}?" if near else f"the fields are {', '.join(FIELDS)}")
+        near = Nearest()(name, FIELDS)
+        hint = _HINTS.get(name) or (f"did you mean {near}?" if near else f"the fields are {', '.join(FIELDS)}")
         raise TaskRefused("invalid_input", f"unknown field {name!r}", hint=hint, details={"field": name})
 
 
