@@ -91,18 +91,7 @@ def diagnostics(document: Document) -> list[types.Diagnostic]:
 
 def _diagnostic(document: Document, one: Diagnostic) -> types.Diagnostic:
     where = to_range(document.text, one.span)
-    related = []
-    if one.hint:
-        related = [types.DiagnosticRelatedInformation(types.Location(document.uri, where), f"hint: {one.hint}")]
-    return types.Diagnostic(
-        where,
-        one.message,
-        severity=_severity(one),
-        code=one.code,
-        code_description=_described(one),
-        source="prose",
-        related_information=related,
-    )
+    return _shown(one, where, one.message, types.Location(document.uri, where), one.hint and f"hint: {one.hint}")
 
 
 def _of_import(document: Document, one: Diagnostic) -> types.Diagnostic:
@@ -113,25 +102,26 @@ def _of_import(document: Document, one: Diagnostic) -> types.Diagnostic:
     links = document.index.links
     span = next((span for span, path in links if path in files and files[path].resolve() == file), None)
     span = span or (links[0][0] if links else Span(0, 0))
-    related = []
-    if file is not None:
-        there = types.Position(one.line - 1, one.column - 1)
-        related = [
-            types.DiagnosticRelatedInformation(types.Location(uri_of(file), types.Range(there, there)), one.message)
-        ]
+    there = types.Position(one.line - 1, one.column - 1)
+    place = types.Location(uri_of(file), types.Range(there, there)) if file is not None else None
+    message = f"{one.file} has errors, line {one.line}: {one.message}"
+    return _shown(one, to_range(document.text, span), message, place, one.message)
+
+
+def _shown(
+    one: Diagnostic, where: types.Range, message: str, place: types.Location | None, about: str | None
+) -> types.Diagnostic:
+    """A finding with this message; `about` is what is said of another place."""
+    is_error = one.severity == "error"
     return types.Diagnostic(
-        to_range(document.text, span),
-        f"{one.file} has errors, line {one.line}: {one.message}",
-        severity=types.DiagnosticSeverity.Error,
+        where,
+        message,
+        severity=types.DiagnosticSeverity.Error if is_error else types.DiagnosticSeverity.Warning,
         code=one.code,
         code_description=_described(one),
         source="prose",
-        related_information=related,
+        related_information=[types.DiagnosticRelatedInformation(place, about)] if place and about else [],
     )
-
-
-def _severity(one: Diagnostic) -> types.DiagnosticSeverity:
-    return types.DiagnosticSeverity.Error if one.severity == "error" else types.DiagnosticSeverity.Warning
 
 
 def _described(one: Diagnostic) -> types.CodeDescription | None:

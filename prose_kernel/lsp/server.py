@@ -7,6 +7,7 @@ import logging
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from typing import Any, Final
 
 from lsprotocol import types
@@ -109,21 +110,30 @@ def serve(profile: Profile = "default") -> None:
 def make(profile: Profile = "default") -> ProseServer:
     """A server with all its features, which is not started."""
     server = ProseServer(profile)
-    for name, (handler, options) in {**_SYNCHRONISATION, **_REQUESTS}.items():
-        server.feature(name, options)(_guarded(handler))
+    for name, (handler, options) in _SYNCHRONISATION.items():
+        server.feature(name, options)(_guarded(name, handler))
+    for name, (answer, otherwise, options) in _REQUESTS.items():
+        server.feature(name, options)(_guarded(name, partial(_answered, answer, otherwise)))
     return server
 
 
-def _guarded(handler: Callable[[ProseServer, Any], Any]) -> Callable[..., Any]:
+def _answered(
+    answer: Callable[[ProseServer, Document, Any], object], otherwise: object, server: ProseServer, params: Any
+) -> object:
+    document = server.documents.get(params.text_document.uri)
+    return otherwise if document is None else answer(server, document, params)
+
+
+def _guarded(name: str, handler: Callable[[ProseServer, Any], object]) -> Callable[..., object]:
     """A handler that answers nothing where it fails: an editor would show a traceback, or give up the server."""
 
-    def handle(ls: ProseServer, params: Any) -> Any:
+    def handle(ls: ProseServer, params: Any) -> object:
         try:
             return handler(ls, params)
         except JsonRpcException:
             raise
         except Exception as defect:
-            _say(f"{handler.__name__.strip('_')}: {type(defect).__name__}: {defect}")
+            _say(f"{name}: {type(defect).__name__}: {defect}")
             return None
 
     return handle
@@ -212,42 +222,28 @@ def _folders(server: ProseServer, params: types.DidChangeWorkspaceFoldersParams)
 # ---------------------------------------------------------------- what it asks
 
 
-def _completion(server: ProseServer, params: types.CompletionParams) -> types.CompletionList | None:
-    document = server.documents.get(params.text_document.uri)
-    return features.completion(document, params.position) if document else None
-
-
-def _hover(server: ProseServer, params: types.HoverParams) -> types.Hover | None:
-    document = server.documents.get(params.text_document.uri)
-    return features.hover(server.documents, document, params.position) if document else None
-
-
-def _definition(server: ProseServer, params: types.DefinitionParams) -> types.Location | None:
-    document = server.documents.get(params.text_document.uri)
-    if document is None:
-        return None
+def _definition(server: ProseServer, document: Document, params: types.DefinitionParams) -> types.Location | None:
     place = definition_of(server.documents, document, features.offset_of(document, params.position))
     if place is None:
         return None
     return types.Location(place.document.uri, features.to_range(place.document.text, place.span))
 
 
-def _references(server: ProseServer, params: types.ReferenceParams) -> list[types.Location]:
-    document = server.documents.get(params.text_document.uri)
-    occurrence = document.index.at(features.offset_of(document, params.position)) if document else None
-    if document is None or occurrence is None:
-        return []
+def _references(server: ProseServer, document: Document, params: types.ReferenceParams) -> list[types.Location]:
+    occurrence = document.index.at(features.offset_of(document, params.position))
+    found = everywhere(server.documents, document, occurrence) if occurrence is not None else []
     return [
         types.Location(where.uri, features.to_range(where.text, Span(one.start, one.end)))
-        for where, one in everywhere(server.documents, document, occurrence)
+        for where, one in found
         if params.context.include_declaration or not one.defines
     ]
 
 
-def _highlights(server: ProseServer, params: types.DocumentHighlightParams) -> list[types.DocumentHighlight]:
-    document = server.documents.get(params.text_document.uri)
-    occurrence = document.index.at(features.offset_of(document, params.position)) if document else None
-    if document is None or occurrence is None or occurrence.symbol is None:
+def _highlights(
+    server: ProseServer, document: Document, params: types.DocumentHighlightParams
+) -> list[types.DocumentHighlight]:
+    occurrence = document.index.at(features.offset_of(document, params.position))
+    if occurrence is None or occurrence.symbol is None:
         return []
     kinds = types.DocumentHighlightKind.Read, types.DocumentHighlightKind.Write
     return [
@@ -256,18 +252,14 @@ def _highlights(server: ProseServer, params: types.DocumentHighlightParams) -> l
     ]
 
 
-def _prepare_rename(server: ProseServer, params: types.PrepareRenameParams) -> types.PrepareRenamePlaceholder | None:
-    document = server.documents.get(params.text_document.uri)
-    if document is None:
-        return None
+def _prepare_rename(
+    server: ProseServer, document: Document, params: types.PrepareRenameParams
+) -> types.PrepareRenamePlaceholder:
     span, name = _refusing(lambda: renamable(document, features.offset_of(document, params.position)))
     return types.PrepareRenamePlaceholder(features.to_range(document.text, span), name)
 
 
-def _rename(server: ProseServer, params: types.RenameParams) -> types.WorkspaceEdit | None:
-    document = server.documents.get(params.text_document.uri)
-    if document is None:
-        return None
+def _rename(server: ProseServer, document: Document, params: types.RenameParams) -> types.WorkspaceEdit:
     offset = features.offset_of(document, params.position)
     changes: list[tuple[Document, list[Edit]]] = _refusing(
         lambda: rename(server.documents, document, offset, params.new_name)
@@ -283,10 +275,7 @@ def _refusing(ask: Callable[[], Any]) -> Any:
         raise JsonRpcException(str(refused), _REQUEST_FAILED) from None
 
 
-def _formatting(server: ProseServer, params: types.DocumentFormattingParams) -> list[types.TextEdit] | None:
-    document = server.documents.get(params.text_document.uri)
-    if document is None:
-        return None
+def _formatting(server: ProseServer, document: Document, params: Any) -> list[types.TextEdit] | None:
     try:
         return features.formatting(document)
     except features.LosesComments:
@@ -295,36 +284,12 @@ def _formatting(server: ProseServer, params: types.DocumentFormattingParams) -> 
         return None
 
 
-def _symbols(server: ProseServer, params: types.DocumentSymbolParams) -> list[types.DocumentSymbol]:
-    document = server.documents.get(params.text_document.uri)
-    return features.document_symbols(document) if document else []
-
-
-def _folding(server: ProseServer, params: types.FoldingRangeParams) -> list[types.FoldingRange]:
-    document = server.documents.get(params.text_document.uri)
-    return features.folding(document) if document else []
-
-
-def _links(server: ProseServer, params: types.DocumentLinkParams) -> list[types.DocumentLink]:
-    document = server.documents.get(params.text_document.uri)
-    if document is None:
-        return []
+def _links(server: ProseServer, document: Document, params: Any) -> list[types.DocumentLink]:
     found = ((span, document.file_of(path)) for span, path in document.index.links)
     return [types.DocumentLink(features.to_range(document.text, span), uri_of(file)) for span, file in found if file]
 
 
-def _tokens(server: ProseServer, params: types.SemanticTokensParams) -> types.SemanticTokens | None:
-    document = server.documents.get(params.text_document.uri)
-    return features.semantic_tokens(document) if document else None
-
-
-def _actions(server: ProseServer, params: types.CodeActionParams) -> list[types.CodeAction]:
-    document = server.documents.get(params.text_document.uri)
-    return features.code_actions(document, params.range) if document else []
-
-
-_Features = Mapping[str, tuple[Callable[..., Any], Any]]
-_SYNCHRONISATION: Final[_Features] = {
+_SYNCHRONISATION: Final[Mapping[str, tuple[Callable[[ProseServer, Any], object], Any]]] = {
     types.INITIALIZE: (_initialize, None),
     types.INITIALIZED: (_initialized, None),
     types.TEXT_DOCUMENT_DID_OPEN: (_opened, None),
@@ -334,24 +299,35 @@ _SYNCHRONISATION: Final[_Features] = {
     types.WORKSPACE_DID_CHANGE_WATCHED_FILES: (_watched, None),
     types.WORKSPACE_DID_CHANGE_WORKSPACE_FOLDERS: (_folders, None),
 }
-_REQUESTS: Final[_Features] = {
+_REQUESTS: Final[Mapping[str, tuple[Callable[[ProseServer, Document, Any], object], Any, Any]]] = {
     types.TEXT_DOCUMENT_COMPLETION: (
-        _completion,
+        lambda _, document, params: features.completion(document, params.position),
+        None,
         types.CompletionOptions(trigger_characters=["{", "@", ".", ":", '"', "/", "("]),
     ),
-    types.TEXT_DOCUMENT_HOVER: (_hover, None),
-    types.TEXT_DOCUMENT_DEFINITION: (_definition, None),
-    types.TEXT_DOCUMENT_REFERENCES: (_references, None),
-    types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT: (_highlights, None),
-    types.TEXT_DOCUMENT_PREPARE_RENAME: (_prepare_rename, None),
-    types.TEXT_DOCUMENT_RENAME: (_rename, types.RenameOptions(prepare_provider=True)),
-    types.TEXT_DOCUMENT_FORMATTING: (_formatting, None),
-    types.TEXT_DOCUMENT_DOCUMENT_SYMBOL: (_symbols, None),
-    types.TEXT_DOCUMENT_FOLDING_RANGE: (_folding, None),
-    types.TEXT_DOCUMENT_DOCUMENT_LINK: (_links, None),
-    types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL: (_tokens, features.TOKENS),
+    types.TEXT_DOCUMENT_HOVER: (
+        lambda server, document, params: features.hover(server.documents, document, params.position),
+        None,
+        None,
+    ),
+    types.TEXT_DOCUMENT_DEFINITION: (_definition, None, None),
+    types.TEXT_DOCUMENT_REFERENCES: (_references, [], None),
+    types.TEXT_DOCUMENT_DOCUMENT_HIGHLIGHT: (_highlights, [], None),
+    types.TEXT_DOCUMENT_PREPARE_RENAME: (_prepare_rename, None, None),
+    types.TEXT_DOCUMENT_RENAME: (_rename, None, types.RenameOptions(prepare_provider=True)),
+    types.TEXT_DOCUMENT_FORMATTING: (_formatting, None, None),
+    types.TEXT_DOCUMENT_DOCUMENT_SYMBOL: (lambda _, document, __: features.document_symbols(document), [], None),
+    types.TEXT_DOCUMENT_FOLDING_RANGE: (lambda _, document, __: features.folding(document), [], None),
+    types.TEXT_DOCUMENT_DOCUMENT_LINK: (_links, [], None),
+    types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL: (
+        lambda _, document, __: features.semantic_tokens(document),
+        None,
+        features.TOKENS,
+    ),
     types.TEXT_DOCUMENT_CODE_ACTION: (
-        _actions,
+        lambda _, document, params: features.code_actions(document, params.range),
+        [],
         types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix]),
     ),
 }
+"""The answer to each request about a document, the answer where that cannot be read, and what the editor is told."""
