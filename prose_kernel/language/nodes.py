@@ -183,6 +183,12 @@ def kind_of(kind: type) -> str:
     return words.removeprefix("-")
 
 
+def statement_kind(node: Any) -> str:
+    """The kind of a statement or expression, as events carry it: `with-input`; a bare expression's own."""
+    kind = kind_of(node.__class__)
+    return kind_of(node.value.__class__) if kind == "expression-statement" else kind
+
+
 def visitors(tree: ModuleType, methods: Mapping[str, Any]) -> dict[type[Node], Callable[..., Any]]:
     """For each kind of node in `tree` the method that is named after it: `visit_block_call` for `BlockCall`.
 

@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 
 from prose_kernel.errors import BudgetSpent, RunError, StateError, StoreFailed, UsageError
 from prose_kernel.language.budgets import parse
+from prose_kernel.language.nodes import statement_kind
 from prose_kernel.language.source import Location, Source, Span
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.budgets import Budget
@@ -440,6 +441,19 @@ class ControlFlow(Exception):
             self.value, self._settled = value, True
 
 
+_ENDS: Final = 10
+"""Calls at both ends of a long stack that are shown."""
+_F = TypeVar("_F")
+
+
+def shortened_stack(frames: Sequence[_F], line: Callable[[_F], str]) -> tuple[str, ...]:
+    """One line for each frame; a long recursion is shortened in the middle."""
+    more = len(frames) - 2 * _ENDS
+    if more <= 0:
+        return tuple(map(line, frames))
+    return (*map(line, frames[:_ENDS]), f"... {more} more ...", *map(line, frames[-_ENDS:]))
+
+
 class ExecutionContext:
     """One line of control: the root of a run, or one branch.
 
@@ -549,8 +563,12 @@ class ExecutionContext:
 
     def place(self, node: Node) -> Place:
         """Return the place of `node`."""
-        run = self.run
-        return Place(self.source, node.span, run.progress.ordinal, branches=self.branches, program=run.program)
+        return self._place(node, 0, None, None)
+
+    def _place(self, node: Node, depth: int, execution_id: int | None, block: str | None) -> Place:
+        run, kind = self.run, statement_kind(node)
+        parts = (depth, execution_id, block, self.branches, run.program, kind, self.path)
+        return Place(self.source, node.span, run.progress.ordinal, *parts)
 
     def emit(self, event: Event) -> None:
         for listener in self.host.heard[type(event)]:

@@ -11,9 +11,11 @@ import re
 from pathlib import Path
 
 from prose_kernel.language.diagnostics import Diagnostic, Profile
-from prose_kernel.language.openprose.checker import LoadContract, check
+from prose_kernel.language.openprose.checker import Checker
+from prose_kernel.language.openprose.contract import LoadContract
 from prose_kernel.language.openprose.names import Known
 from prose_kernel.language.openprose.parser import parse
+from prose_kernel.language.openprose.tree import Program
 from prose_kernel.language.source import Source
 
 _MARK = re.compile(r"«([^»]*)»")
@@ -54,8 +56,19 @@ def findings(
 ) -> tuple[Diagnostic, ...]:
     """Return the checker's findings for a parsed program."""
     source = source if isinstance(source, Source) else Source(source)
-    program = parse(source, profile).program
-    return check(program, source, profile=profile, known=known or Known(), load=load, cell=cell)
+    return check(parse(source, profile).program, source, profile, known=known, load=load, cell=cell)
+
+
+def check(
+    program: Program,
+    source: Source,
+    profile: Profile = "default",
+    *,
+    known: Known | None = None,
+    load: LoadContract | None = None,
+    cell: bool = False,
+) -> tuple[Diagnostic, ...]:
+    return Checker(program, source, profile, known or Known(), cell, load).run()
 
 
 def places(found: tuple[Diagnostic, ...]) -> list[Place]:

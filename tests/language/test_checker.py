@@ -8,14 +8,13 @@ from pathlib import Path
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from language.marked import PROFILES, cases, findings, places, unmark
+from language.marked import PROFILES, cases, check, findings, places, unmark
 from language.programs import PROGRAMS
 from scaling import assert_linear
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.checker import check
 from prose_kernel.language.openprose.lexer import NESTING_LIMIT
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent, Variable
 from prose_kernel.language.openprose.parser import parse

@@ -34,31 +34,7 @@ from prose_kernel.language.openprose.tree import Discretion, Name, Node, Program
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.typed_answers import Schema
 
-__all__ = ["LoadContract", "check"]
-
 _NO_VALUE = (tree.Gate, tree.Throw, tree.Return, tree.Break, tree.Continue, tree.Assert)
-
-_NOTHING = Known()
-
-
-def check(
-    program: Program,
-    source: Source,
-    *,
-    profile: Profile = "default",
-    known: Known = _NOTHING,
-    load: LoadContract | None = None,
-    cell: bool = False,
-    pipefail: bool = False,
-) -> tuple[Diagnostic, ...]:
-    """All findings of a parsed program, sorted by line, column, code (9.1).
-
-    `known` holds the names of earlier cells; with `cell` they may be redefined silently (3.1, notebook rule),
-    otherwise they count as declared at the top. `pipefail`: a setting runs commands with it. `load` gives the contract
-    of a `use` path; without it imports stay unchecked. Nothing is executed; the cost is linear in the size of the
-    program.
-    """
-    return Checker(program, source, profile, known, cell, load, pipefail).run()
 
 
 def free_inputs(program: Program, source: Source) -> dict[str, bool]:
@@ -82,7 +58,13 @@ EMPTY: Final = "the script is empty; its value is null"
 
 
 class Checker:
-    """One check of one program."""
+    """One check of one program. `run` gives all findings, sorted by line, column, code (9.1).
+
+    `known` holds the names of earlier cells; with `cell` they may be redefined silently (3.1, notebook rule),
+    otherwise they count as declared at the top. `pipefail`: a setting runs commands with it. `load` gives the contract
+    of a `use` path; without it imports stay unchecked. Nothing is executed; the cost is linear in the size of the
+    program.
+    """
 
     def __init__(
         self,

@@ -121,28 +121,14 @@ class Frame:
 
 
 def find(name: str, temps: Temps, layer: Layer) -> Temp | Slot | None:
-    """Return the variable that a name refers to here, or None (3.5: temporary names, table, soft exports, then the
-    caller's in that order)."""
-    while True:
-        temp = temps.get(name)
-        if temp is not None:
-            return temp
-        for part in layer.chain():
-            slot = part.table.get(name)
-            if slot is not None:
-                return slot
-        for part in layer.chain():
-            slot = part.exports.get(name)
-            if slot is not None:
-                return slot
-        caller = layer.frame.caller
-        if caller is None:
-            return None
-        temps, layer = caller.temps, caller.layer
+    """Return the variable that a name refers to here, or None."""
+    found = find_home(name, temps, layer)
+    return found[0] if found is not None else None
 
 
 def find_home(name: str, temps: Temps, layer: Layer) -> tuple[Temp | Slot, Layer] | None:
-    """Like `find`, with the layer that holds the name; a soft export is reported with the layer it was made in."""
+    """The variable with the layer that holds it (3.5: temporary names, table, soft exports, then the caller's in that
+    order). A soft export is reported with the layer it was made in."""
     while True:
         temp = temps.get(name)
         if temp is not None:

@@ -16,14 +16,13 @@ from prose_kernel.machine.openprose.program_text import (
     ANONYMOUS,
     EXECUTION,
     declared_names,
-    kind_of,
     statement_text,
     whole_lines,
 )
 from prose_kernel.runtime.compiled_code import require_shallow
 from prose_kernel.runtime.content import preview
 from prose_kernel.runtime.events import BranchStep, Place
-from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node, Run, located
+from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node, Run, located, shortened_stack
 from prose_kernel.runtime.nesting import measure
 from prose_kernel.runtime.ports import Binding, Key, Store
 from prose_kernel.runtime.shared_names import Agent, Function
@@ -240,23 +239,10 @@ class ProgramContext(ExecutionContext):
             self._here, self._places = here, {}
         known = self._places.get(id(node))
         if known is None:
-            known = self._places[id(node)] = node, self._place(node)
+            frame = self.frame
+            place = self._place(node, frame.depth, frame.execution_id, frame.block)
+            known = self._places[id(node)] = node, place
         return known[1]
-
-    def _place(self, node: Node) -> Place:
-        frame = self.frame
-        return Place(
-            self.source,
-            node.span,
-            self.run.progress.ordinal,
-            frame.depth,
-            frame.execution_id,
-            frame.block,
-            self.branches,
-            self.run.program,
-            kind_of(node),
-            self.path,
-        )
 
     def wrong_value(self, message: str, hint: str) -> RunError:
         """The error for a value that the program may not make."""
@@ -266,12 +252,8 @@ class ProgramContext(ExecutionContext):
         return {} if self.frame.execution_id is None else {"execution_id": self.frame.execution_id}
 
     def stack_lines(self) -> tuple[str, ...]:
-        """One line for each block on the way here, innermost first; a long recursion is shortened in the middle."""
-        frames = [frame for frame in self.frame.stack() if frame.caller is not None]
-        if len(frames) <= 20:
-            return tuple(map(_stack_line, frames))
-        ends = [*map(_stack_line, frames[:10]), *map(_stack_line, frames[-10:])]
-        return (*ends[:10], f"... {len(frames) - 20} more ...", *ends[10:])
+        """One line for each block on the way here, innermost first."""
+        return shortened_stack([frame for frame in self.frame.stack() if frame.caller is not None], _stack_line)
 
 
 _PLACES: Final = 1000

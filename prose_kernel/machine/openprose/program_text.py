@@ -8,13 +8,12 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from prose_kernel.language import budgets, nodes
-from prose_kernel.language.nodes import walk
+from prose_kernel.language import budgets
+from prose_kernel.language.nodes import statement_kind, walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import names_bound
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime.budgets import Spending
-from prose_kernel.runtime.execution_context import Node
 from prose_kernel.runtime.numbering import Kind
 from prose_kernel.runtime.ports import JudgedText
 
@@ -29,13 +28,6 @@ def declared_names(program: tree.Program) -> frozenset[str]:
 # ---------------------------------------------------------------- statements
 
 
-def kind_of(node: Node) -> str:
-    """The kind of a statement or expression, as events carry it: `exec`, `block-call`; a bare expression's own."""
-    if isinstance(node, tree.ExpressionStatement):
-        node = node.value
-    return nodes.kind_of(type(node))
-
-
 _NEVER_VALUED: Final = (tree.Throw, tree.Assert, tree.Gate, tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
 
@@ -47,7 +39,7 @@ def valued_kind(program: tree.Program) -> str:
     statements = [item for item in program.items if not isinstance(item, tree.Block)]
     if program.script and any(isinstance(node, tree.Return) for item in statements for node in walk(item)):
         return "ended"
-    return next((kind_of(item) for item in reversed(program.items) if not isinstance(item, _NEVER_VALUED)), "")
+    return next((statement_kind(item) for item in reversed(program.items) if not isinstance(item, _NEVER_VALUED)), "")
 
 
 def statement_text(source: Source, span: Span) -> str:

@@ -6,14 +6,13 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from prose_kernel.errors import RunError, VvmRaise
-from prose_kernel.language import nodes
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import modules, tree
 from prose_kernel.machine.vvm.code import current_scope
 from prose_kernel.machine.vvm.values import adopted, raised
 from prose_kernel.runtime.compiled_code import Now
 from prose_kernel.runtime.events import Bound, Place
-from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node, Run
+from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node, Run, shortened_stack
 from prose_kernel.runtime.numbering import Kind
 from prose_kernel.runtime.ports import Key, Store
 from prose_kernel.runtime.shared_names import Agent
@@ -212,55 +211,23 @@ class Context(ExecutionContext):
     def place(self, node: Node) -> Place:
         """Where a node is. What an imported module does while it is loaded counts as one level deeper: its names are
         not those of the program."""
-        frame = self.frame
-        return Place(
-            self.source,
-            node.span,
-            self.run.progress.ordinal,
-            self.depth or int(self.module is not self.run.root),
-            None,
-            frame.function.name if frame is not None else None,
-            self.branches,
-            self.run.program,
-            kind_of(node),
-            self.path,
-        )
+        function = self.frame.function.name if self.frame is not None else None
+        return self._place(node, self.depth or int(self.module is not self.run.root), None, function)
 
     def stack_lines(self) -> tuple[str, ...]:
-        """One line for each function on the way here, innermost first; a long recursion is shortened in the middle."""
+        """One line for each function on the way here, innermost first."""
         frames: list[Frame] = []
         frame = self.frame
         while frame is not None:
             frames.append(frame)
             frame = frame.caller
-        more = len(frames) - 2 * _ENDS
-        if more <= 0:
-            return tuple(_stack_line(frame) for frame in frames)
-        return (
-            *(_stack_line(frame) for frame in frames[:_ENDS]),
-            f"... {more} more ...",
-            *(_stack_line(frame) for frame in frames[-_ENDS:]),
-        )
-
-
-_ENDS: Final = 10
-"""Calls at both ends of a long stack that are shown."""
+        return shortened_stack(frames, _stack_line)
 
 
 def _stack_line(frame: Frame) -> str:
     source, node = frame.called
     line = source.line_column(node.span.start)[0]
     return f"in function {frame.function.name}, called at line {line} of {source.name}"
-
-
-# ---------------------------------------------------------------- kinds of statements
-
-
-def kind_of(node: Node) -> str:
-    """The kind of a statement or expression, as events carry it: `with-input`; a bare expression's own."""
-    if isinstance(node, tree.ExpressionStatement):
-        node = node.value
-    return nodes.kind_of(type(node))
 
 
 # ---------------------------------------------------------------- reading names

@@ -6,10 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, cast
 
 from prose_kernel.errors import ImportProgramError, RunError
+from prose_kernel.language.nodes import statement_kind
 from prose_kernel.language.vvm import modules, tree
 from prose_kernel.language.vvm.contract import exported_names
 from prose_kernel.machine.vvm.code import Body, Left, Step, compile_expression, statement, within
-from prose_kernel.machine.vvm.context import LIBRARY, Context, Module, kind_of
+from prose_kernel.machine.vvm.context import LIBRARY, Context, Module
 from prose_kernel.machine.vvm.functions import apply, define
 from prose_kernel.machine.vvm.values import raised
 from prose_kernel.runtime.compiled_code import value_of
@@ -59,7 +60,7 @@ def valued_kind(program: tree.Program) -> str:
     """The kind of the statement that gives a text its value, "" without one."""
     executable = list(_executable(program))
     if executable and isinstance(executable[-1], tree.ExpressionStatement | tree.Assign):
-        return kind_of(executable[-1])
+        return statement_kind(executable[-1])
     return "export" if any(isinstance(item, tree.Export | tree.ExportPack) for item in program.items) else ""
 
 
