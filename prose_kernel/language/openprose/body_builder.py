@@ -106,10 +106,7 @@ class BodyBuilder(SpawnBuilder):
             self.add("E320", start, start + 4, "`loop for each` needs a maximum", hint, readable=True)
         return tree.For(item, index, collection, body, None, maximum, span=Span(start, end))
 
-    def modifier(self, start: int, end: int, value: Expression) -> tuple[Name | None, Expression]:
-        return None, value
-
-    def named_modifier(self, start: int, end: int, name: Name, value: Expression) -> tuple[Name | None, Expression]:
+    def modifier(self, start: int, end: int, name: Name | None, value: Expression) -> tuple[Name | None, Expression]:
         return name, value
 
     def modifiers(

@@ -92,9 +92,6 @@ class SpawnBuilder(ExpressionBuilder):
         self._legacy(start, "session", "properties on the session's line are an old form", "indent them below it")
         return ("session", title, None, None, tuple([p for p in properties if p is not None]))
 
-    def inline_property(self, start: int, end: int, name: Name, value: Expression) -> tree.Property | None:
-        return self.property(start, end, name, value)
-
     def titled_agent(self, start: int, end: int, label: Name | None, agent: Name, text: Text) -> Head:
         written = self.findings.source.slice(text.span)
         hint = f"indent `prompt: {on_one_line(written)}` below it"
@@ -110,9 +107,6 @@ class SpawnBuilder(ExpressionBuilder):
 
     def exec(self, start: int, end: int, command: Text) -> Head:
         return ("exec", command, None, None, ())
-
-    def text_block(self, start: int, end: int, text: Text) -> Text:
-        return text
 
     # ---- calls of contracts and stages (prose-md.md 3.5, 3.10)
 
@@ -221,9 +215,6 @@ class SpawnBuilder(ExpressionBuilder):
             value = tree.ContextBlock(tuple(entries), span=span)
         return tree.Property(name, value, span=span)
 
-    def property_list(self, start: int, end: int, name: Name, value: tree.Array) -> tree.Property | None:
-        return self.property(start, end, name, value)
-
     def items(self, start: int, end: int, elements: Sequence[Expression]) -> tree.Array:
         """A list with one `- element` a line, as in YAML: an array."""
         at = self.findings.source.text.rfind("-", 0, elements[0].span.start)
@@ -233,9 +224,6 @@ class SpawnBuilder(ExpressionBuilder):
     def item(self, start: int, end: int, value: Expression) -> Expression:
         self.depths.clear()
         return value
-
-    def entry_list(self, start: int, end: int, name: Name, value: tree.Array) -> tree.Argument:
-        return self.entry_line(start, end, name, value)
 
     def entries(self, start: int, end: int, entries: Sequence[tree.Argument] = ()) -> Sequence[tree.Argument]:
         return entries
