@@ -86,7 +86,7 @@ class PropertyChecker:
             if name not in allowed or (self.survey.strict and name in NOT_STRICT.get(owner, ())):
                 self._unknown(item, owner)
             elif name == "permissions" or not is_hole(item.value):
-                self._values[name](self, item, owner)
+                self._values[name.replace("-", "_")](self, item, owner)
         if "backoff" in seen and "retry" not in seen and self._is_retried(owner):
             backoff = next(p for p in properties if p.name.id == "backoff")
             self._report("W183", backoff.name, "`backoff` has no effect without `retry`", "add `retry: 3`")
@@ -100,7 +100,7 @@ class PropertyChecker:
         if name == "prompt":
             self.reader.expression(value)
         elif not (name == "model" and isinstance(value, tree.Constant) and value.value is None):
-            self._values[name](self, tree.Property(entry.name, value, span=entry.span), "session")
+            self._values[name.replace("-", "_")](self, tree.Property(entry.name, value, span=entry.span), "session")
 
     def _report(self, code: str, node: tree.Node, message: str, hint: str | None = None) -> None:
         self.survey.report(code, node.span, message, hint)
@@ -128,7 +128,7 @@ class PropertyChecker:
 
     # ---- agents and sessions
 
-    def _model(self, item: tree.Property, _owner: Owner) -> None:
+    def check_model(self, item: tree.Property, _owner: Owner) -> None:
         word, strict = _word(item.value), self.survey.profile == "strict"
         if self.survey.script and isinstance(item.value, (tree.Member, tree.Index)):
             self.reader.expression(item.value)
@@ -140,7 +140,7 @@ class PropertyChecker:
             more = "" if strict else ', or another name: `model: "gpt-5"`'
             self._report("E008", item.value, f"Unknown model{shown}", hint + more)
 
-    def _shape(self, item: tree.Property, _owner: Owner) -> None:
+    def check_shape(self, item: tree.Property, _owner: Owner) -> None:
         """E319, E009: what an agent is responsible for (prose-md.md 3.9)."""
         hint = "lines `self:`, `delegates:`, `prohibited:`, each a text or a list of texts"
         if not isinstance(item.value, tree.ContextBlock):
@@ -158,7 +158,7 @@ class PropertyChecker:
                 self._report("E319", value, f"`{name}` must be a text or a list of texts", hint)
             seen.add(name)
 
-    def _prompt(self, item: tree.Property, owner: Owner) -> None:
+    def check_prompt(self, item: tree.Property, owner: Owner) -> None:
         value = item.value
         if not isinstance(value, tree.Text):
             if owner == "gate":
@@ -197,7 +197,7 @@ class PropertyChecker:
             message = f"The prompt is {length} characters long"
             self._report("W003", text, message, "pass long material as context")
 
-    def _persist(self, item: tree.Property, _owner: Owner) -> None:
+    def check_persist(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
         if isinstance(value, tree.Constant) and value.value is False:
             self._report("W121", value, "`persist: false` is the default")
@@ -211,10 +211,10 @@ class PropertyChecker:
             hint = "true, project, user, or a directory in quotes"
             self._report("E121", value, "`persist` takes true, project, user or a directory", hint)
 
-    def _context(self, item: tree.Property, _owner: Owner) -> None:
+    def check_context(self, item: tree.Property, _owner: Owner) -> None:
         self.reader.context(item.value)
 
-    def _skills(self, item: tree.Property, _owner: Owner) -> None:
+    def check_skills(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
         if not isinstance(value, tree.Array):
             self._report("E013", value, "`skills` must be an array", 'write `skills: ["name"]`')
@@ -232,7 +232,7 @@ class PropertyChecker:
             near = did_you_mean(survey.near(name, [*survey.skills, *survey.programs]))
             self._report("W007", element, f"The skill `{name}` is not imported", near)
 
-    def _retry(self, item: tree.Property, owner: Owner) -> None:
+    def check_retry(self, item: tree.Property, owner: Owner) -> None:
         if owner == "agent":
             self._agent_retry(item)
             return
@@ -247,7 +247,7 @@ class PropertyChecker:
         elif value.value > _MOST_RETRIES:
             self._report("W182", value, f"{value.value} retries are many")
 
-    def _backoff(self, item: tree.Property, owner: Owner) -> None:
+    def check_backoff(self, item: tree.Property, owner: Owner) -> None:
         if owner == "agent":
             self._agent_retry(item)
         elif isinstance(item.value, tree.Number) and not self.survey.strict:
@@ -258,10 +258,10 @@ class PropertyChecker:
             hint = did_you_mean(near) or "one of none, linear, exponential, or seconds"
             self._report("E183", item.value, "Unknown backoff", hint)
 
-    def _budget(self, item: tree.Property, _owner: Owner) -> None:
+    def check_budget(self, item: tree.Property, _owner: Owner) -> None:
         check_budget(self.survey, item.value)
 
-    def _output(self, item: tree.Property, _owner: Owner) -> None:
+    def check_output(self, item: tree.Property, _owner: Owner) -> None:
         if isinstance(item.value, tree.Text):
             if not item.value.literal:
                 self._report("E186", item.value, "The path of a schema is a text without insertions")
@@ -285,7 +285,7 @@ class PropertyChecker:
         else:
             schemas[path.raw] = found.schema if found is not None else None
 
-    def _tools(self, item: tree.Property, _owner: Owner) -> None:
+    def check_tools(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
         if no_tools(value):
             return
@@ -306,7 +306,7 @@ class PropertyChecker:
 
     # ---- permissions
 
-    def _permissions(self, item: tree.Property, _owner: Owner) -> None:
+    def check_permissions(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
         if not isinstance(value, tree.Permissions):
             hint = "write one indented line for each type below `permissions:`"
@@ -348,7 +348,7 @@ class PropertyChecker:
 
     # ---- timeouts, exec
 
-    def _timeout(self, item: tree.Property, owner: Owner) -> None:
+    def check_timeout(self, item: tree.Property, owner: Owner) -> None:
         value = item.value
         text = value.raw if isinstance(value, tree.Text) else value.text if isinstance(value, tree.Duration) else None
         if text is None or parse_duration(text, gate=owner == "gate") is None:
@@ -357,26 +357,26 @@ class PropertyChecker:
         elif owner == "exec" and is_duration_long(text):
             self._report("W050", value, f"A timeout of {text} is above 10 minutes")
 
-    def _on_fail(self, item: tree.Property, _owner: Owner) -> None:
+    def check_on_fail(self, item: tree.Property, _owner: Owner) -> None:
         word = _word(item.value)
         if word not in EXEC_POLICIES:
             near = did_you_mean(self.survey.near(word or "", EXEC_POLICIES))
             self._report("E052", item.value, "Unknown on-fail value", near or "one of throw, continue, ignore")
 
-    def _cwd(self, item: tree.Property, _owner: Owner) -> None:
+    def check_cwd(self, item: tree.Property, _owner: Owner) -> None:
         if not isinstance(item.value, tree.Text):
             self._no_text(item)
             return
         for part in item.value.interpolations:
             self.reader.interpolation(part, "E053")
 
-    def _stdin(self, item: tree.Property, _owner: Owner) -> None:
+    def check_stdin(self, item: tree.Property, _owner: Owner) -> None:
         if isinstance(item.value, (tree.Permissions, tree.ContextBlock, tree.OnReject)):
             self._report("E004", item.value, "`stdin` takes a value", 'write `stdin: name` or `stdin: "text"`')
         else:
             self.reader.expression(item.value)
 
-    def _env(self, item: tree.Property, _owner: Owner) -> None:
+    def check_env(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
         if not isinstance(value, tree.Object):
             self._report("E004", value, "`env` takes names and values", "write `env: { NAME: value }`")
@@ -392,31 +392,31 @@ class PropertyChecker:
                 self._report("E004", entry, f"`env` does not set `{entry.key}`: the run sets it", "choose another name")
             self.reader.expression(entry.value)
 
-    def _max_output(self, item: tree.Property, _owner: Owner) -> None:
+    def check_max_output(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
         if not (isinstance(value, tree.Number) and isinstance(value.value, int) and 0 < value.value <= LONGEST_OUTPUT):
             message = f"`max-output` must be a whole number from 1 to {LONGEST_OUTPUT:,}"
             self._report("E004", value, message, "characters to keep: `max-output: 200000`")
 
-    def _format(self, item: tree.Property, _owner: Owner) -> None:
+    def check_format(self, item: tree.Property, _owner: Owner) -> None:
         word = _word(item.value)
         if word not in FORMATS:
             near = did_you_mean(self.survey.near(word or "", FORMATS))
             self._report("E004", item.value, "unknown `format`", near or 'one of "json", "jsonl", "csv", "lines"')
 
-    def _display(self, item: tree.Property, _owner: Owner) -> None:
+    def check_display(self, item: tree.Property, _owner: Owner) -> None:
         if not isinstance(item.value, tree.Text):
             self._report("E004", item.value, "`display` takes the path of a file", 'write `display: "chart.png"`')
             return
         for part in item.value.interpolations:
             self.reader.interpolation(part, "E053")
 
-    def _pipefail(self, item: tree.Property, _owner: Owner) -> None:
+    def check_pipefail(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
         if not (isinstance(value, tree.Constant) and isinstance(value.value, bool)):
             self._report("E004", value, "`pipefail` takes true or false", "write `pipefail: true`")
 
-    def _files(self, item: tree.Property, _owner: Owner) -> None:
+    def check_reads(self, item: tree.Property, _owner: Owner) -> None:
         name, value = item.name.id, item.value
         if not isinstance(value, tree.Array):
             self._report("E004", value, f"`{name}` takes a list of globs", f'write `{name}: ["src/**/*.py"]`')
@@ -430,7 +430,7 @@ class PropertyChecker:
             elif leaves_directory(element.raw):
                 self._report("E054", element, f"A glob of `{name}` leaves the directory of the run", RELATIVE)
 
-    def _needs(self, item: tree.Property, _owner: Owner) -> None:
+    def check_needs(self, item: tree.Property, _owner: Owner) -> None:
         value, hint = item.value, "amounts, or true for a tag: `needs: { GPU: 1, ssd: true }`"
         if not isinstance(value, tree.Object) or not value.entries:
             self._report("E004", value, "`needs` takes names of resources and amounts", hint)
@@ -449,7 +449,7 @@ class PropertyChecker:
             self._report("E196", name, f"The gate `{name.id}` has no prompt", hint)
         self.check("gate", properties)
 
-    def _allow(self, item: tree.Property, _owner: Owner) -> None:
+    def check_allow(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
         if not isinstance(value, tree.Array):
             self._report("E198", value, "`allow` must be an array of strings", 'write `allow: ["user"]`')
@@ -464,7 +464,7 @@ class PropertyChecker:
                 message = f"The principal `{element.raw}` is not recognised"
                 self._report("W198", element, message, "everybody outside the run is `user`")
 
-    def _on_reject(self, item: tree.Property, _owner: Owner) -> None:
+    def check_on_reject(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value
         if isinstance(value, tree.OnReject) and value.text is not None:
             if value.action == "session":
@@ -472,34 +472,12 @@ class PropertyChecker:
             else:
                 self.reader.text(value.text)
 
+    check_writes = check_reads
+
     _values: ClassVar[dict[str, Callable[[PropertyChecker, tree.Property, Owner], None]]] = {
-        "model": _model,
-        "shape": _shape,
-        "prompt": _prompt,
-        "persist": _persist,
-        "context": _context,
-        "skills": _skills,
-        "permissions": _permissions,
-        "retry": _retry,
-        "backoff": _backoff,
-        "budget": _budget,
-        "output": _output,
-        "tools": _tools,
-        "timeout": _timeout,
-        "on-fail": _on_fail,
-        "cwd": _cwd,
-        "stdin": _stdin,
-        "env": _env,
-        "max-output": _max_output,
-        "format": _format,
-        "display": _display,
-        "pipefail": _pipefail,
-        "reads": _files,
-        "writes": _files,
-        "needs": _needs,
-        "allow": _allow,
-        "on_reject": _on_reject,
+        name.removeprefix("check_"): check for name, check in vars().items() if name.startswith("check_")
     }
+    """What checks the value of a property, by its name with `_` for `-`."""
 
 
 RELATIVE = "write a path below it, such as `data/*.csv`"

@@ -18,8 +18,7 @@ from prose_kernel.language.vvm.tree import Name
 class StatementParser(SimpleStatementParser):
     """Reads one statement, or the head of one that has a body."""
 
-    def read_def(self) -> None:
-        start = self.starts[self.at]
+    def read_def(self, start: int) -> None:
         name = self.name(self.at + 1, "the name of the function")
         opening = self.at
         self.word("(", f"write `def {name.id}():`")
@@ -51,8 +50,7 @@ class StatementParser(SimpleStatementParser):
             raise self.wrong(self.at, "`,` or `)`")
         return name
 
-    def read_if(self) -> None:
-        start = self.starts[self.at]
+    def read_if(self, start: int) -> None:
         self.at += 1
         condition = self.expression()
         self.body(If(start, condition))
@@ -84,15 +82,13 @@ class StatementParser(SimpleStatementParser):
             message, hint = f"`{word}` without `if`", "the last case is written `case _:`"
         self.report("V001", *self.span(self.at), message, hint)
 
-    def read_elif(self) -> None:
+    def read_elif(self, start: int) -> None:
         owner = self.clause("elif")
-        start = self.starts[self.at]
         self.at += 1
         condition = self.expression()
         self.go_on(owner, "elif", start, condition)
 
-    def read_else(self) -> None:
-        start = self.starts[self.at]
+    def read_else(self, start: int) -> None:
         is_elif = self.texts[self.at + 1] == "if"
         owner = self.clause("elif" if is_elif else "else")
         self.at += 1
@@ -111,14 +107,12 @@ class StatementParser(SimpleStatementParser):
         owner.begin(word, start, head)
         block.open = None
 
-    def read_while(self) -> None:
-        start = self.starts[self.at]
+    def read_while(self, start: int) -> None:
         self.at += 1
         condition = self.expression()
         self.body(Compound("while", start, tree.While.at, condition))
 
-    def read_for(self) -> None:
-        start = self.starts[self.at]
+    def read_for(self, start: int) -> None:
         target = self.name(self.at + 1)
         if self.texts[self.at] == ",":
             raise self.trouble(self.at, "`for` takes one name", "take the element apart in the body: `x[0]`, `x.name`")
@@ -126,14 +120,12 @@ class StatementParser(SimpleStatementParser):
         items = self.expression()
         self.body(Compound("for", start, tree.For.at, target, items))
 
-    def read_try(self) -> None:
-        start = self.starts[self.at]
+    def read_try(self, start: int) -> None:
         self.at += 1
         self.body(Try(start))
 
-    def read_except(self) -> None:
+    def read_except(self, start: int) -> None:
         owner = self.clause("except")
-        start = self.starts[self.at]
         self.at += 1
         if self.texts[self.at] != "as" and self.kind(self.at) == WORD:
             hint = "write `except as err:`; it catches every error: tell them apart with `match err:`"
@@ -142,27 +134,23 @@ class StatementParser(SimpleStatementParser):
         target = self.name(self.at)
         self.go_on(owner, "except", start, target)
 
-    def read_finally(self) -> None:
+    def read_finally(self, start: int) -> None:
         owner = self.clause("finally")
-        start = self.starts[self.at]
         self.at += 1
         self.go_on(owner, "finally", start, None)
 
-    def read_with(self) -> None:
-        start = self.starts[self.at]
+    def read_with(self, start: int) -> None:
         self.at += 1
         self.word("input", "write `with input value:`")
         value = self.expression()
         self.body(Compound("with", start, tree.WithInput.at, value))
 
-    def read_match(self) -> None:
-        start = self.starts[self.at]
+    def read_match(self, start: int) -> None:
         self.at += 1
         value = self.expression()
         self.body(Compound("match", start, tree.Match.at, value))
 
-    def read_case(self) -> None:
-        start = self.starts[self.at]
+    def read_case(self, start: int) -> None:
         self.at += 1
         pattern = self.pattern()
         if self.texts[self.at] != ":" and not self.is_end(self.at):
@@ -209,8 +197,7 @@ class StatementParser(SimpleStatementParser):
         """The token at `at` has no place in a pattern."""
         return self.trouble(at, f"not a pattern: found {self.shown(at)}", hints.PATTERNS, "V050")
 
-    def read_choose(self) -> None:
-        start = self.starts[self.at]
+    def read_choose(self, start: int) -> None:
         self.at += 1
         value = self.expression()
         example = "write ``choose value by ?`criterion` as name:``"
@@ -220,14 +207,12 @@ class StatementParser(SimpleStatementParser):
         target = self.name(self.at)
         self.body(Compound("choose", start, tree.Choose.at, value, criterion, target))
 
-    def read_option(self) -> None:
-        start = self.starts[self.at]
+    def read_option(self, start: int) -> None:
         label = self.string_node(self.at + 1, "a label in quotes", 'write `option "label":`')
         self.body(Compound("option", start, tree.Option.at, label))
 
-    def read_constrain(self) -> None:
+    def read_constrain(self, start: int) -> None:
         at = self.at
-        start = self.starts[at]
         if self.texts[at + 1] == "it":
             self.report("V060", *self.span(at + 1), "`it` cannot be constrained", "assign it to a name first: `x = it`")
             self.at = at + 2
@@ -237,7 +222,7 @@ class StatementParser(SimpleStatementParser):
         bounds = self.keywords(f"constrain {target.id}():")
         self.body(Compound("constrain", start, tree.Constrain.at, target, bounds))
 
-    def misplaced(self) -> None:
+    def misplaced(self, start: int) -> None:
         """`case`, `option` or `require` outside of what it belongs to."""
         word = self.texts[self.at]
         owner = {"case": "match", "option": "choose", "require": "constrain"}[word]
@@ -247,7 +232,7 @@ class StatementParser(SimpleStatementParser):
         raise self.trouble(self.at, f"`{word}` without `{owner}`", hint)
 
 
-HANDLERS: Final[dict[str, Callable[[StatementParser], Any]]] = {
+HANDLERS: Final[dict[str, Callable[[StatementParser, int], Any]]] = {
     word: getattr(StatementParser, f"read_{word}") for word in RESERVED if hasattr(StatementParser, f"read_{word}")
 }
 """What reads a statement, a clause or a part, by its first word."""

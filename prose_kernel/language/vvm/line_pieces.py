@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from decimal import Decimal
 from typing import Any, Final
 
+from prose_kernel.language.nodes import visitors
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.layout import (
     CLOSING,
@@ -176,10 +177,12 @@ class Header:
             parts += [_Comments(_start(right)), SPACE, f"{operator} ", (right, binds + 1)]
         return parts
 
-    def _operation(self, node: _Operation) -> list[_Part]:
+    def visit_logical(self, node: _Operation) -> list[_Part]:
         return [GROUP, *self._chain(node), END]
 
-    def _not(self, node: tree.Not) -> list[_Part]:
+    visit_compare = visit_sum = visit_logical
+
+    def visit_not(self, node: tree.Not) -> list[_Part]:
         return ["not ", (node.value, _NOT)]
 
     # ---- brackets
@@ -211,10 +214,10 @@ class Header:
     def arguments(self, values: Iterable[Expression]) -> list[tuple[int, Sequence[_Part]]]:
         return [(_start(value), ((value, _OR),)) for value in values]
 
-    def _list(self, node: tree.List) -> list[_Part]:
+    def visit_list(self, node: tree.List) -> list[_Part]:
         return self.bracketed("[", self.arguments(node.elements), "]", node.span.end, hug=_hugs(node.elements))
 
-    def _object(self, node: tree.Object) -> list[_Part]:
+    def visit_object(self, node: tree.Object) -> list[_Part]:
         pairs = [
             (
                 pair.span.start,
@@ -227,7 +230,7 @@ class Header:
         ]
         return self.bracketed("{", pairs, "}", node.span.end)
 
-    def _call(self, node: tree.Call) -> list[_Part]:
+    def visit_call(self, node: tree.Call) -> list[_Part]:
         callee = node.callee
         base: list[_Part] = [(callee, _POSTFIX)]
         if isinstance(callee, tree.AgentName | tree.InlineAgent) or (
@@ -245,21 +248,21 @@ class Header:
     def _base(self, node: Expression) -> list[_Part]:
         return ["(", _DEEPER, (node, _OR), _HIGHER, ")"] if isinstance(node, tree.Number) else [(node, _POSTFIX)]
 
-    def _member(self, node: tree.Member) -> list[_Part]:
+    def visit_member(self, node: tree.Member) -> list[_Part]:
         return [*self._base(node.value), _Comments(node.span.end - len(node.name)), f".{node.name}"]
 
-    def _index(self, node: tree.Index) -> list[_Part]:
+    def visit_index(self, node: tree.Index) -> list[_Part]:
         elements = self.arguments([node.index])
         return [(node.value, _POSTFIX), *self.bracketed("[", elements, "]", node.span.end, comma=False)]
 
-    def _with(self, node: tree.With) -> list[_Part]:
+    def visit_with(self, node: tree.With) -> list[_Part]:
         elements = self.keywords(node.keywords)
         return [*self._base(node.agent), *self.bracketed(".with(", elements, ")", node.span.end)]
 
-    def _inline(self, node: tree.InlineAgent) -> list[_Part]:
+    def visit_inline_agent(self, node: tree.InlineAgent) -> list[_Part]:
         return self.bracketed("@{", self.keywords(node.keywords), "}", node.span.end)
 
-    def _predicate(self, node: tree.Predicate) -> list[_Part]:
+    def visit_predicate(self, node: tree.Predicate) -> list[_Part]:
         shown = f"?{template(node.template)}"
         if node.argument is None:
             return [shown]
@@ -267,13 +270,10 @@ class Header:
         hug = _hugs([node.argument])
         return [shown, *self.bracketed("(", elements, ")", node.span.end, comma=False, hug=hug)]
 
-    def _agent_call(self, node: tree.AgentCall) -> list[_Part]:
+    def visit_agent_call(self, node: tree.AgentCall) -> list[_Part]:
         given = () if node.argument is None else (node.argument,)
         call = self.called(given, node.options, node.span.end)
         return [(node.agent, _POSTFIX), _Comments(node.template.span.start), f" {template(node.template)}", *call]
-
-    def _string(self, node: tree.String) -> list[_Part]:
-        return [self.string(node)]
 
     def string(self, node: tree.String) -> str:
         """Triple-quoted if it has line breaks and was written so."""
@@ -308,24 +308,12 @@ def _is_reference(node: Expression) -> bool:
 
 
 _EXPANSIONS: Final[dict[type, Callable[[Header, Any], list[_Part]]]] = {
+    **visitors(tree, vars(Header)),
     tree.Name: lambda header, node: [node.id],
     tree.Unit: lambda header, node: ["()"],
     tree.It: lambda header, node: ["it"],
     tree.Boolean: lambda header, node: ["true" if node.value else "false"],
     tree.Number: lambda header, node: [_number(node.value)],
     tree.AgentName: lambda header, node: [f"@{node.id}"],
-    tree.String: Header._string,
-    tree.List: Header._list,
-    tree.Object: Header._object,
-    tree.Not: Header._not,
-    tree.Logical: Header._operation,
-    tree.Compare: Header._operation,
-    tree.Sum: Header._operation,
-    tree.Member: Header._member,
-    tree.Index: Header._index,
-    tree.Call: Header._call,
-    tree.Predicate: Header._predicate,
-    tree.InlineAgent: Header._inline,
-    tree.With: Header._with,
-    tree.AgentCall: Header._agent_call,
+    tree.String: lambda header, node: [header.string(node)],
 }

@@ -123,7 +123,7 @@ class Parser(StatementParser):
                 elif block.only is not None:
                     made = self._part(block, word)
                 elif (handler := handler_of(word)) is not None:
-                    made = handler(self)
+                    made = handler(self, starts[first])
                 else:
                     value = expression()
                     made = ExpressionStatement.at(starts[first], self.end, value)
@@ -159,7 +159,7 @@ class Parser(StatementParser):
         assert block.only is not None
         at = self.at
         if word == block.only and self.texts[at + 1] != "=":
-            return PARTS[word](self)
+            return PARTS[word](self, self.starts[at])
         if block.is_told:
             raise Trouble(at)
         block.is_told = True

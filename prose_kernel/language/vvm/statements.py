@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import hints, tree
@@ -13,6 +12,8 @@ from prose_kernel.language.vvm.expressions import ExpressionParser
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import LINE_STARTS, STRING, WORD
 from prose_kernel.language.vvm.tree import Name, Template
+
+_ALONE: Final[dict[str, type[tree.Node]]] = {"pass": tree.Pass, "break": tree.Break, "continue": tree.Continue}
 
 
 class SimpleStatementParser(ExpressionParser):
@@ -146,16 +147,14 @@ class SimpleStatementParser(ExpressionParser):
 
     # ---- simple statements
 
-    def read_import(self) -> Any:
-        start = self.starts[self.at]
+    def read_import(self, start: int) -> Any:
         hint = 'skills: `import "name" from "source"`; modules: `from "path" import name`'
         name = self.string_node(self.at + 1, "the name of a skill in quotes", hint)
         self.word("from", 'write `import "name" from "source"`')
         source = self.string_node(self.at, "where the skill comes from, in quotes", hint)
         return tree.SkillImport.at(start, self.end, name, source)
 
-    def read_from(self) -> Any:
-        start = self.starts[self.at]
+    def read_from(self, start: int) -> Any:
         path = self.string_node(self.at + 1, "the path of a module in quotes", 'write `from "./file.vvm" import name`')
         self.word("import", 'write `from "path" import name`')
         agent = self.texts[self.at] == "@"
@@ -171,9 +170,8 @@ class SimpleStatementParser(ExpressionParser):
             raise self.trouble(self.at, "one `import` brings one name", "write an `import` of its own for each name")
         return tree.ModuleImport.at(start, (alias or name).span.end, path, name, agent, alias)
 
-    def read_export(self) -> Any:
+    def read_export(self, start: int) -> Any:
         at = self.at
-        start = self.starts[at]
         if self.texts[at + 1] == "pack" and self.texts[at + 2] == "(":
             self.at = at + 1
             value = self.expression()
@@ -198,8 +196,7 @@ class SimpleStatementParser(ExpressionParser):
             return self.wrong(at, "a name")
         return self.trouble(at, "only names can be exported", "assign before: `name = value`, then `export name`")
 
-    def read_agent(self) -> Any:
-        start = self.starts[self.at]
+    def read_agent(self, start: int) -> Any:
         if self.texts[self.at + 1] == "@":
             raise self.wrong(self.at + 1, "a name", "leave the `@` out where an agent is declared")
         name = self.name(self.at + 1)
@@ -208,16 +205,14 @@ class SimpleStatementParser(ExpressionParser):
             raise self.trouble(self.at, "an agent has no body", "write everything inside the parentheses")
         return tree.AgentDeclaration.at(start, self.end, name, keywords)
 
-    def read_return(self) -> Any:
-        start = self.starts[self.at]
+    def read_return(self, start: int) -> Any:
         self.at += 1
         if self.is_end(self.at):
             return tree.Return.at(start, start + 6, None)
         value = self.expression()
         return tree.Return.at(start, self.end, value)
 
-    def read_raise(self) -> Any:
-        start = self.starts[self.at]
+    def read_raise(self, start: int) -> Any:
         self.at += 1
         if self.is_end(self.at):
             return tree.Raise.at(start, start + 5, None)
@@ -227,22 +222,14 @@ class SimpleStatementParser(ExpressionParser):
             raise self.wrong(self.at, "the end of the line", hint)
         return tree.Raise.at(start, self.end, message)
 
-    def read_pass(self) -> Any:
-        return self._alone(tree.Pass.at)
-
-    def read_break(self) -> Any:
-        return self._alone(tree.Break.at)
-
-    def read_continue(self) -> Any:
-        return self._alone(tree.Continue.at)
-
-    def _alone(self, make: Callable[..., Any]) -> Any:
-        at = self.at
+    def read_pass(self, start: int) -> Any:
+        word = self.texts[self.at]
         self.at += 1
-        return make(self.starts[at], self.tokens.end(at))
+        return _ALONE[word].at(start, start + len(word))
 
-    def read_require(self) -> Any:
-        start = self.starts[self.at]
+    read_break = read_continue = read_pass
+
+    def read_require(self, start: int) -> Any:
         self.at += 1
         criterion = self.criterion()
         return tree.Require.at(start, self.end, criterion)
