@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import os
-import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 from prose_kernel.access import plain_files
+from prose_kernel.access.atomic import write_whole
 
 SUFFIX = ".prose"
 
@@ -48,19 +47,10 @@ class ProgramCache:
         digest = digest_of(data)
         if self.get(digest) is None:
             with contextlib.suppress(OSError):
-                self._write(self._path(digest), data)
+                path = self._path(digest)
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                write_whole(path, data, contended=True, private=True)
         return digest
-
-    def _write(self, path: Path, data: bytes) -> None:
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=".fetched-")
-        try:
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(data)
-            Path(temporary).replace(path)
-        except BaseException:
-            Path(temporary).unlink(missing_ok=True)
-            raise
 
     def _path(self, digest: str) -> Path:
         return self.directory / f"{digest}{SUFFIX}"

@@ -138,7 +138,7 @@ class BodyBuilder(SpawnBuilder):
 
     def _modifier(self, word: str, value: Expression) -> Any:
         """The checked value of a modifier; None after a report."""
-        text = _word_of(value)
+        text = tree.word_of(value)
         if word == "strategy":
             if isinstance(value, Text) and text in _STRATEGIES:
                 return text
@@ -348,12 +348,6 @@ class BodyBuilder(SpawnBuilder):
 
     def line_exec(self, start: int, end: int, command: Text) -> tree.Exec:
         return tree.Exec.at(start, end, command, ())
-
-
-def _word_of(value: Expression) -> str | None:
-    if isinstance(value, Text):
-        return value.raw
-    return value.id if isinstance(value, Name) else None
 
 
 def _branch(statement: Statement) -> tree.Branch:

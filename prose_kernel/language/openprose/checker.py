@@ -728,10 +728,5 @@ def _may_raise(value: Node) -> bool:
         return True
     for item in value.properties:
         if item.name.id == "on-fail":
-            policy = item.value
-            return not isinstance(policy, tree.Name | tree.Text) or _policy(policy) == "throw"
+            return tree.word_of(item.value) in (None, "throw")
     return True
-
-
-def _policy(word: tree.Name | tree.Text) -> str:
-    return word.id if isinstance(word, tree.Name) else word.raw

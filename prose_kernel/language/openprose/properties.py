@@ -129,7 +129,7 @@ class PropertyChecker:
     # ---- agents and sessions
 
     def check_model(self, item: tree.Property, _owner: Owner) -> None:
-        word, strict = _word(item.value), self.survey.profile == "strict"
+        word, strict = tree.word_of(item.value), self.survey.profile == "strict"
         if self.survey.script and isinstance(item.value, (tree.Member, tree.Index)):
             self.reader.expression(item.value)
             return
@@ -237,7 +237,7 @@ class PropertyChecker:
             self._agent_retry(item)
             return
         value = item.value
-        if owner == "exec" and _word(value) == LOST:
+        if owner == "exec" and tree.word_of(value) == LOST:
             return
         if not isinstance(value, tree.Number) or isinstance(value.value, float):
             also = ", or `retry: lost`" if owner == "exec" else ""
@@ -253,8 +253,8 @@ class PropertyChecker:
         elif isinstance(item.value, tree.Number) and not self.survey.strict:
             if not 0 <= item.value.value <= _LONGEST_BACKOFF:
                 self._report("E183", item.value, f"`backoff` takes 0 to {_LONGEST_BACKOFF} seconds")
-        elif _word(item.value) not in BACKOFFS:
-            near = self.survey.near(_word(item.value) or "", BACKOFFS)
+        elif tree.word_of(item.value) not in BACKOFFS:
+            near = self.survey.near(tree.word_of(item.value) or "", BACKOFFS)
             hint = did_you_mean(near) or "one of none, linear, exponential, or seconds"
             self._report("E183", item.value, "Unknown backoff", hint)
 
@@ -331,7 +331,7 @@ class PropertyChecker:
             for pattern in value.elements:
                 self._pattern(pattern)
         elif name in ("bash", "network", "tools"):
-            word = _word(value)
+            word = tree.word_of(value)
             if word not in PERMISSION_WORDS:
                 hint = "write `prompt`" if word == "ask" else "one of allow, deny, prompt"
                 self._report("W009", value, f"Unknown value for the permission `{name}`", hint)
@@ -358,7 +358,7 @@ class PropertyChecker:
             self._report("W050", value, f"A timeout of {text} is above 10 minutes")
 
     def check_on_fail(self, item: tree.Property, _owner: Owner) -> None:
-        word = _word(item.value)
+        word = tree.word_of(item.value)
         if word not in EXEC_POLICIES:
             near = did_you_mean(self.survey.near(word or "", EXEC_POLICIES))
             self._report("E052", item.value, "Unknown on-fail value", near or "one of throw, continue, ignore")
@@ -399,7 +399,7 @@ class PropertyChecker:
             self._report("E004", value, message, "characters to keep: `max-output: 200000`")
 
     def check_format(self, item: tree.Property, _owner: Owner) -> None:
-        word = _word(item.value)
+        word = tree.word_of(item.value)
         if word not in FORMATS:
             near = did_you_mean(self.survey.near(word or "", FORMATS))
             self._report("E004", item.value, "unknown `format`", near or 'one of "json", "jsonl", "csv", "lines"')
@@ -508,10 +508,3 @@ def check_budget(survey: Survey, value: tree.Node) -> None:
     except ValueError as problem:
         message = f"Not a budget: {problem}" if isinstance(value, tree.Text) else "A budget must be a string"
         survey.report("E184", value.span, message, f'write `"{budgets.EXAMPLE}"`, or some of it')
-
-
-def _word(value: tree.Node) -> str | None:
-    """A value that may be written bare or quoted."""
-    if isinstance(value, tree.Name):
-        return value.id
-    return value.raw if isinstance(value, tree.Text) else None

@@ -64,6 +64,13 @@ class Text(Node, frozen=True, gc=False):
         return tuple(p for p in self.parts if isinstance(p, Interpolation))
 
 
+def word_of(value: object) -> str | None:
+    """A value that may be written bare or quoted; None for any other."""
+    if isinstance(value, Name):
+        return value.id
+    return value.raw if isinstance(value, Text) else None
+
+
 class Discretion(Node, frozen=True):
     """`**text**` or `***text***` (1.7), trimmed."""
 

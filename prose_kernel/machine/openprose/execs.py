@@ -49,11 +49,7 @@ _CODES: Final = {"timeout": "E204", "spawn": "E205", "cwd": "E205"}
 
 def word(value: object) -> str:
     """A property's word, bare or quoted."""
-    if isinstance(value, tree.Name):
-        return value.id
-    if isinstance(value, tree.Duration):
-        return value.text
-    return value.raw if isinstance(value, tree.Text) else ""
+    return value.text if isinstance(value, tree.Duration) else tree.word_of(value) or ""
 
 
 def _computed(node: tree.Exec) -> list[tree.Property]:
