@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Final, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Final, Protocol, TypeVar
 
 from prose_kernel.access import plain_files
+from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Diagnostic
-
-T = TypeVar("T")
 
 Stamp = tuple[int, int, int]
 """Changes when a file does."""
@@ -60,29 +60,81 @@ def _unreadable(error: OSError | ValueError) -> Unreadable:
     return Unreadable((getattr(error, "strerror", None) or "no file can be called so").lower())
 
 
-def innermost_first(
+@dataclass(frozen=True, slots=True)
+class Where:
+    """The location of a program: an absolute path, or a URL (`remote`); `shown` is its name for people."""
+
+    address: str
+    remote: bool = False
+    shown: str = field(default="", compare=False)
+
+
+class Text(Protocol):
+    """A program that was read, with the paths of its imports."""
+
+    @property
+    def where(self) -> Where: ...
+
+    @property
+    def paths(self) -> tuple[str, ...]: ...
+
+
+T = TypeVar("T", bound=Text)
+R = TypeVar("R")
+Results = dict[Where, R | ImportProgramError]
+CycleTo = Callable[[Where], tuple[Where, ...]]
+"""The cycle that an import of a place closes, from this place to itself; nothing where it closes none."""
+
+
+def checked(
     start: T,
-    paths: Callable[[T], Iterable[str]],
-    enter: Callable[[T, str], T | None],
-    check: Callable[[list[T]], object],
-) -> None:
+    chain: Sequence[Where],
+    find: Callable[[str, Where], Where],
+    read: Callable[[Where], T | None],
+    check: Callable[[T, CycleTo, Results[R]], R | ImportProgramError],
+) -> Results[R]:
     """Check a program after all that it imports, and these after their own imports. Not recursive: imports nest to any
     depth.
 
-    `paths` are the imports of a program, `enter` gives the one at such a path, or None where it need not be visited.
-    `check` gets the way from `start` to the program whose turn it is.
+    `chain` are the programs that lead to it. `find` gives the place of an import, `read` the program there, or None
+    where it need not be visited. `check` gets the program whose turn it is and the results so far: of an import that
+    cannot be read its error.
     """
-    way: list[T] = [start]
-    ahead: list[Iterator[str]] = [iter(paths(start))]
+    results: Results[R] = {}
+    way, ahead = [start], [iter(start.paths)]
+    active = {*chain, start.where}
+
+    def cycle_to(met: Where) -> tuple[Where, ...]:
+        if met not in active:
+            return ()
+        places = [*chain, *(text.where for text in way), met]
+        return tuple(places[places.index(met) :])
+
     while way:
+        importer = way[-1].where
         path = next(ahead[-1], None)
         if path is None:
-            check(way)
+            results[importer] = check(way[-1], cycle_to, results)
+            active.discard(importer)
             way.pop()
             ahead.pop()
-        elif (inner := enter(way[-1], path)) is not None:
+            continue
+        try:
+            where = find(path, importer)
+        except ImportProgramError:
+            continue  # the check of the importer reports it
+        if where in results or where in active:
+            continue
+        try:
+            inner = read(where)
+        except ImportProgramError as error:
+            results[where] = error
+            continue
+        if inner is not None:
             way.append(inner)
-            ahead.append(iter(paths(inner)))
+            active.add(inner.where)
+            ahead.append(iter(inner.paths))
+    return results
 
 
 def errors_in(name: str, errors: Sequence[Diagnostic]) -> str:

@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
@@ -30,6 +30,7 @@ from prose_kernel.programs import files as program_files
 from prose_kernel.programs import near_files, schema_files, urls
 from prose_kernel.programs.consent import Candidate, Fetched
 from prose_kernel.programs.contract_files import ContractFiles
+from prose_kernel.programs.files import Where
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
 
 
@@ -68,15 +69,6 @@ class Resolver(Protocol):
         ...
 
 
-@dataclass(frozen=True, slots=True)
-class Where:
-    """The location of a program: a file (absolute, links resolved) or a URL; `shown` is its name for people."""
-
-    address: str
-    remote: bool = False
-    shown: str = field(default="", compare=False)
-
-
 Stamp = program_files.Stamp | str
 """Of a program from elsewhere its digest."""
 
@@ -89,12 +81,12 @@ class _Text:
     stamp: Stamp
     source: Source
     program: Program
-    uses: tuple[str, ...]
+    paths: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A program without errors. `imports` are the programs it was checked against, in the order of its `uses`."""
+    """A program without errors. `imports` are the programs it was checked against, in the order of its `paths`."""
 
     text: _Text
     contract: Contract
@@ -315,7 +307,7 @@ class LocalPrograms:
 
     def _uses_of(self, text: _Text) -> list[Where]:
         found = []
-        for path in text.uses:
+        for path in text.paths:
             with contextlib.suppress(ImportProgramError):  # the check reports it
                 found.append(self.resolve(path, text.where))
         return found
@@ -437,59 +429,15 @@ class LocalPrograms:
 
     def _check(self, start: _Text, chain: tuple[Where, ...]) -> _Checked:
         """Check a program and all its imports, innermost first."""
-        results: dict[Where, _Checked | ImportProgramError] = {}
-        active = {*chain, start.where}
-
-        def enter(importer: _Text, path: str) -> _Text | None:
-            text = self._import_of(importer, path, results, active)
-            if text is not None:
-                active.add(text.where)
-            return text
-
-        def check(way: list[_Text]) -> None:
-            where = way[-1].where
-
-            def cycle_to(met: Where) -> tuple[Where, ...]:
-                if met not in active:
-                    return ()
-                places = [*chain, *(text.where for text in way), met]
-                return tuple(places[places.index(met) :])
-
-            results[where] = self._check_one(way[-1], cycle_to, results)
-            active.discard(where)
-
-        program_files.innermost_first(start, lambda text: text.uses, enter, check)
-        result = results[start.where]
+        result = program_files.checked(start, chain, self.resolve, self._read, self._check_one)[start.where]
         if isinstance(result, ImportProgramError):
             raise result
         return result
 
-    def _import_of(
-        self, importer: _Text, path: str, results: dict[Where, _Checked | ImportProgramError], active: set[Where]
-    ) -> _Text | None:
-        """Return the import to visit next, or None. An import that cannot be read is added to `results`."""
-        try:
-            where = self.resolve(path, importer.where)
-        except ImportProgramError:
-            return None  # the check of the importer reports it
-        if where in results or where in active:
-            return None
-        try:
-            return self._read(where)
-        except ImportProgramError as error:
-            results[where] = error
-            return None
-
     def _check_one(
-        self,
-        text: _Text,
-        cycle_to: Callable[[Where], tuple[Where, ...]],
-        results: dict[Where, _Checked | ImportProgramError],
+        self, text: _Text, cycle_to: program_files.CycleTo, results: program_files.Results[_Checked]
     ) -> _Checked | ImportProgramError:
-        """Check one program; the results of its imports are in `results`.
-
-        `cycle_to` returns the cycle that an import of a location closes, from this location to itself, else nothing.
-        """
+        """Check one program; the results of its imports are in `results`."""
         if is_contract(text.where.address):
             return self._check_contract(text)
 
@@ -508,7 +456,7 @@ class LocalPrograms:
             found = find(path)
             return None if found is None else found.contract
 
-        imports, broken = _imports(text.uses, find)
+        imports, broken = _imports(text.paths, find)
         known = self._checked.get(text.where)
         if not broken and known is not None and known.text is text and _same(known.imports, imports):
             return known

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from prose_kernel.errors import CompileError, ImportProgramError
 from prose_kernel.language import typed_answers
@@ -19,29 +19,20 @@ from prose_kernel.language.vvm.modules import Module, execution_order, names_fil
 from prose_kernel.language.vvm.tree import Program
 from prose_kernel.programs import files as program_files
 from prose_kernel.programs import near_files, schema_files
+from prose_kernel.programs.files import Where
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
-
-
-class _File(NamedTuple):
-    """A file by its identity, absolute and lexically normalised; `shown` is its path for people."""
-
-    path: str
-    shown: str
 
 
 @dataclass(frozen=True, slots=True)
 class _Text:
     """A file that was read and parsed, with the paths of its imports."""
 
-    file: _File
+    where: Where
     stamp: program_files.Stamp | str
     source: Source
     program: Program
     findings: tuple[Diagnostic, ...]
     paths: tuple[str, ...]
-
-
-_Results = dict[str, Module | ImportProgramError]
 
 
 class LocalModules:
@@ -53,7 +44,7 @@ class LocalModules:
 
     def __init__(self, base: Path, *, program: Path | None = None, texts: Mapping[str, str] | None = None) -> None:
         name = program.name if program else ""
-        self._root = _File(os.path.abspath(base / name), name)  # noqa: PTH100 - links are not resolved
+        self._root = Where(os.path.abspath(base / name), shown=name)  # noqa: PTH100 - links are not resolved
         self._directory = os.path.abspath(base)  # noqa: PTH100
         self._shown_from = "" if base.is_absolute() else str(base)
         self._texts: dict[str, _Text] = {}
@@ -75,7 +66,7 @@ class LocalModules:
 
     def _load(self, path: str) -> Module:
         file = self._resolve(path, self._root)
-        if file.path == self._root.path:
+        if file.address == self._root.address:
             raise _cycle((self._root, file))
         return self._check(self._read(file))
 
@@ -101,112 +92,83 @@ class LocalModules:
     def file_of(self, path: str) -> Path | None:
         """The file that an import path of the root leads to; None for one that names no file."""
         try:
-            return Path(self._resolve(path, self._root).path)
+            return Path(self._resolve(path, self._root).address)
         except ImportProgramError:
             return None
 
     # ------------------------------------------------------------ reading
 
-    def _schema(self, path: str, importer: _File) -> tuple[dict[str, Any], dict[str, str]]:
+    def _schema(self, path: str, importer: Where) -> tuple[dict[str, Any], dict[str, str]]:
         """A JSON Schema, and the texts that were read for it. Raises `ImportProgramError`."""
         path = path.removeprefix(typed_answers.FILE)
         if "://" in path or not path.isprintable():
             raise schema_files.unusable(path, "a schema is a file; nothing is fetched for it")
         file = self._place(path, importer)
-        schema, text = schema_files.read(file.path, file.shown, self._given)
-        return schema, {file.path: text}
+        schema, text = schema_files.read(file.address, file.shown, self._given)
+        return schema, {file.address: text}
 
-    def _resolve(self, path: str, importer: _File) -> _File:
+    def _resolve(self, path: str, importer: Where) -> Where:
         if not names_file(path) or not path.isprintable():
             raise ImportProgramError(f"Module not found: {path}", code="V090", hint="no file can be called so")
         return self._place(path, importer)
 
-    def _place(self, path: str, importer: _File) -> _File:
+    def _place(self, path: str, importer: Where) -> Where:
         is_root = importer is self._root
-        directory = self._directory if is_root else os.path.dirname(importer.path)  # noqa: PTH120
+        directory = self._directory if is_root else os.path.dirname(importer.address)  # noqa: PTH120
         above = self._shown_from if is_root else os.path.dirname(importer.shown)  # noqa: PTH120
-        return _File(os.path.normpath(os.path.join(directory, path)), os.path.normpath(os.path.join(above, path)))  # noqa: PTH118
+        shown = os.path.normpath(os.path.join(above, path))  # noqa: PTH118
+        return Where(os.path.normpath(os.path.join(directory, path)), shown=shown)  # noqa: PTH118
 
-    def _read(self, file: _File) -> _Text:
+    def _read(self, file: Where) -> _Text:
         """The parsed file, as before if it is unchanged. Raises `ImportProgramError` (V090)."""
-        known = self._texts.get(file.path)
-        if (given := self._given.get(file.path)) is not None:
-            if known is None or (known.stamp, known.file) != (given, file):
-                known = self._texts[file.path] = _parsed(file, given, given.encode("utf-8", "replace"))
+        known = self._texts.get(file.address)
+        if (given := self._given.get(file.address)) is not None:
+            if known is None or (known.stamp, known.where.shown) != (given, file.shown):
+                known = self._texts[file.address] = _parsed(file, given, given.encode("utf-8", "replace"))
             return known
         try:
-            stamp = program_files.stamp(file.path)
-            if known is not None and (known.stamp, known.file) == (stamp, file):
+            stamp = program_files.stamp(file.address)
+            if known is not None and (known.stamp, known.where.shown) == (stamp, file.shown):
                 return known
-            data = program_files.read(file.path)
+            data = program_files.read(file.address)
         except program_files.Unreadable as reason:
             why = "" if reason.missing else f" ({reason})"
-            hint = near_files.hint(file.shown, (".vvm",), path=file.path) if reason.missing else None
+            hint = near_files.hint(file.shown, (".vvm",), path=file.address) if reason.missing else None
             raise ImportProgramError(f"Module not found: {file.shown}{why}", code="V090", hint=hint) from None
-        text = self._texts[file.path] = _parsed(file, stamp, data)
+        text = self._texts[file.address] = _parsed(file, stamp, data)
         return text
 
     # ------------------------------------------------------------ checking
 
     def _check(self, start: _Text) -> Module:
         """Check a module after everything that it imports."""
-        results: _Results = {}
-        active = {self._root.path: self._root, start.file.path: start.file}
-
-        def enter(importer: _Text, path: str) -> _Text | None:
-            text = self._import_of(importer, path, results, active)
-            if text is not None:
-                active[text.file.path] = text.file
-            return text
-
-        def check(way: list[_Text]) -> None:
-            results[way[-1].file.path] = self._module(way[-1], results, active)
-            del active[way[-1].file.path]
-
-        program_files.innermost_first(start, lambda text: text.paths, enter, check)
-        module = results[start.file.path]
+        module = program_files.checked(start, (self._root,), self._resolve, self._read, self._module)[start.where]
         assert isinstance(module, Module)
         return module
 
-    def _import_of(self, importer: _Text, path: str, results: _Results, active: Mapping[str, _File]) -> _Text | None:
-        """The module to visit next, or None. What cannot be read is among the `results`."""
-        try:
-            file = self._resolve(path, importer.file)
-        except ImportProgramError:
-            return None  # the check of the importer reports it
-        if file.path in results or file.path in active:
-            return None
-        try:
-            return self._read(file)
-        except ImportProgramError as error:
-            results[file.path] = error
-            return None
-
-    def _module(self, text: _Text, results: _Results, active: Mapping[str, _File]) -> Module:
-        """Check one file. The results of its imports are there; `active` are the modules that are being loaded."""
+    def _module(self, text: _Text, cycle_to: program_files.CycleTo, results: program_files.Results[Module]) -> Module:
+        """Check one file. The results of its imports are there."""
         from prose_kernel.language.vvm.checker import check_module
 
         def load(path: str) -> Module:
-            file = self._resolve(path, text.file)
-            if file.path in active:
-                way = list(active.values())
-                at = next(at for at, one in enumerate(way) if one.path == file.path)
-                raise _cycle((*way[at:], file))
-            found = results[file.path]
+            where = self._resolve(path, text.where)
+            if cycle := cycle_to(where):
+                raise _cycle(cycle)
+            found = results[where]
             if isinstance(found, ImportProgramError):
                 raise found
             return found
 
-        known = self._modules.get(text.file.path)
+        known = self._modules.get(text.where.address)
         if known is not None and known[0] is text and _same(known[1].imports, load):
             return known[1]
 
         def find(path: str) -> Module | Schema:
-            return self._schema(path, text.file)[0] if path.startswith(typed_answers.FILE) else load(path)
+            return self._schema(path, text.where)[0] if path.startswith(typed_answers.FILE) else load(path)
 
         findings, imports = check_module(text.program, text.source, find, text.findings)
         module = Module(
-            text.file.path,
+            text.where.address,
             text.source,
             text.program,
             contract(text.program),
@@ -215,11 +177,11 @@ class LocalModules:
             whole=not has_errors(text.findings),
         )
         if not has_errors(findings):
-            self._modules[text.file.path] = text, module
+            self._modules[text.where.address] = text, module
         return module
 
 
-def _parsed(file: _File, stamp: program_files.Stamp | str, data: bytes) -> _Text:
+def _parsed(file: Where, stamp: program_files.Stamp | str, data: bytes) -> _Text:
     from prose_kernel.language.vvm import decode, parse
 
     try:
@@ -240,7 +202,7 @@ def _same(imports: Mapping[str, Module], load: object) -> bool:
         return False
 
 
-def _cycle(way: tuple[_File, ...]) -> ImportProgramError:
+def _cycle(way: tuple[Where, ...]) -> ImportProgramError:
     names = [one.shown or "this program" for one in way]
     if len(way) == 2:
         return ImportProgramError(f"{names[0]} imports itself", code="V201", hint="leave the import out")

@@ -69,33 +69,29 @@ def _fault(shapes: Mapping[str, _Shape], name: str, value: Any) -> Fault | None:
     return Fault((name,), shape.message, shape.accepted)
 
 
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _is_duration(value: Any) -> bool:
-    return duration(value) is not None
-
-
 def _one_of(*words: str) -> _Shape:
     shown = ", ".join(f'"{word}"' for word in words[:-1]) + f' or "{words[-1]}"'
     return _Shape(lambda value: isinstance(value, str) and value in words, f"must be {shown}", f"write {shown}")
 
 
-_COUNT: Final = _Shape(_is_count, "must be a whole number from 0 upwards", "for example 2")
-_NUMBER: Final = _Shape(_is_number, "must be a number", "for example 0.5")
-_DURATION: Final = _Shape(_is_duration, "must be a duration in quotes", 'for example "500ms", "30s", "5m" or "1.5h"')
-_TEXT: Final = _Shape(_is_text, "must be a string", 'write it in quotes: "..."')
+_COUNT: Final = _Shape(
+    lambda value: isinstance(value, int) and not isinstance(value, bool) and value >= 0,
+    "must be a whole number from 0 upwards",
+    "for example 2",
+)
+_NUMBER: Final = _Shape(
+    lambda value: isinstance(value, int | float) and not isinstance(value, bool), "must be a number", "for example 0.5"
+)
+_DURATION: Final = _Shape(
+    lambda value: duration(value) is not None,
+    "must be a duration in quotes",
+    'for example "500ms", "30s", "5m" or "1.5h"',
+)
+_TEXT: Final = _Shape(lambda value: isinstance(value, str), "must be a string", 'write it in quotes: "..."')
 _GLOBS: Final = _Shape(
-    lambda value: _is_list_of_text(value), "must be a list of strings", 'for example ["docs/**"]; `[]` means none'
+    lambda value: isinstance(value, list) and all(item is UNKNOWN or isinstance(item, str) for item in value),
+    "must be a list of strings",
+    'for example ["docs/**"]; `[]` means none',
 )
 
 _OPTIONS: Final[Mapping[str, _Shape]] = {
@@ -109,10 +105,6 @@ _BOUNDS: Final[Mapping[str, _Shape]] = {"attempts": _COUNT, "time": _DURATION, "
 
 CALL_OPTIONS: Final = tuple(_OPTIONS)
 BOUNDS: Final = tuple(_BOUNDS)
-
-
-def _is_list_of_text(value: Any) -> bool:
-    return isinstance(value, list) and all(item is UNKNOWN or isinstance(item, str) for item in value)
 
 
 # ---------------------------------------------------------------- agent configurations
