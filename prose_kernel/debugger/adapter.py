@@ -8,7 +8,7 @@ sense is refused in words, and changes nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.debugger.breakpoints import Breakpoint, check_hits, evaluated_in, reason
 from prose_kernel.debugger.control import ALL_ERRORS, THREAD, UNCAUGHT, Debugger, Tell, as_told
@@ -19,8 +19,8 @@ from prose_kernel.runs import languages
 from prose_kernel.runtime.statement_hook import StackFrame
 
 if TYPE_CHECKING:
+    from prose_kernel.debugger.jupyter import KernelDebugger
     from prose_kernel.runs.languages import Language
-    from prose_kernel.runtime.values import Value
 
 Arguments = Mapping[str, Any]
 Body = dict[str, Any]
@@ -35,42 +35,10 @@ class Refused(Exception):
     """A request cannot be fulfilled; the text says why."""
 
 
-class Host(Protocol):
-    """The kernel around a debug session: its run, and the cell that runs in it."""
-
-    def names(self) -> Mapping[str, tuple[Value, Language]]:
-        """Return the values of the run with their languages, for requests while no program is held."""
-        ...
-
-    def rich(self, name: str, value: Value, language: Language) -> Body:
-        """Return `value` as a MIME bundle."""
-        ...
-
-    def attached(self) -> None:
-        """A client has attached."""
-        ...
-
-    def detached(self) -> None:
-        """The client has left."""
-        ...
-
-    def interrupt(self) -> None:
-        """Interrupt the cell."""
-        ...
-
-    def back(self) -> str:
-        """Prepare to begin the cell again. Return why that isn't possible, or an empty text."""
-        ...
-
-    def mark(self) -> int:
-        """Return the number of records in the journal."""
-        ...
-
-
 class Adapter:
     """One debug session."""
 
-    def __init__(self, language: Language, tell: Tell, read_cell: ReadCell, host: Host) -> None:
+    def __init__(self, language: Language, tell: Tell, read_cell: ReadCell, host: KernelDebugger) -> None:
         self.texts = Texts(language.suffixes[0], read_cell)
         self.debugger = Debugger(self.texts, self._event, host.mark)
         self.started = False

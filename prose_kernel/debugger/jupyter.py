@@ -69,6 +69,7 @@ class KernelDebugger:
     # ------------------------------------------------------------ for the debug session
 
     def attached(self) -> None:
+        """A client has attached."""
         cells, debugger = self._kernel.cells, self._adapter.debugger
         for code in self._kernel.typed:
             self._adapter.texts.runs(code)
@@ -76,6 +77,7 @@ class KernelDebugger:
         cells.debugger = debugger
 
     def detached(self) -> None:
+        """The client has left."""
         cells = self._kernel.cells
         cells.remove_hook(self._adapter.debugger)
         cells.debugger = None
@@ -90,13 +92,16 @@ class KernelDebugger:
         return language, found
 
     def names(self) -> Mapping[str, tuple[Value, Language]]:
+        """Return the values of the run with their languages, for requests while no program is held."""
         return {name: (named.info.value, named.language) for name, named in self._kernel.cells.names().items()}
 
     def mark(self) -> int:
+        """Return the number of records in the journal."""
         run = self._kernel.cells.current
         return run.journal.position if run is not None and run.journal is not None else 0
 
     def back(self) -> str:
+        """Prepare to begin the cell again. Return why that isn't possible, or an empty text."""
         run = self._kernel.cells.current
         if run is None or run.journal is None or not run.journal.abandon_text():
             return "going back needs the run's journal; the setting journal is off, or the run is kept in memory"

@@ -518,16 +518,12 @@ def _texts(checked: _Checked) -> dict[str, str]:
     return found
 
 
-def _imports(uses: tuple[str, ...], find: _Find) -> tuple[tuple[_Checked | None, ...], bool]:
+def _imports(uses: tuple[str, ...], find: Callable[[str], _Checked | None]) -> tuple[tuple[_Checked | None, ...], bool]:
     """Return the imports, and whether one of them has errors."""
     try:
         return tuple(find(path) for path in uses), False
     except ImportProgramError:
         return (), True
-
-
-class _Find(Protocol):
-    def __call__(self, path: str, /) -> _Checked | None: ...
 
 
 def _same(before: tuple[_Checked | None, ...], now: tuple[_Checked | None, ...]) -> bool:

@@ -7,7 +7,7 @@ an expression is an `ExpressionStatement`.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from prose_kernel.language.nodes import NOWHERE as NOWHERE
 from prose_kernel.language.nodes import Node as Node
@@ -382,12 +382,32 @@ class Pipe(Node, frozen=True):
     operations: tuple[PipeOperation, ...]
 
 
-Compound = Do | BlockCall | Parallel | For | Repeat | Loop | Try | Choice | If
+Active = (
+    Call
+    | Session
+    | Stage
+    | Resume
+    | Exec
+    | Arrow
+    | BlockCall
+    | ProgramCall
+    | Parallel
+    | For
+    | Repeat
+    | Loop
+    | If
+    | Choice
+    | Try
+    | Do
+    | Pipe
+    | Discretion
+)
+"""Expressions that do something, or ask somebody, and compute no value by themselves."""
+ACTIVE: Final[tuple[type[Node], ...]] = get_args(Active)
 
 Expression = (
     Name
     | Text
-    | Discretion
     | Number
     | Duration
     | Constant
@@ -398,26 +418,9 @@ Expression = (
     | Binary
     | Logical
     | Not
-    | ProgramCall
     | Bare
-    | Call
-    | Session
-    | Stage
-    | Resume
-    | Exec
-    | Arrow
-    | Pipe
-    | Do
-    | BlockCall
-    | Parallel
-    | For
-    | Repeat
-    | Loop
-    | Try
-    | Choice
-    | If
+    | Active
 )
-
 
 # ---------------------------------------------------------------- statements
 
@@ -556,26 +559,3 @@ class Program(Node, frozen=True):
     def texts(self) -> dict[str, str]:
         """The texts that were read beside the program's own, by address: those that a contract file leads to."""
         return {}
-
-
-ACTIVE: Final = (
-    Call,
-    Session,
-    Stage,
-    Resume,
-    Exec,
-    Arrow,
-    BlockCall,
-    ProgramCall,
-    Parallel,
-    For,
-    Repeat,
-    Loop,
-    If,
-    Choice,
-    Try,
-    Do,
-    Pipe,
-    Discretion,
-)
-"""Expressions that do something, or ask somebody, and compute no value by themselves."""
