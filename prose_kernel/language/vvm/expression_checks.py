@@ -23,7 +23,9 @@ from prose_kernel.language.vvm.names import LIBRARY, Known
 from prose_kernel.language.vvm.scopes import Scopes
 from prose_kernel.language.vvm.tree import AgentName, Expression, Name, Template
 
-_LEAVES: Final = frozenset((tree.Unit, tree.It, tree.Boolean, tree.Number, tree.String))
+_LEAVES: Final = frozenset(
+    (tree.Unit, tree.It, tree.Boolean, tree.Number, tree.String, tree.Placeholder, str, type(None))
+)
 
 _ELSEWHERE: Final = {
     "True": "`true`",
@@ -83,8 +85,12 @@ class ExpressionChecker:
             kind = type(node)
             if kind is Name:
                 self._name(node)
+            elif kind is tuple:
+                extend(node)
             elif kind not in _LEAVES:
-                extend(visit[kind](self, node))
+                if (check := visit.get(kind)) is not None:
+                    check(self, node)
+                extend(node.fields())
 
     def condition(self, node: Expression) -> None:
         """Check what must be a boolean."""
@@ -141,11 +147,10 @@ class ExpressionChecker:
         known = self._known
         return did_you_mean(self._near(name, chain(self._scopes.visible(), known.variables, known.functions, further)))
 
-    def visit_template(self, node: Template) -> tuple[Expression, ...]:
+    def visit_template(self, node: Template) -> None:
         for part in node.parts:
             if isinstance(part, tree.Placeholder) and part.path:
                 self._head(part.path[0], part.span)
-        return ()
 
     def _head(self, name: str, span: Span) -> None:
         if self._scopes.read(name, span) or name in LIBRARY or self._known.binds(name):
@@ -157,13 +162,12 @@ class ExpressionChecker:
         hint = near or f"assign `{name}` first; for literal braces write `{{{{{name}}}}}`"
         self.report("V051", span, message, hint)
 
-    def visit_agent_name(self, node: AgentName) -> tuple[Expression, ...]:
+    def visit_agent_name(self, node: AgentName) -> None:
         name = node.id
         if self.is_agent(name):
             self._both(node)
         elif not self._scopes.read(name, node.span) and not self._known.binds(name):
             self.no_agent(name, node.span)
-        return ()
 
     def _both(self, node: AgentName) -> None:
         holder = self._scopes.holder(node.id)
@@ -190,7 +194,7 @@ class ExpressionChecker:
 
     # ------------------------------------------------------------ calls
 
-    def visit_call(self, node: tree.Call) -> tuple[Expression, ...]:
+    def visit_call(self, node: tree.Call) -> None:
         callee = node.callee
         if isinstance(callee, Name) and callee.id == "pack" and self.is_library("pack"):
             self.pack(node.arguments, node.keywords)
@@ -201,7 +205,6 @@ class ExpressionChecker:
             if isinstance(callee, Name) and self._is_only_agent(callee.id):
                 message = f"`{callee.id}` is an agent, not a function; this raises if it is reached"
                 self.report("V711", callee.span, message, f"call the agent: ``@{callee.id} `the task`(input)``")
-        return (callee, *node.arguments, *(keyword.value for keyword in node.keywords))
 
     def _parameters(self, callee: Expression) -> tuple[str, ...] | None:
         """The parameters of the function that a call certainly means."""
@@ -231,23 +234,19 @@ class ExpressionChecker:
 
     # ------------------------------------------------------------ agents
 
-    def visit_agent_call(self, node: tree.AgentCall) -> tuple[Any, ...]:
+    def visit_agent_call(self, node: tree.AgentCall) -> None:
         if node.options:
             self._checks.options(node.options)
-        argument = () if node.argument is None else (node.argument,)
-        return (node.agent, node.template, *argument, *(option.value for option in node.options))
 
-    def visit_inline_agent(self, node: tree.InlineAgent) -> tuple[Expression, ...]:
+    def visit_inline_agent(self, node: tree.InlineAgent) -> None:
         self._checks.configuration(node.keywords, whole=True, perm=self.is_library("perm"))
-        return tuple(keyword.value for keyword in node.keywords)
 
-    def visit_with(self, node: tree.With) -> tuple[Expression, ...]:
+    def visit_with(self, node: tree.With) -> None:
         self._checks.configuration(node.keywords, whole=False, perm=self.is_library("perm"))
-        return (node.agent, *(keyword.value for keyword in node.keywords))
 
     # ------------------------------------------------------------ the rest
 
-    def visit_object(self, node: tree.Object) -> tuple[Expression, ...]:
+    def visit_object(self, node: tree.Object) -> None:
         pairs = node.pairs
         if len(pairs) > 1:
             seen: set[str] = set()
@@ -257,23 +256,19 @@ class ExpressionChecker:
                         "V705", key_span(pair), f"the key `{pair.key}` stands twice in this object; the last one counts"
                     )
                 seen.add(pair.key)
-        return tuple(pair.value for pair in pairs)
 
-    def visit_not(self, node: tree.Not) -> tuple[Expression]:
+    def visit_not(self, node: tree.Not) -> None:
         self.raises(certain_errors.condition(node.value))
-        return (node.value,)
 
-    def visit_logical(self, node: tree.Logical) -> tuple[Expression, Expression]:
+    def visit_logical(self, node: tree.Logical) -> None:
         self._right.append(node.right.span)
         self.raises(certain_errors.condition(node.left))
         self.raises(certain_errors.condition(node.right))
-        return node.left, node.right
 
-    def visit_sum(self, node: tree.Sum) -> tuple[Expression, Expression]:
+    def visit_sum(self, node: tree.Sum) -> None:
         self.raises(certain_errors.operation(node))
-        return node.left, node.right
 
-    def visit_compare(self, node: tree.Compare) -> tuple[Expression, Expression]:
+    def visit_compare(self, node: tree.Compare) -> None:
         left = node.left
         if isinstance(left, tree.Compare) and not self._in_parentheses(left, node.right):
             message = f"`{left.operator}` and `{node.operator}` in a row: the second compares `true` or `false`"
@@ -281,23 +276,10 @@ class ExpressionChecker:
             self.report("V708", node.span, message, hint)
         else:
             self.raises(certain_errors.operation(node))
-        return left, node.right
 
     def _in_parentheses(self, left: tree.Compare, right: Expression) -> bool:
         """Whether more parentheses end behind `left` than begin inside it before its last operand."""
         opened = self._text.count("(", left.left.span.end, left.right.span.start)
         return self._text.count(")", left.right.span.end, right.span.start) > opened
-
-    def visit_list(self, node: tree.List) -> tuple[Expression, ...]:
-        return node.elements
-
-    def visit_member(self, node: tree.Member) -> tuple[Expression]:
-        return (node.value,)
-
-    def visit_index(self, node: tree.Index) -> tuple[Expression, Expression]:
-        return node.value, node.index
-
-    def visit_predicate(self, node: tree.Predicate) -> tuple[Any, ...]:
-        return (node.template,) if node.argument is None else (node.template, node.argument)
 
     _visit: ClassVar = visitors(tree, vars())
