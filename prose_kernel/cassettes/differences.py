@@ -162,7 +162,7 @@ def text_difference(recorded: Any, asked: Any) -> str:
     was, is_now = _beginning(recorded), _beginning(asked)
     at = _agreement(was, is_now)
     if at == len(was) == len(is_now):
-        return f"differs behind its first {at:,} characters ({_length(recorded):,} recorded, {_length(asked):,} now)"
+        return f"differs after its first {at:,} characters ({_length(recorded):,} recorded, {_length(asked):,} now)"
     return f"differs at character {at + 1}: {_piece(is_now, at)} instead of {_piece(was, at)}"
 
 

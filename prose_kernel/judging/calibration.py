@@ -214,7 +214,7 @@ def load(path: Path, shown: str = "") -> tuple[Item, ...]:
     try:
         text = plain_files.read(path, LARGEST).decode("utf-8-sig")
     except (OSError, ValueError) as problem:
-        reason = "it is no UTF-8 text" if isinstance(problem, ValueError) else reason_of(problem)
+        reason = "it isn't UTF-8 text" if isinstance(problem, ValueError) else reason_of(problem)
         raise UsageError(f"{shown} cannot be read: {reason}") from None
     items: dict[str, Item] = {}
     for number, line in enumerate(text.split("\n"), 1):
@@ -254,7 +254,7 @@ def _of_json(problem: Exception) -> str:
 
 
 def _no_number(word: str) -> object:
-    raise ValueError(f"{word} is no JSON number")
+    raise ValueError(f"{word} isn't a JSON number")
 
 
 def _sendable(said: object) -> None:
@@ -281,14 +281,14 @@ def _item(said: Any, number: int) -> Item:
         raise ValueError("an item has a `condition` about `values`, or a `criterion` about one `value`")
     text, values = said["criterion" if criterion else "condition"], said.get("values", {})
     if not isinstance(text, str) or not text.strip():
-        raise ValueError("the condition is no text")
+        raise ValueError("the condition isn't a text")
     if not isinstance(values, dict):
         raise ValueError("`values` is an object of names and values")
     texts = {
         key: said.get(key, default) for key, default in (("id", f"line-{number}"), ("category", "all"), ("why", ""))
     }
     if wrong := next((key for key, value in texts.items() if not isinstance(value, str)), None):
-        raise ValueError(f"`{wrong}` is no text")
+        raise ValueError(f"`{wrong}` isn't a text")
     subject = full_text(said["value"]) if criterion else None
     given = values if subject is None else {"it": said["value"]}
     return Item(texts["id"], texts["category"], text.strip(), LABELS[label], given, subject, texts["why"])

@@ -47,7 +47,7 @@ def decide(
     for placeholder, value in inserted:
         quoted = placeholder in written and placeholder not in re.sub(LITERAL, "", written)
         if not (re.fullmatch(r'[^"“”`\\\n]*', value) if quoted else facts.number(value)):
-            return Ruling(None, "", "a value in it is no number")
+            return Ruling(None, "", "a value in it isn't a number")
     return parse(text).decide(bindings)
 
 

@@ -73,7 +73,7 @@ def _wanted(request: SessionRequest) -> Iterator[tuple[str, bytes | None]]:
 def _checked(label: str, data: bytes, path: str = "") -> Attachment:
     drawn = picture(data)
     if drawn is None:
-        raise _refused(label, "it is no image and no PDF: it begins with other bytes" if data else "it is empty")
+        raise _refused(label, "it isn't an image or a PDF: it begins with other bytes" if data else "it is empty")
     if drawn.broken:
         raise _refused(label, drawn.text)
     return Attachment(label, data, drawn, path)

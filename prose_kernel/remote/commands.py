@@ -71,7 +71,8 @@ class RemoteState:
         found = []
         if not self.encrypted:
             found.append(
-                f"{self.url} is not encrypted: whoever can reach it can run programs on its workers and here; use TLS"
+                f"{self.url} is not encrypted: anyone who can reach it can run programs on its workers and here; "
+                "use TLS"
             )
         if self.refused:
             count = f"{self.refused_count} worker{'s are' if self.refused_count != 1 else ' is'}"

@@ -142,7 +142,7 @@ def destination(environment: Mapping[str, str]) -> str:
         host = None
     if host is None or found.scheme not in ("http", "https"):
         raise UsageError(
-            "the collector's address is no URL", hint="set OTEL_EXPORTER_OTLP_ENDPOINT, as http://localhost:4318"
+            "the collector's address isn't a URL", hint="set OTEL_EXPORTER_OTLP_ENDPOINT, as http://localhost:4318"
         )
     return f"{found.scheme}://{host}" + (f":{port}" if port else "")
 

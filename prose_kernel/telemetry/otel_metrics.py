@@ -47,7 +47,7 @@ class Meter:
         cost = meter.create_counter(measures.COST, unit="{USD}", description="Known cost of models.")
         self._record: dict[str, Callable[..., None]] = {
             measures.DURATION: seconds(measures.DURATION, description="GenAI operation duration.").record,
-            measures.OPERATIONS: seconds(measures.OPERATIONS, description="What a run does.").record,
+            measures.OPERATIONS: seconds(measures.OPERATIONS, description="Duration of operations.").record,
             measures.TOKENS: tokens.record,
             measures.COST: cost.add,
         }

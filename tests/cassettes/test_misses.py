@@ -85,7 +85,7 @@ def test_members_and_long_texts() -> None:
     was = {**BASE, "context": {"a": held("x" * 5_000), "b": held("one"), "c": held("gone"), "d": {"missing": True}}}
     now = {**BASE, "context": {"a": held("x" * 4_999 + "y"), "b": held("only"), "d": held("found")}}
     assert differences.differences(was, now) == [
-        "`context.a` differs behind its first 1,000 characters (5,000 recorded, 5,000 now)",
+        "`context.a` differs after its first 1,000 characters (5,000 recorded, 5,000 now)",
         '`context.b` differs at character 3: "only" instead of "one"',
         "`context.c` is not there any more",
         "`context.d` is something else",

@@ -187,7 +187,7 @@ def test_a_key_is_not_used_in_ci_although_there_is_a_terminal(here: Path, stub: 
     environment = {**os.environ, "CI": "1", "ANTHROPIC_API_KEY": "sk-not-a-real-one"}
     child = forked.Terminal("run", "p.prose", cwd=here, env=environment)
     child.expect(pexpect.EOF)
-    assert "no model is configured, and nobody is here" in " ".join(child.before.split())
+    assert "no model is configured, and no person can answer" in " ".join(child.before.split())
     assert child.end() == 3
     assert stub.stats.requests == 0
 

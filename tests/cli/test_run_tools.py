@@ -225,7 +225,7 @@ def test_functions_are_next_to_the_program(place: Place, prose: Prose) -> None:
     status, out, err = prose("run", "sub/p.prose", "--cassette-mode", "off")
     assert (status, "onwards" in out) == (0, True), (out, err)
     status, _, err = prose("run", "p.prose", "--cassette-mode", "off")
-    assert status != 0 and "a tool is a function in prose_tools.py beside the program" in err
+    assert status != 0 and "a tool is a function in prose_tools.py next to the program" in err
 
 
 def test_a35_a_session_gets_no_code_into_the_functions_of_the_next_one(place: Place, prose: Prose) -> None:

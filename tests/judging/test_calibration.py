@@ -145,7 +145,7 @@ def test_a_custom_item_needs_little(tmp_path: Path) -> None:
     [
         ("{", "no JSON: expecting property name enclosed in double quotes in column 2"),
         ("[1]", "an item is a JSON object"),
-        ('{"values": {"x": NaN}, "condition": "c", "label": "yes"}', "NaN is no JSON number"),
+        ('{"values": {"x": NaN}, "condition": "c", "label": "yes"}', "NaN isn't a JSON number"),
         ("[" * 100_000, "nested too deeply"),
         ('{"values": {"x": 1e999}, "condition": "c", "label": "yes"}', "a number is too large"),
         (GOOD | {"label": "maybe"}, "`label` is yes, no or uncertain"),
@@ -158,9 +158,9 @@ def test_a_custom_item_needs_little(tmp_path: Path) -> None:
             GOOD | {"criterion": "is polite"},
             "an item has a `condition` about `values`, or a `criterion` about one `value`",
         ),
-        (GOOD | {"condition": " "}, "the condition is no text"),
+        (GOOD | {"condition": " "}, "the condition isn't a text"),
         (GOOD | {"values": ["x"]}, "`values` is an object of names and values"),
-        (GOOD | {"id": 7}, "`id` is no text"),
+        (GOOD | {"id": 7}, "`id` isn't a text"),
     ],
 )
 def test_a_broken_line_is_named(tmp_path: Path, line: object, said: str) -> None:
@@ -177,7 +177,7 @@ def test_files_that_are_not_sets(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"cannot be read: no such file"):
         load(tmp_path / "nowhere.jsonl")
     (tmp_path / "items.jsonl").write_bytes(b"\xff\xfe{}")
-    with pytest.raises(UsageError, match=r"cannot be read: it is no UTF-8 text"):
+    with pytest.raises(UsageError, match=r"cannot be read: it isn't UTF-8 text"):
         load(tmp_path / "items.jsonl")
     with pytest.raises(UsageError, match="no category 'poems'"):
         of_category(ITEMS, "poems")

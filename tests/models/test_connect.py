@@ -119,7 +119,7 @@ async def test_replay_calls_no_provider(tmp_path: Path, options: SessionOptions)
 async def test_interactivity_is_checked_for_each_session(tmp_path: Path, options: SessionOptions) -> None:
     person = ScriptedPerson("by hand", ".", available=False)
     services = connect(person, options, somewhere(tmp_path))
-    with pytest.raises(NoProvider, match=r"nobody is here to answer this session$") as nobody:
+    with pytest.raises(NoProvider, match=r"no person can answer this session$") as nobody:
         await run(services)
     assert "nothing is recorded for session c1/1/s0" in (nobody.value.hint or "")
     with pytest.raises(Undecided, match=r"^cannot decide \*\*the draft sings\*\*: no rule reads it$") as undecided:

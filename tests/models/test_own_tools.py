@@ -357,7 +357,7 @@ async def test_calls_of_a_server_that_answers_nonsense(hostile: Callable[..., Be
     ("mode", "said"),
     [
         ("hangs", "the tool server evil did not say hello within 2 seconds"),
-        ("flood", "the tool server evil printed more than 16 MiB that are no messages"),
+        ("flood", "the tool server evil printed more than 16 MiB of text without messages"),
         ("version", "the tool server evil cannot be used: Unsupported protocol version"),
         (
             "broken",

@@ -135,15 +135,15 @@ async def test_a_script_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("- a\n- b\n", "script s.yaml is no mapping of a pattern to a reply"),
-        ('a: "x\n', "script s.yaml is no YAML at line 2"),
-        ("a: {delay: soon}\n", "script: the delay of `a` is no duration"),
+        ("- a\n- b\n", "script s.yaml isn't a mapping of a pattern to a reply"),
+        ('a: "x\n', "script s.yaml isn't YAML at line 2"),
+        ("a: {delay: soon}\n", "script: the delay of `a` isn't a duration"),
         ("a: []\n", "script: `a` has an empty list of replies"),
         ("a: [[b]]\n", "script: the answer of `a` is not text"),
         ("/(/: b\n", "script: `/(/` is not a regular expression: missing ), unterminated subpattern at position 0"),
-        ("judge: yes\n", "script: `judge` is no mapping of a pattern to a reply"),
+        ("judge: yes\n", "script: `judge` isn't a mapping of a pattern to a reply"),
         ("judge: {a: {b: c}}\n", "script: the answer of `a` is not text"),
-        ("\x00", "script s.yaml is no YAML"),
+        ("\x00", "script s.yaml isn't YAML"),
         ("[" * 100_000, "script s.yaml is nested too deeply"),
     ],
 )
@@ -247,14 +247,14 @@ class Leaves(ScriptedPerson):
 
 
 async def test_a_person_who_leaves_counts_as_non_interactive() -> None:
-    with pytest.raises(NoProvider, match="nobody is here"):
+    with pytest.raises(NoProvider, match="no person can answer"):
         await run(HumanSessions(Leaves()), request())
 
 
 async def test_end_of_input_and_a_missing_person_are_not_a_provider() -> None:
     with pytest.raises(NoProvider, match="the person's input has ended before this session was answered"):
         await run(HumanSessions(ScriptedPerson(":more", "half")), request())
-    with pytest.raises(NoProvider, match="nobody is here"):
+    with pytest.raises(NoProvider, match="no person can answer"):
         await run(HumanSessions(ScriptedPerson(available=False)), request())
 
 
@@ -347,7 +347,7 @@ async def test_non_interactive_with_nothing_configured_the_error_names_the_fix()
     sessions = Unconfigured(person)
     with pytest.raises(NoProvider) as refused:
         await run(sessions, request())
-    assert str(refused.value) == "no model is configured, and nobody is here to answer this session"
+    assert str(refused.value) == "no model is configured, and no person can answer this session"
     assert "PROSE_PROVIDER=dry-run" in (refused.value.hint or "")
     assert person.transcript == []
     person.available = True  # the next cell may allow stdin

@@ -244,7 +244,7 @@ def test_without_tls_there_is_a_warning(connect: Connect, workers: Workers, tcp:
     workers()
     state = asyncio.run(connect().connect())
     assert state.warnings == (
-        f"{tcp.address} is not encrypted: whoever can reach it can run programs on its workers and here; use TLS",
+        f"{tcp.address} is not encrypted: anyone who can reach it can run programs on its workers and here; use TLS",
     )
 
 

@@ -183,7 +183,7 @@ def test_session_miss_without_a_provider(column: str, directory: Path) -> None:
         assert outcome.origins() == ["human"]
     else:
         assert failed(outcome, column)
-        assert "no model is configured, and nobody is here to answer this session" in outcome.text
+        assert "no model is configured, and no person can answer this session" in outcome.text
         assert "PROSE_PROVIDER=" in outcome.text
         assert NOTICE not in outcome.text
         assert outcome.records == []
@@ -233,7 +233,7 @@ def test_key_in_the_environment(
     assert "sk-not-a-real-one" not in outcome.text + json.dumps(outcome.records)
     if not SOMEBODY[column]:
         assert failed(outcome, column)
-        assert "no model is configured, and nobody is here" in outcome.text
+        assert "no model is configured, and no person can answer" in outcome.text
         assert stub.stats.requests == 0
     elif off:
         assert outcome.text.count("ANTHROPIC_API_KEY is set, but autodetect is off, so you answer") == 1

@@ -307,7 +307,7 @@ async def test_a_variable_that_cannot_be_used_is_an_error(
 ) -> None:
     monkeypatch.setenv(variable, value)
     with pytest.raises(
-        UsageError, match=r"a variable of OpenTelemetry cannot be used|the collector's address is no URL"
+        UsageError, match=r"a variable of OpenTelemetry cannot be used|the collector's address isn't a URL"
     ):
         await run(tmp_path, 'exec "touch ran"', telemetry_otel=True)
     assert not (tmp_path / "ran").exists()
@@ -382,7 +382,7 @@ def test_settings(tmp_path: Path) -> None:
     [
         ("", {}, "ok", "off"),
         ("otel = true", {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://u:key@c.example/x?k=key"}, "ok", "https://c.example,"),
-        ("otel = true", {"OTEL_EXPORTER_OTLP_ENDPOINT": "nonsense"}, "broken", "the collector's address is no URL"),
+        ("otel = true", {"OTEL_EXPORTER_OTLP_ENDPOINT": "nonsense"}, "broken", "the collector's address isn't a URL"),
         ("otel = true", {"OTEL_TRACES_EXPORTER": "zipkin"}, "broken", "zipkin is not supported"),
         ("otel = true", {"OTEL_SDK_DISABLED": "true"}, "ok", "spans go to nobody"),
         ('log = "missing/log"', {}, "broken", "the log missing/log cannot be written"),

@@ -94,7 +94,7 @@ class Agent:
             raise ProviderError(
                 f"the agent {name} could not be started: {problem}",
                 retryable=False,
-                hint=f"install it, or mend `command` in [agents.{name}] of prose.toml",
+                hint=f"install it, or correct `command` in [agents.{name}] of prose.toml",
             ) from None
         agent._wire.write = agent._helper.write
         agent._connection = Connection(
@@ -331,7 +331,7 @@ class Agent:
         return ProviderError(
             f"the agent {self.name} does not speak the Agent Client Protocol{said}",
             retryable=False,
-            hint=f"many agents speak it only when told to: see `command` in [agents.{self.name}] of prose.toml",
+            hint=f"many agents need an option for it: see `command` in [agents.{self.name}] of prose.toml",
         )
 
     async def _gone(self) -> ProviderError:

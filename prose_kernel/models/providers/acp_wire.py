@@ -32,7 +32,7 @@ class Wire(MessageReader):
 
     def __init__(self) -> None:
         super().__init__(
-            64 * 1024 * 1024, "sent a message that is too long", 1_000_000, "prints text that is no message"
+            64 * 1024 * 1024, "sent a message that is too long", 1_000_000, "prints text that isn't a message"
         )
         self.write: Callable[[str], None] = lambda text: None
         self.disturbed = asyncio.Event()

@@ -64,7 +64,7 @@ def judge_choice(options: SessionOptions) -> Choice:
         return chosen if chosen.live else Choice("nobody")
     chosen = choice_of(name, options)
     if not chosen.live:
-        raise UsageError(f"`{name}` cannot judge", hint="a model server, acp:AGENT, or `off`: the person alone")
+        raise UsageError(f"`{name}` cannot judge", hint="a model server, acp:AGENT, or `off`: only the person")
     return chosen
 
 

@@ -50,7 +50,7 @@ class HumanSessions:
         """Return the person's answer, or an empty text after `:skip` (which cancels a call). Raises `ProviderError`
         after `:fail`, and after `:skip` if the answer is typed; `NoProvider` if no person is available."""
         if not self._asker.available:
-            raise nobody("nobody is here to answer this session")
+            raise nobody("no person can answer this session")
         try:
             async with self._asker.turn():
                 await budgets.placed()
@@ -58,7 +58,7 @@ class HumanSessions:
         except EOFError:
             raise nobody("the person's input has ended before this session was answered") from None
         except NobodyToAsk:
-            raise nobody("nobody is here to answer this session") from None
+            raise nobody("no person can answer this session") from None
 
     async def _converse(self, request: SessionRequest) -> SessionResult:
         self._show(request)

@@ -38,7 +38,7 @@ def too_long() -> ProviderBadReply:
     return ProviderBadReply(
         f"the reply is longer than {LONGEST_REPLY:,} characters and was given up",
         retryable=False,
-        hint="ask for less at once, or set max_tokens for this provider",
+        hint="ask for a shorter answer, or set max_tokens for this provider",
     )
 
 

@@ -113,7 +113,7 @@ class ModelServers:
             except ProviderError as problem:
                 if note is not None and throttle.slowed and meant.name not in self._told:
                     self._told.add(meant.name)
-                    note(f"{meant.name} is busy: from now on it gets fewer calls at once")
+                    note(f"{meant.name} is busy: it now gets fewer simultaneous calls")
                 if not isinstance(problem, AWAY) or (begun and not problem.retryable):
                     raise
                 if last:

@@ -115,7 +115,7 @@ def _part(parts: Mapping[str, object], name: str) -> list[tuple[str, object]]:
     if part is None or part == "":
         return []
     if not isinstance(part, Mapping):
-        raise UsageError(f"script: `{name}` is no mapping of a pattern to a reply")
+        raise UsageError(f"script: `{name}` isn't a mapping of a pattern to a reply")
     return [(str(key), value) for key, value in part.items()]
 
 
@@ -175,7 +175,7 @@ def _text_of(reply: Reply, request: SessionRequest) -> str:
 def _seconds(key: str, delay: object) -> float:
     match = _DELAY.fullmatch(str(delay).strip())
     if match is None:
-        raise UsageError(f"script: the delay of `{key}` is no duration", hint='write "200ms" or "2s"')
+        raise UsageError(f"script: the delay of `{key}` isn't a duration", hint='write "200ms" or "2s"')
     return float(match[1]) * _SECONDS[match[2]]
 
 
@@ -194,9 +194,9 @@ def load_script(path: str | Path) -> Script:
     except (yaml.YAMLError, UnicodeDecodeError) as problem:
         mark = getattr(problem, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark else ""
-        raise UsageError(f"script {name} is no YAML{where}") from None
+        raise UsageError(f"script {name} isn't YAML{where}") from None
     if not isinstance(loaded, Mapping):
-        raise UsageError(f"script {name} is no mapping of a pattern to a reply")
+        raise UsageError(f"script {name} isn't a mapping of a pattern to a reply")
     return Script(loaded)
 
 

@@ -43,7 +43,7 @@ def cause(options: SessionOptions, where: Surroundings) -> tuple[str, str, str]:
     return "No model is configured", VENDORS[0], vendors.find(VENDORS[0], options).key or ""
 
 
-NOBODY = "no model is configured, and nobody is here to answer this session"
+NOBODY = "no model is configured, and no person can answer this session"
 
 Progress = Callable[[SessionProgress], None]
 
@@ -125,12 +125,12 @@ class Detected:
         """Return the notice that is shown before the first use."""
         recorded = {
             "auto": "answers are recorded, and recorded ones are used (cassette mode auto)",
-            "record": "every answer is recorded anew (cassette mode record)",
+            "record": "every answer is recorded again (cassette mode record)",
             "off": "nothing is recorded (cassette mode off)",
         }.get(mode, f"cassette mode {mode}")
         return (
             f"{self.variable} is set and no provider is chosen, so {self.choice.name} answers sessions.\n"
-            f"Model: {model}; {recorded}. What a session is sent leaves this machine and may cost money.\n"
+            f"Model: {model}; {recorded}. Sessions send data to this provider and may cost money.\n"
             f"To choose it for good: PROSE_PROVIDER={self.choice.name}; PROSE_AUTODETECT=0 turns this off.\n"
             f"To answer yourself: {choosing('human', asker)}."
         )

@@ -66,7 +66,7 @@ async def test_a_value_that_is_not_an_agent_is_one_clear_error(
 @pytest.mark.parametrize(
     ("start", "error", "message", "hint"),
     [
-        ("garbage", ProviderError, "Protocol: it printed `Welcome to the agent!`", "many agents speak it only when"),
+        ("garbage", ProviderError, "Protocol: it printed `Welcome to the agent!`", "many agents need an option for it"),
         ("exit", ProviderConnection, "the agent stub ended with exit code 3", "its last words: cannot find my soul"),
         ("version", ProviderError, "speaks version 99 of the Agent Client Protocol, not version 1", "install"),
         ("auth", ProviderAuth, "not logged in: Authentication required: run `stub login`", "(Stub Login)"),

@@ -102,7 +102,7 @@ class TestModels:
                 file("text.png"),
                 "allow",
                 ProviderError,
-                "text.png cannot be given to the session: it is no image and no",
+                "text.png cannot be given to the session: it isn't an image or a",
             ),
             (file("empty.pdf"), "allow", ProviderError, "empty.pdf cannot be given to the session: it is empty"),
             (file("real.png"), "deny", PermissionDenied, "reading 'real.png' is not allowed"),

@@ -186,7 +186,7 @@ async def test_sessions_and_judgements_of_a_server_share_its_throttle(stub: Stub
             with pytest.raises(ProviderOverloaded) as failed:
                 await live.run()
             assert failed.value.retry_after == 7
-        assert [part.text for part in live.shown] == ["gateway is busy: from now on it gets fewer calls at once"]
+        assert [part.text for part in live.shown] == ["gateway is busy: it now gets fewer simultaneous calls"]
         with pytest.raises(Undecided):
             await live.judge.decide(QUESTION)
     assert stub.stats.peak == 1

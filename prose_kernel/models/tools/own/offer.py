@@ -55,7 +55,7 @@ def _measured(schema: Mapping[str, Any]) -> tuple[int, str | None]:
         fault = None if schema.get("type") == "object" else "it is not that of an object"
         fault = fault or _fault(schema)
     except (ValueError, RecursionError):
-        return 0, "its schema is no JSON"
+        return 0, "its schema isn't JSON"
     return length, f"its schema is wrong: {fault}" if fault else None
 
 

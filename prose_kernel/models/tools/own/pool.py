@@ -223,7 +223,7 @@ class OwnTools:
         server = name.partition(".")[0]
         if server in self._options.mcp:
             return f"see [mcp.{server}] in prose.toml"
-        return f"a tool is a function in {FILE} beside the program, or [mcp.NAME] in prose.toml"
+        return f"a tool is a function in {FILE} next to the program, or [mcp.NAME] in prose.toml"
 
     async def close(self) -> None:
         """End all processes and connections. A second call does nothing."""
