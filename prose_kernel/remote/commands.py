@@ -22,7 +22,7 @@ from prose_kernel.processes.shell import CLOSED, identified
 from prose_kernel.processes.termination import GRACE
 from prose_kernel.remote.connection import Connection, Target, Terms
 from prose_kernel.remote.messages import LEASE, Inherit
-from prose_kernel.remote.placement import Group, WaitingCommands
+from prose_kernel.remote.placement import Group, WaitingCommands, needs_of
 from prose_kernel.remote.runner import allowed
 from prose_kernel.remote.worker import RemoteCommand, Worker
 from prose_kernel.runtime import asides
@@ -262,18 +262,18 @@ class RemoteCommands:
     def _place_next(self, workers: Sequence[Worker], inherited: Inherit) -> bool:
         """Start the first command that a worker has a place for; return whether there was one."""
         for group in self._waiting.groups():
-            fitting = [worker for worker in workers if worker.has(group.needs)]
+            fitting = [worker for worker in workers if worker.has(needs_of(group))]
             if fitting:
                 best = max(fitting, key=lambda worker: (worker.free, -len(worker.resources)))
                 best.start(self._waiting.take(group), inherited)
                 return True
-            if not any(covers(worker.resources, group.needs) for worker in workers):
+            if not any(covers(worker.resources, needs_of(group)) for worker in workers):
                 self._wait_for_resources(group)
         return False
 
     def _wait_for_resources(self, group: Group) -> None:
         """No worker meets the needs of these commands: wait a while for one that does."""
-        needs = shown(group.needs)
+        needs = shown(needs_of(group))
         if needs not in self._unmet:
             self._unmet[needs] = self._connection.loop.call_later(NO_WORKER, self._refuse_unmet, needs)
         elif self._unmet[needs] is None:

@@ -17,26 +17,21 @@ class Log(Protocol):
     @property
     def place(self) -> str:
         """The path of the file."""
-        ...
 
     def append(self, record: Record) -> None:
         """Write a record, so that it survives the end of the process. May be called from any thread. Never raises: the
         owner reports to the person what can't be written."""
-        ...
 
     def rewind(self, to: int) -> None:
         """Invalidate the record with this number and all later ones."""
-        ...
 
     @property
     def behind(self) -> bool:
         """Whether the store has to be flushed before the next request is made."""
-        ...
 
     @property
     def problem(self) -> str:
         """Why no request may be made, because records cannot be written; "" if requests may be made."""
-        ...
 
 
 class Recorder:

@@ -156,7 +156,6 @@ class Commands(Protocol):
         Never raises for anything the command does. Cancelling the call ends the command by the ladder of its cause
         (`asyncio.CancelledError` then propagates once nothing of its group is left).
         """
-        ...
 
 
 # ---------------------------------------------------------------- files that are shown
@@ -190,18 +189,15 @@ class Files(Protocol):
     async def show(self, request: ShowRequest) -> ShownFile:
         """Read a file for people to see. Raises `ExecError` (E223) for one that cannot be shown; never waits for one
         that has no end."""
-        ...
 
     def matching(self, directory: str, globs: Sequence[str]) -> dict[str, str] | None:
         """Return the SHA-256 digests of the files below `directory` that match any of these globs, by relative path.
 
         None if there are too many, or one of them changed while it was read. Call it in a thread.
         """
-        ...
 
     def digests(self, directory: str, paths: Sequence[str]) -> dict[str, str]:
         """Return the digests of the files with these paths; those that can't be read are left out."""
-        ...
 
 
 class WorkingTree(Protocol):
@@ -212,7 +208,6 @@ class WorkingTree(Protocol):
 
         `cwd` is the directory of a command; "" for a session.
         """
-        ...
 
 
 # ---------------------------------------------------------------- sessions
@@ -430,7 +425,6 @@ class Sessions(Protocol):
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
         """Run one attempt. Raises `ProviderError` (with `retryable`); honours cancellation and `request.timeout`
         is enforced by the machine."""
-        ...
 
 
 # ---------------------------------------------------------------- memories of digest and ledger
@@ -465,16 +459,13 @@ class OpenMemory(Protocol):
     @property
     def prelude(self) -> str:
         """Return the text before the task."""
-        ...
 
     async def keep(self, patches: Sequence[str]) -> str | None:
         """Apply the patch of an answer. Why it is discarded, in a word or two; None when it is kept, or there is
         nothing to keep. Never raises for what a patch or the disk is like."""
-        ...
 
     def close(self) -> None:
         """Let others have it. A second call does nothing."""
-        ...
 
 
 class Memories(Protocol):
@@ -483,11 +474,9 @@ class Memories(Protocol):
     async def open(self, binding: MemoryBinding, mode: MemoryMode) -> OpenMemory:
         """Wait for the memory, lock and read it. Raises `MemoryLocked` when another process keeps it, `ProviderError`
         for one that cannot be used. `dry_run` locks it for reading alone, and keeps nothing."""
-        ...
 
     def prelude(self, binding: MemoryBinding, mode: MemoryMode) -> str:
         """Return the text that a call would get now; nothing is locked, made or changed. Raises `ProviderError`."""
-        ...
 
 
 # ---------------------------------------------------------------- files of answers
@@ -499,33 +488,26 @@ class Answers(Protocol):
     @property
     def readable(self) -> str:
         """The directory of this run's bindings, as sessions see it."""
-        ...
 
     def target(self, number: int) -> Target:
         """The file of a call: `b000001` and its place."""
-        ...
 
     def clear(self, target: Target) -> None:
         """Remove what an attempt before has left. Raises `StateError`."""
-        ...
 
     def read(self, target: Target) -> str | None:
         """What the session has written; None when there is no such file, or it is a link. Raises `StateError` for one
         that is too large."""
-        ...
 
     def write(self, target: Target, text: str) -> None:
         """The file holds this text afterwards. Raises `StateError`."""
-        ...
 
     def answered(self, name: str | None, agent: str, target: Target, summary: str) -> str:
         """Note a call that has succeeded, and return its name in the index: `name`, or one made for a call whose
         result no name takes."""
-        ...
 
     def failed(self, name: str | None, agent: str, target: Target, kind: str) -> str:
         """Note a call that has failed, likewise."""
-        ...
 
 
 # ---------------------------------------------------------------- judge
@@ -653,7 +635,6 @@ class Phrases(Protocol):
     async def phrase(self, request: JudgeRequest) -> Finding:
         """A `question` and its `options`, which may be none. Raises `ProseError` or `TimeoutError`; the text is shown
         as written then."""
-        ...
 
 
 class LiveJudge(Judge, Phrases, Protocol):
@@ -672,11 +653,9 @@ class Races(Protocol):
 
     def recorded(self, at: str, text: str) -> tuple[int, ...] | None:
         """The branches that ended before the race was decided, in the order they did; None: let them race."""
-        ...
 
     async def ended(self, at: str, text: str, branches: tuple[int, ...]) -> None:
         """The race is over: these branches ended, in this order; the last one decided it."""
-        ...
 
 
 # ---------------------------------------------------------------- user and gates
@@ -695,7 +674,6 @@ class Question(Struct, frozen=True):
 class User(Protocol):
     async def ask(self, question: Question) -> str:
         """The person's answer. Raises `NobodyToAsk`. Questions of parallel branches are asked one at a time."""
-        ...
 
 
 class GateRequest(Struct, frozen=True):
@@ -741,11 +719,9 @@ class Gates(Protocol):
 
         When the call is cancelled the record is closed (`rejected` by `system`, reason `cancelled`) first.
         """
-        ...
 
     def replayed(self, request: GateRequest, decision: GateDecision) -> None:
         """The journal has answered this request: what was given beforehand for it is used up."""
-        ...
 
 
 # ---------------------------------------------------------------- programs
@@ -823,52 +799,42 @@ class Store(Protocol):
     @property
     def by_value(self) -> bool:
         """Whether sessions cannot read what is kept here: context is passed by value then (7.6)."""
-        ...
 
     @property
     def in_files(self) -> bool:
         """Whether `location` names a file, which any tool can read; else it names a row of a database."""
-        ...
 
     @property
     def lost(self) -> str | None:
         """Why nothing can be kept outside of memory, in a sentence for people; None while all is well (E219)."""
-        ...
 
     def put(self, binding: Binding) -> None: ...
 
     def read(self, key: Key) -> str:
         """The value of a binding as text. Raises `StateError` when it is not there (E218 is the machine's)."""
-        ...
 
     def watch(self, key: Key) -> Callable[[], bool]:
         """Call before a session that may write the binding itself; what is returned tells whether it has done so.
 
         Always false where sessions cannot write (`target` is None)."""
-        ...
 
     def location(self, key: Key, within: tuple[str, ...] = ()) -> str:
         """How a session is told where to read the binding (4.3): `.prose/runs/<run>/bindings/plan.md`, or the row of a
         table. `within` are names of imported programs' calls below this store, which need not exist."""
-        ...
 
     def target(self, binding: Binding) -> Target | None:
         """Return the file that a session writes the binding to, and its header; None if it replies with its answer."""
-        ...
 
     def memory(self, agent: str, persist: str) -> str:
         """The memory directory of a persistent agent (4.4); `persist` is `true`, `project`, `user`, a path."""
-        ...
 
     def has_memory(self, agent: str, persist: str) -> bool: ...
 
     def nested(self, handle: str, slug: str, source: str, number: int = 1) -> Store:
         """The store of an imported program's call (`imports/{handle}--{slug}[--number]`), with its source kept."""
-        ...
 
     async def flush(self) -> None:
         """Everything put so far is on disk afterwards. Raises `StateError` naming what could not be kept."""
-        ...
 
 
 # ---------------------------------------------------------------- time
@@ -888,7 +854,6 @@ class Clock(Protocol):
 
     def now(self) -> datetime:
         """Wall clock, UTC."""
-        ...
 
     def monotonic(self) -> float: ...
 

@@ -29,21 +29,17 @@ class Helper(Protocol):
 
     def write(self, text: str) -> None:
         """To its standard input, in order, without waiting; dropped when it has ended."""
-        ...
 
     @property
     def complaints(self) -> str:
         """The last that it wrote to standard error."""
-        ...
 
     async def ended(self) -> HelperEnd:
         """Wait until it and all that it started have ended; what it printed has been delivered by then."""
-        ...
 
     async def stop(self, grace: float) -> HelperEnd:
         """End it with all that it started: TERM, `grace` seconds, KILL. With 0 KILL at once, also when it is being
         stopped already. Returns when nothing is left; cancelling the call does not keep it alive."""
-        ...
 
 
 class Guard(Protocol):
@@ -61,7 +57,6 @@ class Guard(Protocol):
         """Start a command with our own environment and `env` on top. Unless `trusted`, it gets of ours only common
         variables that hold no secrets (`PATH`, `HOME`, `LANG` ...). `on_output` gets the decoded text of its standard
         output, piece by piece, in the caller's loop. Raises `OSError` whose text says why it could not be started."""
-        ...
 
 
 class Terminal(Protocol):
@@ -69,20 +64,16 @@ class Terminal(Protocol):
 
     def output(self) -> tuple[str, bool]:
         """Return the kept part of its output so far, and whether its beginning was cut off."""
-        ...
 
     @property
     def end(self) -> HelperEnd | None:
         """How it ended; None while it runs."""
-        ...
 
     async def wait(self) -> HelperEnd:
         """Wait until it has ended. Cancelling the call leaves the command running."""
-        ...
 
     async def close(self) -> None:
         """End it if it runs, with all that it started. Its output stays readable. A second call does nothing."""
-        ...
 
 
 class Terminals(Protocol):
@@ -93,7 +84,6 @@ class Terminals(Protocol):
     ) -> Terminal:
         """Start a program with its arguments, or a shell string. `keep_bytes` limits the output that is kept: its end.
         Raises `OSError` whose text says why it could not be started."""
-        ...
 
 
 # ---------------------------------------------------------------- programs that agents run
@@ -134,17 +124,14 @@ class Programs(Protocol):
 
     def offers(self, caller: ExecCaller) -> bool:
         """Whether the tool is there for this agent at all: switched on by the operator, and granted."""
-        ...
 
     def shown(self, argv: Sequence[object]) -> str:
         """Arguments on one line for traces and lists: what looks like a secret is replaced."""
-        ...
 
     async def call(self, caller: ExecCaller, call: str, arguments: object) -> ExecOutcome:
         """Run one program to its end; all that it started has ended then. `call` is the id of the call, `arguments`
         are the model's. Never raises for what is asked or what the program does. Cancelling the call ends the
         program with all that it started."""
-        ...
 
 
 # ---------------------------------------------------------------- agent commands and tasks
@@ -315,13 +302,11 @@ class Tasks(Protocol):
     ) -> TaskReceipt:
         """`exec_command`: start, wait until it ends or the window closes, promote. Cancelling the call ends a command
         that is still in its window, and changes nothing about a task."""
-        ...
 
     async def active(self, caller: TaskCaller, limit: object = 20) -> TaskListing: ...
 
     async def history(self) -> tuple[TaskSnapshot, ...]:
         """All tasks of the run, active and ended, oldest first: for the person."""
-        ...
 
     async def status(self, task_id: str, caller: TaskCaller) -> TaskSnapshot: ...
 
@@ -331,31 +316,24 @@ class Tasks(Protocol):
 
     async def stop(self, task_id: str, caller: TaskCaller) -> TaskSnapshot:
         """Ask the task to end; a second call kills it. Returns immediately: the end arrives as an event."""
-        ...
 
     async def command_of(self, task_id: str) -> Mapping[str, object]:
         """The fields by which the task could be started again, with the whole text: for the person."""
-        ...
 
     async def follow(self, task_id: str, caller: TaskCaller, on_output: OnOutput) -> TaskSnapshot:
         """Hand on what the task has printed, then what it prints until it ends. Cancelling only ends the watching."""
-        ...
 
     async def news(self) -> tuple[TaskSnapshot, ...]:
         """Return the tasks that have ended since the last call, for the person."""
-        ...
 
     async def follow_ups(self) -> tuple[TaskFollowUp, ...]:
         """The continuations that aren't claimed yet, oldest first."""
-        ...
 
     async def take_follow_up(self, result_id: str) -> bool:
         """Claim a continuation; return False if it is already claimed."""
-        ...
 
     def subscribe(self, listener: Callable[[TaskEvent], None]) -> Callable[[], None]:
         """Call `listener` with each recorded change, in order, in the engine's thread. Returns a function to stop."""
-        ...
 
 
 # ---------------------------------------------------------------- the person
@@ -373,8 +351,6 @@ class Asker(Protocol):
 
     async def ask(self, prompt: str) -> str:
         """Show the prompt, return one line as typed. Raises `NobodyToAsk`; end of input raises `EOFError`."""
-        ...
 
     def show(self, text: str) -> None:
         """Show a text to the person, outside of the program's own output."""
-        ...

@@ -87,15 +87,12 @@ class Adopter(Protocol):
 
     def adopt(self, name: str, value: Value) -> None:
         """Another language has bound the name at its root: here it means the same from now on."""
-        ...
 
     def shared(self) -> Mapping[str, Value]:
         """The names of the root with what they stand for, functions and agents among them."""
-        ...
 
     def fixed(self, name: str) -> str | None:
         """Why another language must not bind the name anew, as in `a const of cell 2`; None where it may."""
-        ...
 
 
 class SharedNames:

@@ -28,7 +28,6 @@ class StatementHook(Protocol):
 
     def before(self, s: ExecutionContext, node: Node) -> Awaitable[None] | None:
         """The statement (or named branch) `node` is about to run in `s`. None: it may go on at once."""
-        ...
 
     def failed(self, s: ExecutionContext, node: Node, error: RunError) -> Awaitable[None] | None:
         """An error arose in `node`; whoever catches it, does so afterwards."""

@@ -25,11 +25,9 @@ class Operation(Protocol):
 
     def asked(self, *, outcome: Outcome, error: str = "", model: str = "", usage: Usage | None = None) -> None:
         """A request to a model has ended; `model` is the one that answered."""
-        ...
 
     def called(self, *, outcome: str, arguments: str = "", answer: str = "") -> None:
         """A call of a tool has ended: `ok`, `refused`, `failed`, or `cancelled`."""
-        ...
 
 
 class Watch(Protocol):

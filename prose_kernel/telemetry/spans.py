@@ -70,7 +70,6 @@ class Recorder(Protocol):
 
     def begun(self, span: Span) -> None:
         """A span has begun; its parent has before."""
-        ...
 
     def noted(self, span: Span, note: Note) -> None: ...
 
@@ -78,4 +77,3 @@ class Recorder(Protocol):
 
     def close(self) -> None:
         """No span follows. Returns within seconds, whatever the other side does; called in a thread."""
-        ...

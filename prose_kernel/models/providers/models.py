@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
@@ -88,7 +89,7 @@ class _Attempt:
             said.message,
             said.system,
             specs,
-            bench.call if tools else bench.call_none,
+            bench.call if tools else partial(bench.call, offered=False),
             self._sessions.rounds,
             bench.denied if tools else (),
             meant.options,

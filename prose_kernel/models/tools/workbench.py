@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 from msgspec import MsgspecError, Raw, Struct
@@ -174,25 +174,9 @@ class SessionWorkbench:
     def writes(self) -> tuple[FileWrite, ...]:
         return self._writes.all
 
-    async def call_none(self, name: str, arguments: Mapping[str, object]) -> ToolAnswer:
-        """Answer a call although no tool was offered; it is traced and reported like every other call."""
-        return await self._traced(name, arguments, self._none)
-
-    async def _none(self, name: str, arguments: Mapping[str, object]) -> ToolAnswer:
-        self._access.refused(name, arguments, "no tool was offered", "tool_not_found")
-        return ToolAnswer(f"there is no tool '{one_line(name)}' here", "failed")
-
-    async def call(self, name: str, arguments: Mapping[str, object]) -> ToolAnswer:
-        """Run a tool and return its answer for the model; only cancellation is raised."""
-        return await self._traced(name, arguments, self._outcome)
-
-    async def _traced(
-        self,
-        name: str,
-        arguments: Mapping[str, object],
-        work: Callable[[str, Mapping[str, object]], Awaitable[ToolAnswer]],
-    ) -> ToolAnswer:
-        """Wait for the turn of this call, run `work`, trace its answer and report it.
+    async def call(self, name: str, arguments: Mapping[str, object], *, offered: bool = True) -> ToolAnswer:
+        """Run a tool and return its answer for the model; only cancellation is raised. A call is traced and reported,
+        also where no tool was `offered`.
 
         A call is a step of the run's request: one that an earlier process has answered is not made again.
         """
@@ -204,12 +188,12 @@ class SessionWorkbench:
                 self._writes.restore(made.written)
                 answer, use = ToolAnswer(made.text, made.use.outcome), made.use
             elif steps is None:
-                answer, use = await self._made(name, arguments, work)
+                answer, use = await self._made(name, arguments, offered)
             else:
                 step = steps.begin(TOOL, (name, arguments), f"{name} {self._summary(name, arguments)}".rstrip())
                 seen, written = len(self.reads), self._writes.before
                 with asides.stepping(step):
-                    answer, use = await self._made(name, arguments, work)
+                    answer, use = await self._made(name, arguments, offered)
                 new = {path: text for path, text in self._writes.before.items() if path not in written}
                 step.ends(codec.encode(_Made(answer.text, use, self.reads[seen:], new)))
             self._trace.append(use)
@@ -217,15 +201,10 @@ class SessionWorkbench:
         self._on_progress(SessionProgress("tool", f"{use.tool} {use.summary}".rstrip(), use, took))
         return answer
 
-    async def _made(
-        self,
-        name: str,
-        arguments: Mapping[str, object],
-        work: Callable[[str, Mapping[str, object]], Awaitable[ToolAnswer]],
-    ) -> tuple[ToolAnswer, ToolUse]:
-        """Run `work`; return its answer, and the call as the trace shows it."""
+    async def _made(self, name: str, arguments: Mapping[str, object], offered: bool) -> tuple[ToolAnswer, ToolUse]:
+        """Make a call; return its answer, and the call as the trace shows it."""
         with tracing.tool(name) as watched:
-            answer = await work(name, arguments)
+            answer = await self._outcome(name, arguments, offered)
             traced = getattr(self._tools.get(name), "traced", str)(answer.text)
             detail = clipped(printable(self._access.neutral(traced)), DETAIL, tidy=True)
             use = ToolUse(one_line(name, 200), self._summary(name, arguments), answer.outcome, detail)
@@ -233,7 +212,10 @@ class SessionWorkbench:
                 watched.called(outcome=answer.outcome, arguments=use.summary, answer=detail)
         return answer, use
 
-    async def _outcome(self, name: str, arguments: Mapping[str, object]) -> ToolAnswer:
+    async def _outcome(self, name: str, arguments: Mapping[str, object], offered: bool) -> ToolAnswer:
+        if not offered:
+            self._access.refused(name, arguments, "no tool was offered", "tool_not_found")
+            return ToolAnswer(f"there is no tool '{one_line(name)}' here", "failed")
         tool = self._tools.get(name)
         if tool is None and name in GRANTS:
             return ToolAnswer(await self._denied(name, arguments), "refused")
