@@ -95,7 +95,7 @@ class Engine:
             self._watchdog = Watchdog(self.loop, f"{self.marker}:exec", self._on_warning, self._state_dir)
             self._background = BackgroundProcesses(f"{self.marker}:exec")
             busy = lambda: bool(self._running or self._background.groups)  # noqa: E731
-            self._orphans = orphans.Orphans(self.loop, self.marker, busy, self._watchdog.knows)
+            self.orphans = orphans.Orphans(self.loop, self.marker, busy, self._watchdog.knows)
             self._thread = threading.Thread(target=self._run, name="prose-commands", daemon=False)
             self._thread.start()
             self._ready = True
@@ -144,7 +144,7 @@ class Engine:
         if self._monitor is not None:
             self._monitor.kill()
         await self._watchdog.close()
-        self._orphans.close()
+        self.orphans.close()
         # tasks that still wait in this loop would wait forever
         waiting = asyncio.all_tasks(self.loop) - {asyncio.current_task(self.loop)}
         for task in waiting:
@@ -165,7 +165,7 @@ class Engine:
     def _start_waiting(self) -> None:
         """Start queued processes, a few at a time, because a spawn blocks the loop for those that already run."""
         if self._waiting and self._burst and len(self._running) < self._most:
-            self._orphans.watch()
+            self.orphans.watch()
             self._watchdog.starting()
             while self._waiting and self._burst and len(self._running) < self._most:
                 self._burst -= 1
@@ -260,10 +260,6 @@ class Engine:
         del self._adopted[child]
         _, status = os.waitpid(child.pid, os.WNOHANG)
         child.reaped(status)
-
-    def take_orphans(self) -> None:
-        """Take the statuses of orphans that have ended: until then their groups do not look empty."""
-        self._orphans.look()
 
     def table(self, *, fresh: bool = False) -> list[process_table.Member]:
         """Return the process table, read at most once every few milliseconds, or now (`fresh`).

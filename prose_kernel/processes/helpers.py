@@ -119,7 +119,7 @@ class RunningHelper:
         self._pieces: deque[str] = deque()
         self._brought = 0
         self._taken = 0
-        self._complaints = ""
+        self.complaints = ""
 
     async def begin(self) -> None:
         """Start it. Raises `OSError`."""
@@ -136,10 +136,6 @@ class RunningHelper:
 
     def write(self, text: str) -> None:
         self._engine.post(self._send, text.encode("utf-8", "replace"))
-
-    @property
-    def complaints(self) -> str:
-        return self._complaints
 
     async def ended(self) -> HelperEnd:
         return await asyncio.shield(asyncio.wrap_future(self._end))
@@ -190,7 +186,7 @@ class RunningHelper:
 
     def _printed(self, stream: Stream, text: str) -> None:
         if stream == "stderr":
-            self._complaints = (self._complaints + text)[-_COMPLAINTS:]
+            self.complaints = (self.complaints + text)[-_COMPLAINTS:]
             return
         if not text:
             return

@@ -493,7 +493,7 @@ class Process:
             # One check can miss a process that was forked meanwhile by one that has ended.
             if left := scope.members(self._owner.table(fresh=True)):
                 break
-            self._owner.take_orphans()
+            self._owner.orphans.look()  # until their statuses are taken, their groups do not look empty
         if any(member.pid == leader for member in left) and self._child.popen.returncode is not None:
             return []  # the leader is reaped: another process has its number now
         return left

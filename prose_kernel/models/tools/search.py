@@ -53,7 +53,9 @@ class SearchTool:
         matches = matcher(wanted, regex=flag(arguments, "regex"), ignore_case=flag(arguments, "ignore_case"))
         place, reach = await self._place(path, wanted)
         if reach is None:
-            return await in_thread(lambda stop: _report(_in_file(place, matches, stop, deadline), self._access))
+            return await in_thread(
+                lambda stop: _report(_matching(place, _content(place), matches, stop, deadline), self._access)
+            )
         visible = Visible(self._access, reach)
         return await in_thread(
             lambda stop: _report(_below(place, pattern, visible, matches, stop, deadline), self._access)
@@ -120,10 +122,6 @@ def _in_entry(entry: Entry, place: Place, matches: Matches, stop: Stop, deadline
     except (ToolFailed, ToolRefused):  # missing, unreadable or not a file: no matches
         return
     yield from _matching(found, content, matches, stop, deadline)
-
-
-def _in_file(place: Place, matches: Matches, stop: Stop, deadline: float) -> Iterator[tuple[Place, str]]:
-    return _matching(place, _content(place), matches, stop, deadline)
 
 
 def _content(place: Place) -> str:

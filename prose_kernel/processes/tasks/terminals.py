@@ -51,7 +51,7 @@ class TaskTerminal:
         self._kept = Tail(self._room, b"")
         self._printed = 0
         self._task_id: str | None = None
-        self._end: HelperEnd | None = None
+        self.end: HelperEnd | None = None
         self._stopped = False
         self._watching: asyncio.Task[None] | None = None
 
@@ -60,7 +60,7 @@ class TaskTerminal:
         fields = {"cmd": text, "workdir": cwd, "yield_time_ms": 0, "duplicate_policy": "start_new"}
         receipt = await self._tasks.start_watched(fields, self._caller, self._take, env)
         if isinstance(receipt, CommandCompleted):
-            self._end = HelperEnd(receipt.exit_status, receipt.signal, False)
+            self.end = HelperEnd(receipt.exit_status, receipt.signal, False)
         else:
             self._task_id = receipt.task_id
             self._watching = asyncio.create_task(self._watch(receipt.task_id))
@@ -71,15 +71,15 @@ class TaskTerminal:
         self._printed += len(data)
 
     async def _watch(self, task_id: str) -> None:
-        while self._end is None:
+        while self.end is None:
             try:
                 output = await self._tasks.output(task_id, self._caller, timeout_ms=600_000)
             except TaskRefused:  # the run has ended, and with it the command
-                self._end = HelperEnd(None, None, True)
+                self.end = HelperEnd(None, None, True)
                 return
             if output.task.ended:
                 await asyncio.sleep(0)  # let the last piece of output be delivered first
-                self._end = HelperEnd(output.task.exit_status, output.task.signal, self._stopped)
+                self.end = HelperEnd(output.task.exit_status, output.task.signal, self._stopped)
 
     def output(self) -> tuple[str, bool]:
         kept = self._kept.last(self._room)
@@ -87,18 +87,14 @@ class TaskTerminal:
             kept = kept[1:]
         return kept.decode("utf-8", "replace"), len(kept) < self._printed
 
-    @property
-    def end(self) -> HelperEnd | None:
-        return self._end
-
     async def wait(self) -> HelperEnd:
         if self._watching is not None:
             await asyncio.shield(self._watching)
-        assert self._end is not None
-        return self._end
+        assert self.end is not None
+        return self.end
 
     async def close(self) -> None:
-        if self._end is None and self._task_id is not None:
+        if self.end is None and self._task_id is not None:
             self._stopped = True
             with contextlib.suppress(TaskRefused):  # the run has ended
                 await self._tasks.stop(self._task_id, self._caller)

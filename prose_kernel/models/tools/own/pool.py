@@ -76,7 +76,8 @@ class OwnTool:
 
     @property
     def spec(self) -> ToolSpec:
-        return ToolSpec(offered_name(self.name), self.theirs.description, self.theirs.parameters)
+        name = self.name.replace(".", "__")  # models take no dots
+        return ToolSpec(name, self.theirs.description, self.theirs.parameters)
 
     def summary(self, arguments: Mapping[str, object]) -> str:
         """Return all arguments on one line."""
@@ -108,11 +109,6 @@ class OwnTool:
             ruling = await self.desk.ask(Ask.of(self.request, "tools", question, always))
         if ruling.answer != "allow":
             raise ToolRefused(f"the tool {self.name} is not allowed: {ruling.why}")
-
-
-def offered_name(name: str) -> str:
-    """Return the name for models: `weather__forecast` for `weather.forecast`."""
-    return name.replace(".", "__")
 
 
 def _written(arguments: Mapping[str, object]) -> str:
