@@ -17,25 +17,33 @@ from typing import TypeVar
 PATIENCE = 30.0
 """Seconds. Nothing that works needs them; a machine that is busy with other tests may need many."""
 _STEP = 0.005
+_SHARE, _LONGEST = 4, 0.1
+"""A look that is long, as one at all processes is, is followed by a pause this many times as long: others compute meanwhile."""
 
 T = TypeVar("T")
 
 
 def until(look: Callable[[], T], seconds: float = PATIENCE, what: object = "") -> T:
     """The first true value of `look`, which is called again and again; blocks the thread. Fails the test without one."""
-    end = time.monotonic() + seconds
+    began = time.monotonic()
+    end = began + seconds
     while not (found := look()):
-        assert time.monotonic() < end, f"not in {seconds:g} seconds: {what or _source(look)}"
-        time.sleep(_STEP)
+        now = time.monotonic()
+        assert now < end, f"not in {seconds:g} seconds: {what or _source(look)}"
+        time.sleep(min(max(_STEP, _SHARE * (now - began)), _LONGEST))
+        began = time.monotonic()
     return found
 
 
 async def eventually(look: Callable[[], T], seconds: float = PATIENCE, what: object = "") -> T:
     """As `until`, while the loop continues."""
-    end = time.monotonic() + seconds
+    began = time.monotonic()
+    end = began + seconds
     while not (found := look()):
-        assert time.monotonic() < end, f"not in {seconds:g} seconds: {what or _source(look)}"
-        await asyncio.sleep(_STEP)
+        now = time.monotonic()
+        assert now < end, f"not in {seconds:g} seconds: {what or _source(look)}"
+        await asyncio.sleep(min(max(_STEP, _SHARE * (now - began)), _LONGEST))
+        began = time.monotonic()
     return found
 
 
