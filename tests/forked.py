@@ -196,9 +196,9 @@ class Kernel:
 
     stdin = stdout = stderr = None
 
-    def __init__(self, arguments: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
+    def __init__(self, module: str, arguments: Sequence[str], cwd: str, env: Mapping[str, str]) -> None:
         _ready()
-        self._process = _CONTEXT.Process(target=forked_child.kernel, args=(tuple(arguments), cwd, dict(env)))
+        self._process = _CONTEXT.Process(target=forked_child.kernel, args=(module, tuple(arguments), cwd, dict(env)))
         self._process.start()
         assert self._process.pid is not None
         self.pid = self._process.pid

@@ -99,8 +99,8 @@ def _code(package: str, text: str, *arguments: str) -> int:
     return 0
 
 
-def kernel(arguments: tuple[str, ...], cwd: str, environment: dict[str, str]) -> None:
-    """Run the kernel as `python -m prose_kernel ARGUMENTS` does, in its own session."""
+def kernel(module: str, arguments: tuple[str, ...], cwd: str, environment: dict[str, str]) -> None:
+    """Run a kernel as `python -m MODULE ARGUMENTS` does, in its own session."""
     import loaded  # noqa: F401  # as in `run`
 
     os.setsid()
@@ -109,8 +109,8 @@ def kernel(arguments: tuple[str, ...], cwd: str, environment: dict[str, str]) ->
     os.environ.update(environment, JPY_PARENT_PID=str(os.getppid()))
     sys.path[:0] = ["", *environment["PYTHONPATH"].split(os.pathsep)]
     sys.stdin = _opened(0, "r")  # type: ignore[assignment]
-    sys.argv = ["prose_kernel", *arguments]
+    sys.argv = [module, *arguments]
     try:
-        runpy.run_module("prose_kernel", run_name="__main__", alter_sys=True)
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
     finally:
         atexit._run_exitfuncs()  # type: ignore[attr-defined]

@@ -12,9 +12,7 @@ import prose_kernel
 
 gc.disable()  # the imports that follow leave no garbage to look for
 
-from prose_kernel.__main__ import _import_ipykernel_alone  # noqa: E402
-
-_import_ipykernel_alone()
+import ipykernel.kernelapp  # noqa: E402, F401  # all of it, with IPython: kernels of Python notebooks are forked, too
 
 _LEFT_OUT = ("__main__", "_process", ".papermill", ".ipython", ".pytest_plugin")
 """Scripts, and what other programs than commands and the kernel load; so is the language server, `lsp`."""

@@ -170,12 +170,11 @@ class Client:
 
 
 class _Forks(LocalProvisioner):
-    """Starts the Prose kernel as a fork (`forked.py`)."""
+    """Starts a kernel as a fork (`forked.py`)."""
 
     async def launch_kernel(self, cmd: list[str], **kwargs: Any) -> dict[str, Any]:
         _, _, module, *arguments = cmd
-        assert module == "prose_kernel"
-        self.process = forked.Kernel(arguments, kwargs["cwd"], kwargs["env"])
+        self.process = forked.Kernel(module, arguments, kwargs["cwd"], kwargs["env"])
         self.pid = self.pgid = self.process.pid
         self.cwd = kwargs["cwd"]
         return dict(self.connection_info)

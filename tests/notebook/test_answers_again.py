@@ -67,7 +67,7 @@ def test_a48_a_cell_after_a_restart_gives_what_it_has_shown_last(directory: Path
 
 def test_a48_in_a_python_notebook(directory: Path, stub: StubServer) -> None:
     settings(directory, stub)
-    with kernel(directory, spec=specification("ipykernel_launcher", "signal")) as client:
+    with kernel(directory, spec=specification("ipykernel_launcher", "signal"), forks=True) as client:
         book = Notebook(client, stub, f"%%prose\n{ASKS}")
         client.run("%load_ext prose_kernel")
         assert [book.run("a", "1"), book.run("a", "2"), book.run("b", "3")] == ["1", "2", "3"]

@@ -65,7 +65,7 @@ def python_kernel() -> KernelSpec:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with kernel(tmp_path_factory.mktemp("python"), spec=python_kernel()) as client:
+    with kernel(tmp_path_factory.mktemp("python"), spec=python_kernel(), forks=True) as client:
         assert client.run("%load_ext prose_kernel").status == "ok"
         yield client
 

@@ -221,7 +221,7 @@ def test_the_library_that_is_loaded_is_used_and_another_one_is_an_error(monkeypa
 
 
 def test_a_frame_counts_for_freshness_and_comes_out_again(tmp_path: Path) -> None:
-    with kernel(tmp_path, spec=specification("ipykernel_launcher", "signal")) as client:
+    with kernel(tmp_path, spec=specification("ipykernel_launcher", "signal"), forks=True) as client:
 
         def run_cell(cell: str, code: str) -> str:
             client.channels.session.metadata = {"cellId": cell}

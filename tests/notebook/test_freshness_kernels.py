@@ -11,7 +11,9 @@ from notebook.kernels import Client, Ran, kernel, specification
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with kernel(tmp_path_factory.mktemp("python"), spec=specification("ipykernel_launcher", "signal")) as client:
+    with kernel(
+        tmp_path_factory.mktemp("python"), spec=specification("ipykernel_launcher", "signal"), forks=True
+    ) as client:
         client.run("%load_ext prose_kernel")
         yield client
 

@@ -198,7 +198,7 @@ def test_an_answer_that_was_asked_again_is_the_one_after_a_restart(directory: Pa
 def test_in_a_python_notebook_an_answer_is_asked_again(directory: Path, stub: StubServer) -> None:
     settings(directory, stub)
     code = f"%%prose\n{ECHOES}"
-    with kernel(directory, spec=specification("ipykernel_launcher", "signal")) as client:
+    with kernel(directory, spec=specification("ipykernel_launcher", "signal"), forks=True) as client:
         client.run("%load_ext prose_kernel")
         ran(client, "a", code)
         kept = places(client, "a", code)
@@ -257,7 +257,7 @@ def test_a_plan_shows_what_a_cell_would_keep_and_why_the_rest_is_asked(
     settings(directory, stub)
     stub.script("now", "a word")
     code = CALLS if vvm else ECHOES + 'let s = session "Say {a}"\nexec "echo {s} >> ran"\n'
-    with kernel(directory, spec=vvm_specification() if vvm else None) as client:
+    with kernel(directory, spec=vvm_specification() if vvm else None, forks=True) as client:
         ran(client, "z", "x = 1" if vvm else 'let x = 1\nexec "echo z >> ran"')
         client.channels.session.metadata = {"cellId": "a"}
         assert client.run(f"%plan --keep\n{code}").error["ename"] == "UsageError", "it has not run"

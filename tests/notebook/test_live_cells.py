@@ -20,7 +20,7 @@ exec "echo after"
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
     spec = specification("ipykernel_launcher", "signal")
-    with kernel(tmp_path_factory.mktemp("python"), spec=spec) as client:
+    with kernel(tmp_path_factory.mktemp("python"), spec=spec, forks=True) as client:
         assert client.run("%load_ext prose_kernel").status == "ok"
         yield client
 

@@ -277,7 +277,7 @@ def _other(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]
 
 
 def test_a_python_notebook_restores_too(directory: Path) -> None:
-    with kernel(directory, spec=specification("ipykernel_launcher")) as client:
+    with kernel(directory, spec=specification("ipykernel_launcher"), forks=True) as client:
         client.run("%load_ext prose_kernel")
         client.run('x = 3\nprose["n"] = x')
         client.run('%%prose\nlet a = exec "echo a >> ran; echo one"')

@@ -410,7 +410,7 @@ def test_a_damaged_recording_is_reported_once(recorded: Recorded, tmp_path: Path
 def python(tmp_path_factory: pytest.TempPathFactory, stub: StubServer) -> Iterator[Client]:
     directory = tmp_path_factory.mktemp("python")
     configure(directory, stub, "off")
-    with kernel(directory, spec=specification("ipykernel_launcher", "signal")) as client:
+    with kernel(directory, spec=specification("ipykernel_launcher", "signal"), forks=True) as client:
         assert client.run("%load_ext prose_kernel").status == "ok"
         yield client
 

@@ -360,7 +360,7 @@ def test_a_card_is_updated_while_the_kernel_is_idle_and_nothing_outlives_it(tmp_
 
 
 def test_python_notebooks_have_the_same(tmp_path: Path) -> None:
-    with kernel(tmp_path, spec=python_kernel()) as client:
+    with kernel(tmp_path, spec=python_kernel(), forks=True) as client:
         assert client.run("%load_ext prose_kernel").status == "ok"
         ran = client.run("%prose exec echo hello")
         assert ran.text() == "hello\n"

@@ -73,7 +73,9 @@ def vvm(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
-    with kernel(tmp_path_factory.mktemp("python"), spec=specification("ipykernel_launcher", "signal")) as client:
+    with kernel(
+        tmp_path_factory.mktemp("python"), spec=specification("ipykernel_launcher", "signal"), forks=True
+    ) as client:
         assert client.run("%load_ext prose_kernel").status == "ok"
         yield client
 
