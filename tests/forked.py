@@ -33,7 +33,8 @@ from waiting import until
 _CONTEXT = multiprocessing.get_context("forkserver")
 _UNKNOWN = 255
 """What `multiprocessing` says of a process whose end it could not read."""
-_CONTEXT.set_forkserver_preload(["loaded", "forked_child"])
+_PRELOADED = ("loaded", "forked_child")
+_CONTEXT.set_forkserver_preload([*_PRELOADED])
 
 
 def prose(
@@ -218,6 +219,11 @@ class Kernel:
 
     def terminate(self) -> None:
         self.send_signal(signal.SIGTERM)
+
+
+def load_also(*modules: str) -> None:
+    """Have the process that forks load these, too, unless it runs already."""
+    _CONTEXT.set_forkserver_preload([*modules, *_PRELOADED])
 
 
 @functools.cache

@@ -1,9 +1,10 @@
-"""A real Dask cluster for tests, whose workers come and go within milliseconds: `python cluster.py [CA CERT KEY]`.
+"""Real Dask clusters for tests, which come and go within milliseconds, as their workers do: `python cluster.py`.
 
-This process imports Dask once and forks: first a scheduler, then a worker for each line that it reads, which is an
-object: `nthreads`, `resources`, `lifetime`, and what is odd about it (`version`: of prose_kernel; `directory`: "missing"
-or "other"; `variable`: a name that it sets; `grace`: seconds between TERM and KILL; `package`: "missing"). It prints the
-scheduler's address and pid, then the pid of each worker. The end of its input ends everything.
+This process imports Dask once and forks what each line that it reads asks for, an object: `{"scheduler": [CA, CERT, KEY]}`
+(no keys: without TLS), `{"end": ADDRESS}`, or a worker: `of` (the address of its scheduler), `nthreads`, `resources`,
+`lifetime`, and what is odd about it (`version`: of prose_kernel; `directory`: "missing" or "other"; `variable`: a name that
+it sets; `grace`: seconds between TERM and KILL; `package`: "missing"). It prints the address and pid of a scheduler, the
+pid of a worker. The end of its input ends everything.
 """
 
 from __future__ import annotations
@@ -18,39 +19,41 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 PROOF = ".prose-remote-"
 
 
-class Cluster:
+class Dask:
     """The process, from outside."""
 
-    def __init__(self, *keys: Path) -> None:
+    def __init__(self) -> None:
         self._process = subprocess.Popen(
-            [sys.executable, __file__, *map(str, keys)],
+            [sys.executable, __file__],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
             env={name: value for name, value in os.environ.items() if not name.startswith("LEAK")},
         )
-        self.address, pid = self._read().split()
-        self.scheduler = int(pid)
 
-    def _read(self) -> str:
-        assert self._process.stdout is not None
+    def ask(self, wanted: dict[str, Any]) -> str:
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(wanted) + "\n")
+        self._process.stdin.flush()
         line = self._process.stdout.readline().strip()
-        assert line, "the cluster has ended"
+        assert line, "the process of the clusters has ended"
         return line
 
-    def worker(self, nthreads: int = 16, **odd: Any) -> int:
-        """Start a worker; its pid."""
-        assert self._process.stdin is not None
-        self._process.stdin.write(json.dumps({"nthreads": nthreads, **odd}) + "\n")
-        self._process.stdin.flush()
-        return int(self._read())
+    @contextmanager
+    def cluster(self, *keys: Path) -> Iterator[Cluster]:
+        """A scheduler without workers, which ends with its workers."""
+        address, pid = self.ask({"scheduler": [*map(str, keys)]}).split()
+        try:
+            yield Cluster(self, address, int(pid))
+        finally:
+            self.ask({"end": address})
 
     def close(self) -> None:
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -59,13 +62,17 @@ class Cluster:
         self._process.stdout.close()
 
 
-@contextmanager
-def cluster(*keys: Path) -> Iterator[Cluster]:
-    running = Cluster(*keys)
-    try:
-        yield running
-    finally:
-        running.close()
+class Cluster:
+    """One scheduler, whose pid is `scheduler`, and its workers."""
+
+    def __init__(self, dask: Dask, address: str, scheduler: int) -> None:
+        self._dask = dask
+        self.address = address
+        self.scheduler = scheduler
+
+    def worker(self, nthreads: int = 16, **odd: Any) -> int:
+        """Start a worker; its pid."""
+        return int(self._dask.ask({"of": self.address, "nthreads": nthreads, **odd}))
 
 
 # ---------------------------------------------------------------- the process
@@ -78,6 +85,7 @@ def _fork() -> tuple[int, int]:
     if pid == 0:
         os.close(read)
         ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # with this process
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
         return 0, write
     os.close(write)
@@ -148,49 +156,76 @@ def _make_odd(odd: dict[str, str]) -> None:
         pathlib.Path.read_text = read  # type: ignore[method-assign]
 
 
-def main(*keys: str) -> None:
-    from distributed import Scheduler, Worker
+def _security(keys: list[str]) -> Any:
+    if not keys:
+        return None
     from distributed.security import Security
+
+    ca, cert, key = keys
+    roles = {
+        f"tls_{role}_{what}": path for role in ("scheduler", "worker") for what, path in (("cert", cert), ("key", key))
+    }
+    return Security(require_encryption=True, tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, **roles)
+
+
+class _Clusters:
+    """All schedulers with their workers, by address."""
+
+    def __init__(self) -> None:
+        self._securities: dict[str, Any] = {}
+        self._pids: dict[str, list[int]] = {}
+
+    def answer(self, wanted: dict[str, Any]) -> str:
+        if "scheduler" in wanted:
+            return self._schedule(_security(wanted["scheduler"]))
+        if "end" in wanted:
+            self.end(wanted["end"])
+            return "ended"
+        return self._work(wanted.pop("of"), wanted)
+
+    def _schedule(self, security: Any) -> str:
+        pid, pipe = _fork()
+        if pid == 0:
+            asyncio.run(_schedule(security, pipe))
+            os._exit(0)
+        address = _told(pipe)
+        self._securities[address], self._pids[address] = security, [pid]
+        return f"{address} {pid}"
+
+    def _work(self, address: str, odd: dict[str, Any]) -> str:
+        pid, pipe = _fork()
+        if pid == 0:
+            options = {name: odd.pop(name) for name in ("nthreads", "resources", "lifetime") if name in odd}
+            _make_odd(odd)
+            asyncio.run(_work(address, self._securities[address], options, pipe))
+            os._exit(0)
+        self._pids[address].append(pid)
+        _told(pipe)
+        return str(pid)
+
+    def end(self, address: str) -> None:
+        for pid in self._pids.pop(address):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        for address in [*self._pids]:
+            self.end(address)
+
+
+def main() -> None:
+    from distributed import Scheduler, Worker
 
     from prose_kernel.remote import runner
 
     _ = Scheduler, Worker, runner
     logging.disable(logging.CRITICAL)
-    security = None
-    if keys:
-        ca, cert, key = keys
-        roles = {
-            f"tls_{role}_{what}": path
-            for role in ("scheduler", "worker")
-            for what, path in (("cert", cert), ("key", key))
-        }
-        security = Security(require_encryption=True, tls_ca_file=ca, tls_client_cert=cert, tls_client_key=key, **roles)
-    pid, pipe = _fork()
-    if pid == 0:
-        asyncio.run(_schedule(security, pipe))
-        os._exit(0)
-    children = [pid]
-    address = _told(pipe)
-    print(address, pid, flush=True)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
+    clusters = _Clusters()
     for line in sys.stdin:
-        odd = json.loads(line)
-        pid, pipe = _fork()
-        if pid == 0:
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            options = {name: odd.pop(name) for name in ("nthreads", "resources", "lifetime") if name in odd}
-            _make_odd(odd)
-            asyncio.run(_work(address, security, options, pipe))
-            os._exit(0)
-        children.append(pid)
-        _told(pipe)
-        print(pid, flush=True)
-    for child in children:
-        try:
-            os.kill(child, signal.SIGKILL)
-        except ProcessLookupError:
-            continue
+        print(clusters.answer(json.loads(line)), flush=True)
+    clusters.close()
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    main()

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from needs import needs_module
-from remote.cluster import PROOF, Cluster, cluster
+from remote.cluster import PROOF, Cluster, Dask
 from remote.conftest import Connect, Workers
 from waiting import eventually, until
 
@@ -81,11 +81,9 @@ def test_a_server_that_is_not_a_scheduler(connect: Connect, monkeypatch: pytest.
             thread.join()
 
 
-def test_a_scheduler_without_workers(connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
-    needs_module("distributed")
+def test_a_scheduler_without_workers(own: Cluster, connect: Connect, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prose_kernel.remote.connection._FIRST_WORKER", 0.3)
-    with cluster() as alone:
-        assert refused(connect(alone.address)) == f"remote: the scheduler {alone.address} has no worker"
+    assert refused(connect(own.address)) == f"remote: the scheduler {own.address} has no worker"
 
 
 def test_workers_of_another_version_or_without_the_directory_are_refused_with_the_reason(
@@ -196,10 +194,9 @@ def keys(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Path]
 
 
 @pytest.fixture(scope="module")
-def tls(keys: tuple[Path, Path]) -> Iterator[Cluster]:
-    needs_module("distributed")
+def tls(dask: Dask, keys: tuple[Path, Path]) -> Iterator[Cluster]:
     cert, key = keys
-    with cluster(cert, cert, key) as running:
+    with dask.cluster(cert, cert, key) as running:
         running.worker()
         yield running
 

@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from needs import needs_module
 from processes.conftest import GRACE, Runner
-from remote.cluster import cluster
+from remote.cluster import Dask
 from sample_files import png
 from waiting import appears, eventually, until
 
@@ -50,8 +49,8 @@ def side(request: pytest.FixtureRequest, directory: Path) -> Iterator[Side]:
         yield Side(lambda **options: ShellCommands(engine, "bash", **options), engine.marker)
         engine.close()
         return
-    needs_module("distributed")
-    with cluster() as running:
+    dask: Dask = request.getfixturevalue("dask")
+    with dask.cluster() as running:
         running.worker(16)
         running.worker(16)
         made: dict[int, RemoteCommands] = {}

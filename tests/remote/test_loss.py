@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
-from remote.cluster import Cluster, cluster
+from remote.cluster import Cluster
 from remote.conftest import GRACE, Connect, Workers, marked, nothing_left
 from waiting import appears, eventually, until
 
@@ -116,17 +116,16 @@ async def test_a_worker_that_is_silent_is_lost_and_ends_its_commands_when_it_wak
     await asyncio.to_thread(nothing_left, commands.mark)
 
 
-async def test_a_killed_scheduler_ends_the_cluster_and_its_commands_are_lost(tmp_path: Path) -> None:
-    with cluster() as alone:
-        alone.worker()
-        commands = RemoteCommands(alone.address, tmp_path.resolve(), link=LinkOptions(grace=GRACE))
-        await commands.connect()
-        running = start(commands, "touch ready; sleep 60", tmp_path)
-        await appears(tmp_path / "ready")
-        os.kill(alone.scheduler, signal.SIGKILL)
-        assert (await within(BOUND, running))[0].outcome == "lost"
-        await asyncio.to_thread(nothing_left, commands.mark)
-        await asyncio.to_thread(commands.close)
+async def test_a_killed_scheduler_ends_the_cluster_and_its_commands_are_lost(own: Cluster, tmp_path: Path) -> None:
+    own.worker()
+    commands = RemoteCommands(own.address, tmp_path.resolve(), link=LinkOptions(grace=GRACE))
+    await commands.connect()
+    running = start(commands, "touch ready; sleep 60", tmp_path)
+    await appears(tmp_path / "ready")
+    os.kill(own.scheduler, signal.SIGKILL)
+    assert (await within(BOUND, running))[0].outcome == "lost"
+    await asyncio.to_thread(nothing_left, commands.mark)
+    await asyncio.to_thread(commands.close)
 
 
 async def test_what_was_not_sent_yet_goes_to_another_worker(connect: Connect, workers: Workers, tmp_path: Path) -> None:

@@ -8,16 +8,16 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import forked
 import pytest
 from needs import needs_module
-from remote.cluster import Cluster, cluster
+from remote.cluster import Cluster
 from remote.conftest import Connect, Workers, nothing_left
 from remote.test_loss import BOUND, start, within
-from remote.test_programs import PROSE
 from waiting import appears, eventually, until
 
 from prose_kernel.runtime.ports import Owner
@@ -37,9 +37,7 @@ with open("lock", "w") as lock:
 """A command that marks when two of it run at the same time. It never ends in the attempt that is its argument."""
 
 
-@pytest.fixture(scope="module", autouse=True)
-def dask() -> None:
-    needs_module("distributed")
+pytestmark = pytest.mark.usefixtures("dask")
 
 
 # ---------------------------------------------------------------- a run that is resumed
@@ -53,10 +51,8 @@ def test_a52_a_resumed_run_never_runs_a_command_next_to_the_old_one(tmp_path: Pa
     how = ["run", "p.prose", "--remote", tcp.address]
     try:
         for number in (1, 2):
-            process = subprocess.Popen([*PROSE, *how], cwd=tmp_path)
-            until(functools.partial(_has_lines, tmp_path / "began", number))
-            process.kill()
-            process.wait()
+            with forked.running(*how, cwd=tmp_path):  # it is killed
+                until(functools.partial(_has_lines, tmp_path / "began", number))
             how = ["run", "--resume", "--remote", tcp.address]
         (tmp_path / "loop.py").write_text(LOOP.replace("while", "if"))
         ended = forked.prose(*how, cwd=tmp_path, env=dict(os.environ))
@@ -76,10 +72,8 @@ def test_a52_a_run_on_its_own_cluster_is_resumed_when_that_has_ended(tmp_path: P
     needs_module("cryptography")
     (tmp_path / "loop.py").write_text(LOOP)
     (tmp_path / "p.prose").write_text(f'exec "{sys.executable} loop.py 1"\n  timeout: "10m"\n')
-    process = subprocess.Popen([*PROSE, "run", "p.prose", "--remote", "local"], cwd=tmp_path)
-    until((tmp_path / "began").exists)
-    process.kill()
-    process.wait()
+    with forked.running("run", "p.prose", "--remote", "local", cwd=tmp_path):  # it is killed
+        until((tmp_path / "began").exists)
     ended = forked.prose("run", "--resume", cwd=tmp_path, env=dict(os.environ))
     assert ended.returncode == 0, ended.stderr
     assert (tmp_path / "began").read_text().split() == ["1", "2"]
@@ -123,15 +117,12 @@ async def test_a52_other_runs_on_the_same_workers_are_left_alone(
 # ---------------------------------------------------------------- retirement
 
 
-@pytest.fixture
-def own() -> Iterator[Cluster]:
-    with cluster() as running:
-        yield running
+def client(running: Cluster, call: Callable[[Any], object]) -> None:
+    """What a user of the cluster does with a client of their own."""
+    from distributed import Client
 
-
-def client(running: Cluster, call: str) -> None:
-    code = f"from distributed import Client\nwith Client({running.address!r}) as c:\n    {call}\n"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60, capture_output=True)
+    with Client(running.address, set_as_default=False) as one:
+        call(one)
 
 
 def alive(pid: int) -> bool:
@@ -153,7 +144,7 @@ async def test_a58_a_retired_worker_finishes_its_commands_and_takes_no_more(
     await eventually(lambda: len(list(tmp_path.glob("began*"))) == 4)
     own.worker(4)
     await eventually(lambda: len(commands.state.workers) == 2)
-    await asyncio.to_thread(client, own, f"c.retire_workers([{worker.address!r}])")
+    await asyncio.to_thread(client, own, lambda c: c.retire_workers([worker.address]))
     later = await within(BOUND, *[start(commands, "echo $PPID", tmp_path) for _ in range(4)])
     assert {result.outcome for result in later} == {"exited"}
     assert worker.address not in {str(result.worker).split()[1] for result in later}
@@ -175,9 +166,11 @@ async def test_a58_a_worker_whose_lifetime_is_over_finishes_its_commands(
     text = "touch began{0}; until [ -e go ]; do sleep 0.02; done; echo {0}"
     running = [start(commands, text.format(n), tmp_path) for n in range(20)]
     await eventually(lambda: len(list(tmp_path.glob("began*"))) == 5)
-    close = "dask_worker.loop.call_later(0, dask_worker.close_gracefully, reason='worker-lifetime-reached')"
-    call = f"c.run(lambda dask_worker: {close} and None, workers=[{worker.address!r}])"  # as Dask does it
-    await asyncio.to_thread(client, own, call)
+
+    def retire(dask_worker: Any) -> None:  # as Dask does it
+        dask_worker.loop.call_later(0, dask_worker.close_gracefully, reason="worker-lifetime-reached")
+
+    await asyncio.to_thread(client, own, lambda c: c.run(retire, workers=[worker.address]))
     await eventually(lambda: sum(worker.places for worker in commands.state.workers if not worker.leaving) == 1)
     assert alive(first)
     (tmp_path / "go").touch()
@@ -202,7 +195,7 @@ async def test_a58_a_worker_that_gets_sigterm_finishes_its_commands(
     nanny = _started(own, "first")
     commands = connect(own.address)
     try:
-        await asyncio.to_thread(client, own, "c.wait_for_workers(1)")
+        await asyncio.to_thread(client, own, lambda c: c.wait_for_workers(1))
         [worker] = (await commands.connect()).workers
         text = "touch began{0}; until [ -e go ]; do sleep 0.02; done; echo {0}"
         running = [start(commands, text.format(n), tmp_path) for n in range(4)]

@@ -18,7 +18,6 @@ from typing import Any
 import forked
 import pytest
 from cli.test_docs_examples import blocks, commands, printed
-from needs import needs_module
 from notebook.test_cells import Person, fine, wrong
 from remote.cluster import Cluster
 from storage.test_gate_boundary import CLIENT, running
@@ -60,9 +59,7 @@ output where = here
 """
 
 
-@pytest.fixture(scope="module", autouse=True)
-def dask() -> None:
-    needs_module("distributed")
+pytestmark = pytest.mark.usefixtures("dask")
 
 
 @pytest.fixture(scope="module")
