@@ -140,7 +140,7 @@ def tidy(names: Sequence[str], check: bool) -> int:
 
 
 def _tidy(path: Path, data: bytes) -> bytes:
-    """What the file is to hold; what makes no sense is put beside it first."""
+    """The new content of the file; invalid lines are moved to a file next to it first."""
     from prose_kernel.cassettes.tidying import tidied
 
     result = tidied(data)

@@ -49,7 +49,7 @@ class _WatchedNotebook(_Watched, NotebookRun):
 
 
 def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequence[str]) -> Replayed:
-    """Run a program or notebook from its recordings alone. Raises `UsageError` for what makes no sense beforehand."""
+    """Run a program or notebook only from its recordings. Raises `UsageError` for what makes no sense beforehand."""
     cwd, name = Path.cwd(), files.find_program(program)
     chosen = settings.load(
         cwd,

@@ -97,7 +97,7 @@ def _compile_all(names: tuple[str, ...], profile: Profile) -> Iterator[Compiled]
             yield compile_file(name, profile, shared)
         except UsageError as problem:
             yield Compiled(name, languages.of_file(name), "", None, (), problem)
-        except Exception as defect:  # a defect of ours in one file must not hide the findings in the others
+        except Exception as defect:  # our defect in one file must not hide the findings in the others
             if sys.flags.dev_mode:
                 raise
             internal = UsageError(
@@ -236,7 +236,7 @@ def _check_canonical(compiled: Compiled) -> int:
 
 
 def _rewrite(compiled: Compiled, drop_comments: bool) -> int:
-    """Replace the file atomically. A file with comments is left alone: they are the reader's, and would be lost."""
+    """Replace the file atomically. A file with comments is left as it is: they would be lost."""
     assert compiled.program is not None
     if compiled.name == files.STDIN:
         raise UsageError("standard input cannot be rewritten", hint="leave out --write")

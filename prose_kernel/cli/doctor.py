@@ -1,4 +1,4 @@
-"""`prose doctor`: what is installed, what Jupyter sees, what does not work and how to mend it."""
+"""`prose doctor`: the installed parts, Jupyter's view, problems and their fixes."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def _ask(seconds: float) -> Iterator[Finding]:
     from prose_kernel.cli import doctor_asking
     from prose_kernel.runs import settings
 
-    wrong: list[UsageError] = []  # told by then
+    wrong: list[UsageError] = []  # reported by then
     yield from doctor_asking.examine(settings.load(Path.cwd(), problems=wrong), Path.cwd(), seconds)
 
 
@@ -168,7 +168,7 @@ def watching(current: Settings) -> Finding:
             return Finding("broken", "telemetry", "OpenTelemetry is not installed", "pip install 'prose_kernel[otel]'")
         except UsageError as problem:
             return Finding("broken", "telemetry", str(problem), problem.hint)
-        except ValueError as problem:  # what is imported looks at some variables at once
+        except ValueError as problem:  # imported modules read some variables immediately
             return Finding("broken", "telemetry", str(problem))
     if current.telemetry.content:
         return Finding("note", "telemetry", f"{text}, with prompts, answers and commands")
@@ -176,7 +176,7 @@ def watching(current: Settings) -> Finding:
 
 
 def _programs(current: Settings) -> Finding:
-    """What is pinned and cached of programs from elsewhere. Nothing is fetched."""
+    """The pinned and cached programs from elsewhere. Nothing is fetched."""
     from prose_kernel.runs.imports import remote_programs
 
     try:

@@ -1,5 +1,5 @@
-"""`prose doctor --ask`: the smallest question to every model and agent that the settings name, all at once, and what
-came. It costs money, and what it sends leaves this machine: plain `prose doctor` asks nobody."""
+"""`prose doctor --ask`: the smallest question to every model and agent in the settings, all in parallel, and the
+replies. It costs money, and its messages leave this machine: plain `prose doctor` sends no requests."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _servers(options: SessionOptions, chosen: Choice) -> Iterable[str]:
         named.append(name)
         for alias, one in server.options.items():
             if one.fallback:
-                with suppress(ProseError):  # it is told with the server
+                with suppress(ProseError):  # it is reported with the server
                     named += [meant.name for meant in vendors.chain(name, options, alias)]
     return dict.fromkeys(named)
 

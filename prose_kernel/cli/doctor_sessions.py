@@ -131,7 +131,7 @@ def _judge(options: SessionOptions) -> Iterator[Finding]:
     try:
         choice = judge_choice(options)
     except UsageError as problem:
-        if options.judge.provider is not None:  # else it is the provider's, and told there
+        if options.judge.provider is not None:  # else it is the provider's, and reported there
             yield Finding("broken", "judge", str(problem), problem.hint)
         return
     first = "" if options.judge.rules == "off" else "rules, then "

@@ -156,7 +156,7 @@ class ProgramRun:
         self.narrator.language = self.language
         value = await self.workspace.run(compiled, interrupted=lambda: self.received)
         if self.request.resumption is not None and self.request.resumption.complete:
-            self.narrator.unshown = value  # nothing of it was told
+            self.narrator.unshown = value  # nothing of it was reported
 
     def check_given(self) -> None:
         """Raise `UsageError` for an option that names what none of several texts knows, before the first one runs."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _LEFT_BEHIND = frozenset((".prose", ".vvm", ".git", ".ipynb_checkpoints", "__pycache__", "prose.toml"))
 _LARGEST = 50 * 1024 * 1024
-"""Bytes of a file that is copied for each answer; larger ones are no material of an exercise."""
+"""Bytes of a file that is copied for each answer; larger ones aren't material of an exercise."""
 
 
 @click.command(short_help="Test the checks of exercises.")

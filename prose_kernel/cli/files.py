@@ -31,7 +31,7 @@ def read_bytes(name: str) -> bytes:
             raise UsageError(f"standard input is larger than {plain_files.LARGE // 1024**2} megabytes, the limit")
         return data
     try:
-        return plain_files.read_named(os.path.expanduser(name))  # noqa: PTH111 - a home of nobody stays as it is
+        return plain_files.read_named(os.path.expanduser(name))  # noqa: PTH111 - an unknown home is left as it is
     except (OSError, ValueError) as problem:
         from prose_kernel.programs import near_files
         from prose_kernel.runs import languages
@@ -42,7 +42,7 @@ def read_bytes(name: str) -> bytes:
 
 
 def read_source(name: str) -> Source:
-    """A program's source. Raises `UsageError` when it cannot be read, `CompileError` (E109) when it is no UTF-8."""
+    """A program's source. Raises `UsageError` when it cannot be read, `CompileError` (E109) when it isn't UTF-8."""
     from prose_kernel.runs import languages
 
     return languages.of_file(name).decode(read_bytes(name), name)
@@ -136,7 +136,7 @@ def _is_path(target: str) -> bool:
 
 
 def _is_local(target: str) -> bool:
-    """By its form alone; the third row of the table in docs/reference/openprose.md 6.1."""
+    """Only by its form; the third row of the table in docs/reference/openprose.md 6.1."""
     if target.startswith(("http://", "https://", "@")):
         return False
     from prose_kernel.runs import languages

@@ -175,7 +175,7 @@ def places_of_runs(state_dir: str | None, wanted: str = "gates") -> tuple[Path, 
 
 
 def places_here(state_dir: str | None) -> Sequence[RunPlace]:
-    """Where the runs of this directory are kept, databases among it."""
+    """The stores of this directory's runs, including databases."""
     from prose_kernel.storage.database.kept_runs import SqliteRuns
     from prose_kernel.storage.layout import runs_directory
     from prose_kernel.storage.runs import places

@@ -2,7 +2,7 @@
 installs programs from elsewhere instead (`programs.py`).
 
 The wheel already brings kernelspecs whose interpreter is plain `python`; Jupyter runs that with its own interpreter.
-Where Jupyter lives in another environment than prose_kernel, only an absolute path works.
+If Jupyter is in another environment than prose_kernel, only an absolute path works.
 """
 
 from __future__ import annotations

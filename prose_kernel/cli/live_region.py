@@ -1,4 +1,4 @@
-"""The live lines at the bottom of a terminal: what is under way, below everything that has been printed.
+"""The live lines at the bottom of a terminal: running activities, below all printed output.
 
 Written with three sequences that every terminal knows (up, to the start of the line, erase to the end). Lines are cut
 to the width of the terminal; when it has become narrower since they were drawn, it has wrapped them, and the rows that
@@ -56,7 +56,7 @@ class LiveRegion:
         return max(0, self._size()[1] - 2)
 
     def draw(self, lines: Sequence[Line], unfinished: str = "") -> None:
-        """Replace what is shown. `unfinished` is a line of output that has not ended: it stands above, its end."""
+        """Replace what is shown. `unfinished` is a line of output that has not ended: its end is shown above."""
         self._lines, self._open = lines, unfinished
         columns, rows = self._size()
         if columns < SMALLEST[0] or rows < SMALLEST[1]:
@@ -115,7 +115,7 @@ def region_lines(lines: Sequence[Line], columns: int, colour: bool) -> list[str]
 
 
 def _heading(line: Line, columns: int) -> list[Part]:
-    """Where there is little room, the name gives way to what is said beside it."""
+    """With little room the name is shortened before the text next to it."""
     from rich.cells import cell_len
 
     parts: list[Part] = [(f"{line.mark} ", _MARKS.get(line.mark, ""))]

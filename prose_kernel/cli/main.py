@@ -115,9 +115,9 @@ def cli() -> None:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line; the exit status is returned.
 
-    0 done, 1 the program (or its text, or the request) is at fault, 2 usage or an error before the start, 3 nobody
-    could answer; 128 and the number of the signal for what a signal has ended. 1 instead of 0 where standard output
-    could not be written.
+    0 done, 1 the program (or its text, or the request) is at fault, 2 usage or an error before the start, 3 no provider
+    or person could answer; 128 plus the number of the signal after a signal. 1 instead of 0 where standard output could
+    not be written.
     """
     from prose_kernel.cli import streams
 
@@ -176,7 +176,7 @@ def _prepare_streams() -> None:
 
 
 def _say(text: str) -> None:
-    """A message of ours on stderr."""
+    """One of our messages on stderr."""
     if sys.stderr.isatty():
         from prose_kernel.views.safety import visible
 

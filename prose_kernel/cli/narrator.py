@@ -58,7 +58,7 @@ class _Image(NamedTuple):
 
 
 class _Note(NamedTuple):
-    """A remark of ours."""
+    """One of our remarks."""
 
     text: str
     colour: str | None = None
@@ -100,7 +100,7 @@ class Narrator:
         """Events that it wants to hear."""
 
     def watch(self, workspace: Workspace) -> None:
-        """Show what is under way in the runs of a workspace, where the screen can."""
+        """Show running activities of a workspace's runs if the screen can."""
         if self._screen.redraws:
             self._live = LiveRun(self._clock.now, workspace.loops, workspace.answering)
             self._live.own = self._is_printed
@@ -199,7 +199,7 @@ class Narrator:
             self._order.say(event.place.branches, _Note(f"{clip(event.command, 60)}: {how}", "yellow"))
 
     def _data(self, event: e.CommandFinished, form: str) -> None:
-        """What a bare command printed that is declared to be data: a table that fits the terminal, else as it is."""
+        """The output of a bare command that is declared to be data: a table that fits the terminal, else unchanged."""
         text, result = event.result.stdout, event.result
         table = table_of(ExecText(text, result, format=form)) if result.kind is None else None
         if table is not None:
@@ -207,7 +207,7 @@ class Narrator:
         self._order.say(event.place.branches, _Text("stdout", text))
 
     def _image(self, event: e.CommandFinished, *, bare: bool) -> None:
-        """A pipe gets the bytes of a bare command; a person is told what they are, and where they are kept."""
+        """A pipe gets the bytes of a bare command; a terminal shows their kind and the place where they are kept."""
         data, branches = event.result.image, event.place.branches
         if bare and self._screen.takes_bytes:
             return self._order.say(branches, _Image(data))
@@ -228,7 +228,7 @@ class Narrator:
             self._order.say(event.place.branches, _Note(first))
 
     def _rest_of(self, shown: _Shown, branches: tuple[e.BranchStep, ...], result: CommandResult | None) -> None:
-        """The end of an output that was cut, behind a note."""
+        """The end of a shortened output, after a note."""
         parts = shown.window.finish()
         if note := shown.window.left_out():
             self._order.say(branches, _Note(f"{note}; {where_whole(result)}"))
@@ -244,7 +244,7 @@ class Narrator:
     # -------------------------------------------------- sessions
 
     def on_session_progressed(self, event: e.SessionProgressed) -> None:
-        """What a session lets be seen beside its text: notes, and the tools that it calls."""
+        """The visible events of a session besides its text: notes, and the tools that it calls."""
         if event.kind == "note":
             self._order.say(event.place.branches, _Note(event.text))
         elif event.kind == "tool" and event.tool is not None:
@@ -364,5 +364,5 @@ class _Shown:
 
 
 def _is_late(event: e.Event) -> bool:
-    """Whether it is a pass of a loop that has told of enough."""
+    """Whether it is a pass of a loop that has already printed enough."""
     return isinstance(event, e.LoopPass) and event.index >= MOST_PASSES

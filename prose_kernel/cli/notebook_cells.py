@@ -27,7 +27,7 @@ class NotebookCells(Cells):
 
     def __init__(self, run: ProgramRun) -> None:
         given = run.request
-        notebook = (given.cwd / os.path.expanduser(given.program_file)).resolve()  # noqa: PTH111 - a home directory of nobody stays as it is
+        notebook = (given.cwd / os.path.expanduser(given.program_file)).resolve()  # noqa: PTH111 - an unknown home directory is left as it is
         super().__init__(notebook.parent, run.asker, run.language)
         self._told_by = run
         self._start = Start(

@@ -33,7 +33,7 @@ def read_cells(name: str) -> tuple[list[Cell], Language]:
     """The cells in order, and the language of those that name none. A cell is called by its number among the
     notebook's code cells.
 
-    Raises `UsageError` when the file is no notebook, or has no cells to run.
+    Raises `UsageError` when the file isn't a notebook, or has no cells to run.
     """
     book, whole = _read(name)
     cells = [
@@ -59,7 +59,7 @@ def check_no_going_back(cells: Iterable[Cell], language: Language) -> None:
 def read_book(name: str) -> tuple[Any, Language | None]:
     """A notebook as nbformat reads it, and the language of cells that name none; None for one of another kernel.
 
-    Raises `UsageError` when the file is no notebook, or has no cells to run.
+    Raises `UsageError` when the file isn't a notebook, or has no cells to run.
     """
     book, whole = _read(name)
     if whole is None and not any(of_magic(cell.source) for cell in book.cells if cell.cell_type == "code"):
@@ -107,7 +107,7 @@ def of_magic(source: str) -> str | None:
 
 
 class NotebookRun(ProgramRun):
-    """The cells of a notebook. Their commands expect to run beside it, as in Jupyter; the run is kept where it was
+    """The cells of a notebook. Their commands run in its directory, as in Jupyter; the run is kept where it was
     started."""
 
     @cached_property

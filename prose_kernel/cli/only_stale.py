@@ -39,7 +39,7 @@ Program = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Former:
-    """What the last run knows of the notebook's cells, by their names. `programs` are the numbers of programs in the
+    """The last run's facts about the notebook's cells, by their names. `programs` are the numbers of programs in the
     cells that have not been edited; `records` those whose answers a cell may use. Without an earlier run, `run` is
     empty."""
 

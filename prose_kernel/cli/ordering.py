@@ -17,13 +17,13 @@ Emit = Callable[[object], None]
 
 @dataclass(slots=True)
 class _Lane:
-    """What one branch has said: pieces and nested parallel statements, in order."""
+    """The output of one branch: pieces and nested parallel statements, in order."""
 
     waiting: deque[object] = field(default_factory=deque)
     open: dict[int, _Group] = field(default_factory=dict)
 
     def end_open(self) -> None:
-        """A branch that speaks for itself, or starts anew, has no parallel statement running any more."""
+        """A branch that prints by itself, or starts again, has no running parallel statement any more."""
         for group in self.open.values():
             group.joined = True
         self.open.clear()
@@ -80,7 +80,7 @@ class SourceOrder:
             self._drain(self._root)
 
     def is_live(self, branches: Sequence[BranchStep]) -> bool:
-        """Whether a piece of output of that branch would be handed out at once."""
+        """Whether a piece of output of that branch would be passed on immediately."""
         lane = self._root
         for step in branches:
             group = lane.open.get(step.parallel)

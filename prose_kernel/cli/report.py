@@ -164,7 +164,7 @@ def run_error_json(error: RunError) -> dict[str, object]:
 def _run_error_text(error: RunError, shown_stderr: bool) -> str:
     """An uncaught error for people: head line, source line, caret, call stack, and a command's last words.
 
-    The head line is that of a notebook. `shown_stderr` tells that the command's stderr has been passed through already.
+    The head line is that of a notebook. `shown_stderr` is true if the command's stderr has been passed through already.
     """
     where = error.location
     if where is None:
@@ -266,7 +266,7 @@ def _unused(unused: tuple[Entry, ...]) -> str:
     return f"unused records: {named}{more}; `prose cassette prune` removes them"
 
 
-# ---------------------------------------------------------------- a run that goes on
+# ---------------------------------------------------------------- a continuing run
 
 
 def listed(requests: Sequence[Asked]) -> list[str]:
@@ -292,7 +292,7 @@ _ASKED: Final[Mapping[Why, str]] = {"failed": "that had failed", "changed": "tha
 
 
 def under_way(lost: Sequence[Asked], how: Resumption) -> list[str]:
-    """What is said of what was under way, when a run has caught up."""
+    """The note about requests that were running, when a run has caught up."""
     from prose_kernel.storage.run_history import made_under_way
     from prose_kernel.views.safety import clip
 

@@ -1,4 +1,4 @@
-"""`prose run --resume`: let a run go on that was killed, interrupted or has failed (docs/how-to/durability.md)."""
+"""`prose run --resume`: resume a run that was killed, interrupted or has failed (docs/how-to/durability.md)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _DIFF_LINES = 60
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """What was typed: the run ("": the last one that did not finish), the point at which a branch of it begins, and
+    """The typed options: the run ("": the last one that did not finish), the point at which a branch of it begins, and
     which text runs when the program has changed. `cwd` is the directory in which it continues; None: that in which it
     was begun."""
 
@@ -55,7 +55,8 @@ class Wanted:
 
 
 def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: Path) -> Request:
-    """What to run for `prose run [FILE] --resume [RUN]`. `options` are all others, by the names of their parameters.
+    """The program to run for `prose run [FILE] --resume [RUN]`. `options` are all others, by the names of their
+    parameters.
 
     Raises `UsageError`, and `CompileError` for a changed text.
     """
@@ -177,7 +178,7 @@ def _directory(named: str | None, cwd: Path) -> Path:
 
 def _moved(kept: KeptRun, head: Head, wanted: Wanted, target: str | None, here: Path) -> Path | None:
     """The directory in which a run continues, if that is not the one in which it was begun: the one of `--cwd`, or this
-    one if the person agrees. Raises `UsageError` for a run of PostgreSQL if nobody can be asked."""
+    one if the person agrees. Raises `UsageError` for a run of PostgreSQL if no one can be asked."""
     if runs.is_one_of(Path(head.directory), [here]):
         return None
     if wanted.cwd is not None:
@@ -259,7 +260,7 @@ def _agreed(
     chosen["cassette_realtime"] = True if options["realtime"] else None
     chosen["telemetry_otel"] = True if options["otel"] else None
     chosen["telemetry_log"] = str(Path(options["log"]).absolute()) if options["log"] else None
-    if inside:  # a terminal that a command made is no person: gates close, and earlier approvals stay unconfirmed
+    if inside:  # a terminal that a command made isn't a person: gates close, and earlier approvals stay unconfirmed
         chosen["gates"] = "deny"
     if options["script"]:
         chosen["script"] = str(Path(options["script"]).absolute())
@@ -277,7 +278,7 @@ def _rejected(head: Head) -> list[str]:
 def _texts(kept: KeptRun, file: Path, name: str, wanted: Wanted) -> tuple[list[Cell], str | None, tuple[str, ...]]:
     """The cells that run, the changed text if there is one that is to run, and what to say of it.
 
-    Raises `UsageError` when the program has changed and nobody said which text is to run.
+    Raises `UsageError` when the program has changed and no option names the text to run.
     """
     assert kept.journal is not None
     stored = [(text.record.name, text.record.text) for text in kept.journal.texts]
@@ -341,11 +342,11 @@ def _check(kept: KeptRun, text: str, language: Language, file: Path, profile: An
     languages.without_errors(language.compile(source, profile=profile, load=programs.load_contract))
 
 
-# ---------------------------------------------------------------- how it goes on
+# ---------------------------------------------------------------- how it continues
 
 
 def _way(kept: KeptRun, wanted: Wanted) -> tuple[Resumption, tuple[str, ...]]:
-    """How the run goes on, or a branch of it, and what to say about that."""
+    """The continuation of the run, or of a branch, and the note about it."""
     journal = kept.journal
     assert journal is not None
     if wanted.at is None:

@@ -316,7 +316,7 @@ def _error_text(request: Request, ended: Ended, error: ProseError) -> str:
 
 
 def _where(request: Request, ended: Ended) -> str:
-    """Where the run is, and the command that lets it go on (docs/reference/openprose.md 8)."""
+    """The directory of the run, and the command that resumes it (docs/reference/openprose.md 8)."""
     cwd = Path.cwd()
     lines = [f"\nrun directory: {_shortest(ended.run_directory, cwd)}"] if ended.run_directory is not None else []
     if ended.journal is not None:

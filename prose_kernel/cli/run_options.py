@@ -1,4 +1,4 @@
-"""What the options of `prose run` say: inputs, decisions about gates, the backend, and whose settings apply."""
+"""What the options of `prose run` mean: inputs, decisions about gates, the backend, and the source of settings."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ SETTINGS: Final = (*ANSWERING, "state_dir", "gates")
 
 
 def settings_file(cwd: Path, name: str) -> Path | None:
-    """A notebook has the `prose.toml` beside it, as in Jupyter; where there is none, that of the working directory."""
-    beside = (cwd / os.path.expanduser(name)).parent / "prose.toml"  # noqa: PTH111 - a home directory of nobody stays as it is
+    """A notebook has the `prose.toml` next to it, as in Jupyter; without one, that of the working directory."""
+    beside = (cwd / os.path.expanduser(name)).parent / "prose.toml"  # noqa: PTH111 - an unknown home directory is left as it is
     return beside if name.endswith(".ipynb") and beside.is_file() else None
 
 
@@ -89,7 +89,7 @@ def pairs(inputs: Sequence[str], option: str = "--input") -> dict[str, str]:
 
 
 def supplied(given: RunOptions) -> dict[str, str]:
-    """The values for inputs, and for the truth of an earlier render under names of their own."""
+    """The values for inputs, and, under separate names, for the truth of an earlier render."""
     prior = {f"{PRIOR}{name}": value for name, value in pairs(given.prior, "--prior").items()}
     return {**pairs(given.inputs), **prior}
 

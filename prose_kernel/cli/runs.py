@@ -113,7 +113,7 @@ def diff(first: str, second: str, form: str, state_dir: str | None) -> int:
 
 
 def difference_lines(parts: Iterable[Difference]) -> Iterator[str]:
-    """What differs between two runs, for people."""
+    """The differences between two runs, for people."""
     for part in parts:
         yield from (visible(line) for line in ["", f"{part.what} {part.at}", *(f"  {line}" for line in part.lines)])
 
@@ -167,7 +167,7 @@ for command in (fork, rebuild, repair, resume):
 
 
 def _agreed(chosen: list[KeptRun]) -> bool:
-    """Raises `UsageError` when nobody is there to be asked."""
+    """Raises `UsageError` in a non-interactive run."""
     if not sys.stdin.isatty():
         raise UsageError(f"{counted(len(chosen), 'run')} would be removed; nobody is there to agree", hint="add --yes")
     for run in chosen:
@@ -351,7 +351,7 @@ def _shown(path: Path) -> str:
 def differences(
     one: KeptRun, other: KeptRun, ones: list[StoredBinding], others_: list[StoredBinding]
 ) -> Iterator[Difference]:
-    """What differs, in order: texts, answers, bindings."""
+    """The differences, in order: texts, answers, bindings."""
     from prose_kernel.storage.run_history import Difference
 
     cells, others = _cells(one), _cells(other)

@@ -1,8 +1,8 @@
 """The standard streams of the command line, which may be closed, full or gone.
 
-What cannot be written is dropped and remembered, so that a command does all of its work and no write fails in the
-middle of it; the exit status tells (docs/reference/openprose.md 8). A stream that was closed when the command began is
-opened: otherwise the first file that is opened would take its number, and get what is printed.
+Text that cannot be written is dropped, and this is remembered, so that a command does all of its work and no write
+fails in the middle of it; the exit status shows it (docs/reference/openprose.md 8). A stream that was closed when the
+command began is opened: otherwise the first file that is opened would take its number, and get what is printed.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Output(io.FileIO):
         return written if written is not None else self._later(data)
 
     def _later(self, data: Any) -> int:
-        """What a pipe that does not block has no room for yet."""
+        """The text for which a non-blocking pipe has no room yet."""
         import select
 
         select.select([], [self.fileno()], [])
@@ -44,7 +44,7 @@ class Output(io.FileIO):
 
 
 def prepare() -> None:
-    """Make the streams of this process such. Streams that somebody has put in their place stay as they are."""
+    """Make the streams of this process such. Replaced streams stay as they are."""
     for number, name in enumerate(_NAMES):
         stream = getattr(sys, name)
         if stream is None:

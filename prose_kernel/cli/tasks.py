@@ -1,7 +1,7 @@
 """`prose tasks list|show|output|stop`: the tasks of the runs in this directory, from outside (exec-and-tasks.md 4, 5).
 
 A run that a live kernel owns is only looked at; a stop is left there as a request, which the kernel carries out.
-What a killed kernel left is recorded as interrupted first.
+Tasks that a killed kernel left are recorded as interrupted first.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A task and where it was found; `live` tells that a kernel runs it."""
+    """A task and its origin; `live` is true if a kernel runs it."""
 
     run: Path
     record: TaskRecord
@@ -200,7 +200,7 @@ def _of_run(run: Path) -> list[Found]:
 
 @contextlib.contextmanager
 def _readable(run: Path) -> Iterator[None]:
-    """What only works where the records can be used. Raises `GateRefused`."""
+    """A step that needs usable records. Raises `GateRefused`."""
     from prose_kernel.processes.tasks.store import StoreError
 
     try:

@@ -1,7 +1,7 @@
 """Write to a terminal or pipe, show the progress of parallel work, and ask the user.
 
-Results of a program go to stdout; questions, notes, progress and errors go to stderr, so that a pipe carries the
-results alone. On a terminal, running branches and sessions are shown live below the output.
+Results of a program go to stdout; questions, notes, progress and errors go to stderr, so that a pipe carries only the
+results. On a terminal, running branches and sessions are shown live below the output.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def has_colour(stream: TextIO) -> bool:
 
 
 class GuardedTerminal:
-    """A terminal that shows every escape sequence except colours as text, whoever prints it."""
+    """A terminal that shows every escape sequence except colours as text, from any source."""
 
     def __init__(self, stream: TextIO) -> None:
         self.unguarded = stream
@@ -113,14 +113,14 @@ class Screen:
             self._write(stream, text)
 
     def line(self, stream: Stream, text: str, style: Callable[[str], str] = str) -> None:
-        """A whole line of our own: it never continues a line that a command has left open."""
+        """A whole line of ours: it never continues a line that a command has left open."""
         surface = "terminal" if self.shares_terminal(stream) else stream
         start = "\n" if surface in self._open_lines else ""
         self._pass(stream, f"{self._end_of_colour(stream)}{start}{style(self.harmless(stream, text))}\n")
 
     def harmless(self, stream: Stream, text: str) -> str:
-        """Text of ours that may repeat what a program, a person or a file says: on a terminal nothing of a message
-        acts, and of a product only its colours."""
+        """Our text that may repeat text of a program, a person or a file: on a terminal control characters of a message
+        have no effect, and those of a product only as colours."""
         if not self.shares_terminal(stream):
             return text
         return visible(text) if stream == "stderr" else terminal(text)
@@ -131,7 +131,8 @@ class Screen:
         self.line("stderr", text, style)
 
     def _end_of_colour(self, stream: Stream) -> str:
-        """What ends a colour that a command has left behind: nothing of ours is shown in it, or hidden by it."""
+        """The sequence that ends a colour left by a command, so that our text is neither shown in it nor hidden by
+        it."""
         if not (self._coloured and self.shares_terminal(stream)):
             return ""
         self._coloured = False
@@ -159,7 +160,7 @@ class Screen:
     # -------------------------------------------------- the live region
 
     def banner(self) -> None:
-        """The box at the start, for people alone."""
+        """The box at the start, only for people."""
         if self.colour:
             from rich.console import Console
             from rich.panel import Panel
@@ -168,7 +169,7 @@ class Screen:
 
     @property
     def redraws(self) -> bool:
-        """Whether what is under way can be shown below the output."""
+        """Whether running activities can be shown below the output."""
         return self._region is not None
 
     @property
@@ -245,8 +246,8 @@ class Screen:
 class TerminalAsker:
     """The user at the terminal: an `Asker` over the lines of standard input.
 
-    Reading is left to the event loop, so that a cancelled question (a deadline, an interrupt) ends at once. `notify` is
-    how a person is called who has not been asked for a while, by the time of `clock`.
+    Reading is left to the event loop, so that a cancelled question (a deadline, an interrupt) ends immediately.
+    `notify` is how a person is called who has not been asked for a while, by the time of `clock`.
     """
 
     magic = ""
@@ -272,8 +273,8 @@ class TerminalAsker:
         return self._available
 
     def show(self, text: str) -> None:
-        """Show a text outside of the program's own output. Control characters are made visible: the text may hold what
-        a command printed, and must not repaint the terminal on which somebody decides."""
+        """Show a text outside of the program's own output. Control characters are made visible: the text may contain
+        output of a command, and must not repaint the terminal on which a person decides."""
         with self._screen.quiet():
             self._screen.line("stderr", visible(text))
 

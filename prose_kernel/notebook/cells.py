@@ -189,7 +189,8 @@ class Cells:
         return self._workspace.current if self._workspace is not None else None
 
     def choose(self, **overrides: object) -> None:
-        """Who answers sessions and conditions, and what is recorded (`settings.WHO_ANSWERS`), here and in later runs.
+        """The providers of sessions and conditions, and the mode of recording (`settings.WHO_ANSWERS`), here and in
+        later runs.
 
         Raises `UsageError` for nonsense; then nothing has changed.
         """
@@ -213,11 +214,11 @@ class Cells:
 
     @property
     def notebook_path(self) -> str:
-        """The notebook's own path, as Jupyter tells it; "" where it does not."""
+        """The notebook's own path from Jupyter; "" if it does not give one."""
         return os.environ.get("JPY_SESSION_NAME", "")
 
     def programs(self, language: Language) -> Programs:
-        """What texts of a language import here, before the run begins too."""
+        """The imports of texts of a language here, also before the run begins."""
         if self._workspace is not None:
             return self._workspace.imports.of(language)
         from prose_kernel.runs.imports import contract_of
@@ -237,10 +238,10 @@ class Cells:
         """Raise `UsageError` where no run can be brought back."""
 
     async def restore(self, how: Resumption, decisions: Mapping[str, bool] | None = None) -> None:
-        """Bring a run back: the next cell goes on with it. Nothing of a run has begun here. `decisions` confirm its
+        """Restore a run: the next cell continues it. Nothing of a run has begun here. `decisions` confirm its
         approvals beforehand.
 
-        Raises `UsageError` where another process runs it, `GateRejected` when nobody confirms its approvals, and
+        Raises `UsageError` if another process runs it, `GateRejected` if its approvals are not confirmed, and
         `ResumeMismatch`; then no run is here.
         """
         from prose_kernel.runs import languages
@@ -293,7 +294,7 @@ class Cells:
             self.last_journal = workspace.current.journal_file or self.last_journal
 
     async def reset(self) -> None:
-        """End the run and forget every name; the next cell starts anew in the notebook's directory."""
+        """End the run and forget every name; the next cell starts a new run in the notebook's directory."""
         self._record, self.ran, former = None, {}, self.provenance
         if self._workspace is not None:
             self._remember_journal(self._workspace)
@@ -303,14 +304,14 @@ class Cells:
             await self._workspace.reset()
 
     async def close(self) -> None:
-        """End the run and every process of it, and what goes on between cells."""
+        """End the run and every process of it, and the work between cells."""
         try:
             await self.end()
         finally:
             await self._let_go()
 
     def keep(self, work: asyncio.Task[None]) -> None:
-        """Work that goes on between cells, at the latest until `close`."""
+        """Work between cells, at the latest until `close`."""
         self._kept.add(work)
         work.add_done_callback(self._kept.discard)
 
@@ -335,7 +336,7 @@ class Cells:
 
     @property
     def record(self) -> RunRecord:
-        """What the cells of the run did, in little space."""
+        """A short summary of the cells of the run."""
         if self._record is None:
             from prose_kernel.views.run_record import RunRecord
 
@@ -346,7 +347,7 @@ class Cells:
 
     @property
     def printed(self) -> str:
-        """What the program that has run last has printed and given."""
+        """The output and results of the last program."""
         return self._printing.text if self._printing is not None else ""
 
     @property
@@ -368,8 +369,8 @@ class Cells:
     ) -> Problem | None:
         """Run a cell to its end. Never raises: what went wrong has been shown through `output.error` and is returned.
 
-        `live` tells that a person is watching; `language` is that of a cell whose first line does not name one;
-        `opening` is how the front end knows the cell. An interrupt ends the cell with a problem named
+        `live` is true if a person is watching; `language` is that of a cell whose first line does not name one;
+        `opening` is the front end's id of the cell. An interrupt ends the cell with a problem named
         `KeyboardInterrupt`.
         """
         from prose_kernel.views.cell_view import CellView
@@ -415,14 +416,14 @@ class Cells:
     def remember(self, opening: Opening, language: Language | None, *, failed: bool) -> None:
         """A cell of the run is over. One that runs again takes its own place; without an id every cell is another."""
         key = object() if opening.key.startswith("text:") else opening.key
-        code = _ENDS_THE_RUN.split(opening.code)[-1]  # what stands above belongs to a run that is over
+        code = _ENDS_THE_RUN.split(opening.code)[-1]  # the cells above belong to an ended run
         ran = self.ran.setdefault(key, LastRun(language or self.language))
         ran.tried = code
         if not failed:
             ran.language, ran.text, ran.given = language or self.language, code, tuple(opening.given)
 
     def _panel(self, stage: Stage) -> LivePanel:
-        """What somebody who watches a cell sees of what is under way."""
+        """The live view of running activities for a watched cell."""
         from prose_kernel.views.live_panel import LivePanel
 
         self._announced.stage = stage
@@ -552,7 +553,7 @@ class Cells:
             raise CompileError(compiled.diagnostics, self._other_language("\n".join(lines), language))
 
     def _other_language(self, text: str, language: Language) -> str | None:
-        """A hint for a text that is no program of its language, but a correct one of another."""
+        """A hint for a text that isn't a program of its language, but a correct one of another."""
         if language.completeness(text)[0] == "invalid" and text.split(None, 1)[1:]:  # one word fits too many languages
             for other in languages.LANGUAGES.values():
                 if other is not language and not self.workspace.compile(text, language=other).diagnostics:
@@ -576,8 +577,8 @@ class Cells:
         return await self._listen(workspace, compiled, view)
 
     async def _go_on_with(self, text: str, language: Language) -> None:
-        """Where the text is the one that was interrupted when the restored run ended, be where that was: what it had
-        finished is not run again."""
+        """If the text is the one that was interrupted at the end of the restored run, continue at that point: its
+        finished statements are not run again."""
         from prose_kernel.runs.resumption import Resumption, interrupted_at
         from prose_kernel.storage.journal_reading import read
 

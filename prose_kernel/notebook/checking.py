@@ -1,7 +1,7 @@
 """Check the answer to an exercise: what the run holds by now, and what the program that ran last did.
 
-A check looks and changes nothing: expressions are evaluated beside the run, where nobody can be asked, and what
-happened is read from what is kept of it (`views/run_record.py`).
+A check changes nothing: expressions are evaluated outside of the run, without providers and people, and events are read
+from its records (`views/run_record.py`).
 """
 
 from __future__ import annotations
@@ -62,7 +62,8 @@ async def _finding(cells: Cells, check: Check, language: Language) -> Finding:
 
 
 class Printing(PassedOn):
-    """An `Output` that hears what programs print and give, for checks of it; everything goes on to the real one."""
+    """An `Output` that keeps the output and results of programs for checks, and passes everything on to the real
+    one."""
 
     def __init__(self, output: Output) -> None:
         super().__init__(output)
@@ -100,7 +101,7 @@ async def _value(cells: Cells, check: Check, language: Language) -> Finding:
         value = await workspace.machine_of(language).evaluate(check.value)
     except RunError as problem:
         return Finding(check, False, problem.message)
-    except UsageError as problem:  # what the expression calls asks somebody, or goes on for ever
+    except UsageError as problem:  # a call in the expression needs an answer, or never ends
         return Finding(check, False, str(problem))
     except CompileError as problem:
         first = next((one.message for one in problem.diagnostics), str(problem))
@@ -183,7 +184,7 @@ def _kinds(steps: tuple[Step, ...]) -> set[str]:
 
 
 def feedback(name: str, exercise: Exercise, found: tuple[Finding, ...], attempt: int) -> doc.Group:
-    """What the learner reads. `attempt` counts the checks that have failed before: each gives one hint more."""
+    """The text for the learner. `attempt` counts the checks that have failed before: each gives one hint more."""
     wrong = [one for one in found if not one.passed]
     head = f"{name}: done, all requirements are met" if not wrong else f"{name}: not yet, {_met(found)}"
     checks = [

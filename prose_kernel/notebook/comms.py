@@ -1,4 +1,4 @@
-"""Comms of the kernel: channels that a front end opens to something in it, beside the cells (Jupyter messaging, Custom
+"""Comms of the kernel: channels that a front end opens to parts of it, besides cells (Jupyter messaging, Custom
 Messages). They are answered while a cell runs."""
 
 # mypy: disable-error-code="no-untyped-call,union-attr,attr-defined,misc"
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 KINDS: Final = ("comm_open", "comm_msg", "comm_close")
 """Messages of comms. Nobody replies to them."""
 OPEN: Final = 64
-"""Channels that are open at once; the oldest are closed. Pages that were loaded anew leave some behind."""
+"""Channels that are open at the same time; the oldest are closed. Reloaded pages leave some open."""
 
 
 class Target(Protocol):
-    """What front ends open channels to."""
+    """The targets of channels."""
 
     def opened(self, link: Link) -> None: ...
 

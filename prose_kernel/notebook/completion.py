@@ -196,7 +196,7 @@ def _codes() -> list[str]:
 
 
 def _cassettes(cells: Cells) -> list[str]:
-    """The names of the recordings beside the notebook."""
+    """The names of the recordings next to the notebook."""
     try:
         with os.scandir(cells.cwd / "cassettes") as entries:
             return sorted(entry.name.removesuffix(".jsonl") for entry in entries if entry.name.endswith(".jsonl"))

@@ -1,8 +1,8 @@
 """A contract file as a notebook, and back; the parameters of its nodes in cells (prose-md.md 10).
 
 The front matter is a raw cell, the text from one heading to the next a Markdown cell, each fence of a script a code
-cell. Magics are no script: a magic line in a script becomes a comment, and a cell that has nothing else is kept in a
-fence `prose-notebook`, which is a code cell when the file is opened again.
+cell. Magics aren't part of a script: a magic line in a script becomes a comment, and a cell that has nothing else is
+kept in a fence `prose-notebook`, which is a code cell when the file is opened again.
 
 Below `prose` in its metadata a cell keeps what its text does not show and what differs from the usual: `open` and
 `close`, the lines of its fence; `end`, the blank lines below it. `exact` is the stretch of the file as it was, for what

@@ -1,6 +1,6 @@
-"""Files of exercises: what a teacher writes beside a notebook, `checks/NOTEBOOK.yaml` (docs/how-to/teaching.md).
+"""Files of exercises: a teacher writes them next to a notebook, `checks/NOTEBOOK.yaml` (docs/how-to/teaching.md).
 
-They are read when somebody asks for a check. A file that makes no sense is one `UsageError` that says where.
+They are read at the first check. A file that makes no sense is one `UsageError` that says where.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True, rename={"is_": "is"
 
     @property
     def feature(self) -> str:
-        """What is looked at."""
+        """The checked facts."""
         return next(name for name in _FEATURES if getattr(self, name) is not None)
 
     def problem(self) -> str | None:
@@ -165,7 +165,7 @@ def read(path: Path, default: Language) -> Exercises:
 
 
 def files(directory: Path, notebook: str = "") -> list[Path]:
-    """The files of exercises beside a notebook, its own first."""
+    """The files of exercises next to a notebook, its own first."""
     try:
         found = sorted((directory / DIRECTORY).glob("*.yaml"))
     except OSError:
@@ -174,7 +174,7 @@ def files(directory: Path, notebook: str = "") -> list[Path]:
 
 
 def find(directory: Path, notebook: str, wanted: str, default: Language) -> tuple[Exercises, str]:
-    """The exercise of a name, in the file of the notebook or in another one beside it. Raises `UsageError`."""
+    """The exercise of a name, in the file of the notebook or in another one next to it. Raises `UsageError`."""
     known: dict[str, Exercises] = {}
     file, _, name = wanted.rpartition("/")
     for path in files(directory, notebook):

@@ -1,9 +1,9 @@
 """A notebook as one program, and a program as a notebook.
 
-A program of several cells is their texts one below the other. What only cells may do is written as programs do it
-(`Language.merged`); magics become comments, and options of `prose run` at the top; words of a notebook are comments.
-What cannot be said in one program is refused, with the reason. Blank lines are kept: between two cells there is one,
-and a cell that has another number of them above it says so in its metadata.
+A program of several cells is their texts one below the other. Constructs that only cells allow are written as in
+programs (`Language.merged`); magics become comments, and options of `prose run` at the top; words of a notebook are
+comments. What cannot be said in one program is refused, with the reason. Blank lines are kept: between two cells there
+is one, and a cell that has another number of them above it says so in its metadata.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Compiled, Language
 
 ROUNDS = 8
-"""How often a joined text is changed and compiled again; each round mends all that the one before has shown."""
+"""How often a joined text is changed and compiled again; each round fixes all findings of the one before."""
 
 _OPTIONS = {"input": "--input", "provider": "--provider", "judge": "--judge", "trust": "--trust", "remote": "--remote"}
 _LOOKS = frozenset(
@@ -36,7 +36,7 @@ _LOOKS = frozenset(
     )
 )
 """Magics that only look: a program runs the same without them."""
-_SETTINGS = frozenset((*_OPTIONS, "cassette", "cd", "cwd", "gate"))  # alone they look, too
+_SETTINGS = frozenset((*_OPTIONS, "cassette", "cd", "cwd", "gate"))  # by themselves they inspect, too
 
 
 _RESETS = re.compile(r"^%reset\b.*$", re.MULTILINE)
@@ -44,8 +44,8 @@ _RESETS = re.compile(r"^%reset\b.*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A cell to export: its name in messages, and how many blank lines stand above it. `left_out` says why it is no
-    part of the program; it is kept as a comment then."""
+    """A cell to export: its name in messages, and how many blank lines stand above it. `left_out` is the reason why it
+    isn't part of the program; it is kept as a comment then."""
 
     text: str
     name: str
@@ -153,7 +153,7 @@ class _Program:
         )
 
     def _magic(self, line: str, name: str, language: Language) -> str:
-        """What a magic line becomes."""
+        """The program text for a magic line."""
         word, _, rest = line.partition(" ")
         if languages.of_magic(word) is not None:  # as magics are written in Python
             word, _, rest = rest.strip().partition(" ")
@@ -208,7 +208,7 @@ class _Program:
 
 
 def _option(word: str, rest: str) -> Iterator[str]:
-    """What a magic becomes for a shell."""
+    """The shell command for a magic."""
     words = shlex.split(rest)
     if word == "provider" and words[:1] == ["scripted"] and len(words) == 2:
         yield f"--provider scripted --script {shlex.quote(words[1])}"
@@ -329,8 +329,8 @@ def _starts(program: Any, source: Source, language: Language) -> set[int]:
 
 
 def _boundaries(program: Any, source: Source, language: Language) -> list[int]:
-    """Where a cell may begin: at top-level statements, unless something above uses a name that is defined there or
-    below. None where the program may end early, because in a cell that would end the cell alone."""
+    """The places where a cell may begin: at top-level statements, unless something above uses a name that is defined
+    there or below. None where the program may end early, because in a cell that would end only the cell."""
     starts = [item.span.start for item in program.items]
     if any(language.ends(program)):
         return starts[:1]
@@ -345,7 +345,7 @@ def _boundaries(program: Any, source: Source, language: Language) -> list[int]:
 
 
 def notebook_data(pieces: Sequence[Piece], language: Language, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A notebook file of these cells, for the kernel of their language. The ids of cells depend on their text alone.
+    """A notebook file of these cells, for the kernel of their language. The ids of cells depend only on their text.
     `own` is what the notebook keeps below `prose` in its metadata."""
     known: set[str] = set()
     return {

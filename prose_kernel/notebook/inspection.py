@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 def inspect(cells: Cells, code: str, cursor: int, detail: int = 0) -> doc.Block | None:
-    """What is known about the word that the cursor is in or just behind; None for nothing.
+    """The documentation of the word at the cursor or just before it; None: there is none.
 
     In a text only an interpolated name is looked up; in a comment nothing. `detail` 1 shows a binding whole.
     """

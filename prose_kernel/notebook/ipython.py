@@ -1,7 +1,7 @@
 """Prose and VVM in Python notebooks: `%load_ext prose_kernel`, then `%%prose` and `%%vvm` cells, `%prose …` and
 `%vvm …` lines, and `prose["name"]`. Cells of both languages belong to one run.
 
-A cell runs through the same `Cells` as in the kernel, on an event loop in a thread of its own, because IPython's loop
+A cell runs through the same `Cells` as in the kernel, on an event loop in a separate thread, because IPython's loop
 is busy with the cell that waits for it. An interrupt reaches the Prose cell first: its commands end, its `finally`
 bodies run, and then the Python cell ends with the error. It reaches the cell wherever the cell waits, and the machine
 lets the loop look around in long computations; code of another package that never waits (a listener, a front end's own
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 MAGIC = "%prose "
-"""What the kernel's magics begin with in a Python notebook."""
+"""The prefix of the kernel's magics in a Python notebook."""
 _LISTED = 20
 
 
@@ -82,7 +82,7 @@ class Bindings(Mapping[str, object]):
     def frame(self, name: str, library: str | None = None) -> Any:
         """An array of objects as a DataFrame of pandas or polars: `library`, else the one that is imported already.
 
-        Raises `KeyError` for a name that is not bound, `TypeError` for a value that is no array of objects.
+        Raises `KeyError` for a name that is not bound, `TypeError` for a value that isn't an array of objects.
         """
         __tracebackhide__ = True
         from prose_kernel.notebook.python_values import frame
@@ -154,8 +154,8 @@ def as_exception(problem: Problem) -> ProseCellError:
 
 
 class ShellOutput(Output):
-    """`Output` through IPython's own streams and display publisher. `whole_cell` tells that no code of the person's own
-    has shown anything in the cell."""
+    """`Output` through IPython's own streams and display publisher. `whole_cell` is true if no code of the person has
+    displayed anything in the cell."""
 
     def __init__(self, shell: Any, whole_cell: bool) -> None:
         self.whole_cell = whole_cell
@@ -265,7 +265,7 @@ class TerminalAsker:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The words behind `%%prose`: Python names that go in, bindings that come out, those of them as DataFrames, and
+    """The words after `%%prose`: Python names that go in, bindings that come out, those of them as DataFrames, and
     the profile of the cell."""
 
     ins: tuple[str, ...] = ()
@@ -329,7 +329,7 @@ class Front(FrontEnd):
         loop.call_soon_threadsafe(lambda: loop.call_later(seconds, work))
 
     def _cell_ended(self, result: object) -> None:
-        """Any cell of the notebook: it may have changed a variable that went into one of ours."""
+        """Any cell of the notebook: it may have changed a variable that one of our cells uses."""
         if self.panel is not None:
             self.panel.ended()
 
@@ -357,8 +357,8 @@ class Front(FrontEnd):
     def line(self, language: Language, line: str) -> CellResult | None:
         """`%prose …`: a statement (`%prose let x = 1`), or a line magic of the kernel without its `%`.
 
-        What is a program is run as one; so `%prose exec "make"` runs a statement and `%prose exec make` the magic. The
-        name of a magic alone is that magic, the name of a binding shows it.
+        What is a program is run as one; so `%prose exec "make"` runs a statement and `%prose exec make` the magic. Only
+        the name of a magic is that magic, the name of a binding shows it.
         """
         text = line.strip() or "help"
         if text in self.bindings:
@@ -371,7 +371,7 @@ class Front(FrontEnd):
         from prose_kernel.notebook.magics.registry import all_magics
 
         if text in all_magics():
-            return False  # though a word alone may be an expression
+            return False  # though a single word may be an expression
         try:
             compiled = self.cells.workspace.compile(text, language=language)
         except UsageError:

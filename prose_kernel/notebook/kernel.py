@@ -106,7 +106,7 @@ class ProseKernel(Kernel):
         self._forced = False
         self._delivered = threading.Event()
         self.typed: dict[str, None] = {}
-        """Cells that are more than program text: where each program text stands in them."""
+        """Cells that are more than program text: the place of each program text in them."""
         self._debugger: KernelDebugger | None = None
         self.cells = Cells(Path.cwd(), self.asker, language, _Notebook(self))
         self.panel = Panel(self.cells, lambda seconds, work: self._loop.call_later(seconds, work))
@@ -120,7 +120,7 @@ class ProseKernel(Kernel):
         self._loop: asyncio.AbstractEventLoop = self.io_loop.asyncio_loop
         signal.signal(signal.SIGINT, self._on_sigint)
         # Import before the first message is answered, while the client still connects to the sockets. In a thread these
-        # imports would compete with the output of a cell that is sent at once, and the cell would wait for them anyway.
+        # imports would compete with the output of an early cell, which would wait for them anyway.
         with suppress(Exception):  # the first cell meets the same error and can show it
             self.cells.warm_up()
 
@@ -471,7 +471,7 @@ class ProseKernel(Kernel):
         return self._request[1] if self._cell is not None else {}
 
     def interrupt_cell(self) -> None:
-        """What an interrupt of the person does."""
+        """Handle an interrupt by the person."""
         self._interrupt()
 
     async def create_subshell_request(self, socket: Any, ident: Any, parent: Message) -> None:
@@ -489,7 +489,7 @@ def _current_task(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any] | None:
 
 
 def _order(one: Message, other: Message) -> int:
-    """Which of two headers was sent first, by the clock of their session: -1, 1, or 0 where that cannot be told."""
+    """Which of two headers was sent first, by the clock of their session: -1, 1, or 0 if that is unknown."""
     first, second = one.get("date"), other.get("date")
     if one.get("session") != other.get("session") or not isinstance(first, datetime):
         return 0

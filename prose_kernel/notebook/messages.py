@@ -37,7 +37,7 @@ _NUMBERED = re.compile(r"_\d+_\d+\Z")
 
 
 class CellOutput(Output):
-    """`Output` over IOPub. Every message carries the request of its own cell, whatever else is going on."""
+    """`Output` over IOPub. Every message carries the request of its own cell, independent of other activity."""
 
     def __init__(self, kernel: Kernel, parent: Message, execution_count: int, log: CellLog | None = None) -> None:
         """`log` keeps what is shown, for pages that are loaded again."""
@@ -96,7 +96,7 @@ Handler = Callable[[Any, Any, Message], Awaitable[None] | None]
 
 
 class Guarded(dict[str, Handler]):
-    """Handlers that always reply: an unknown or malformed request, and a defect of ours, get an error reply."""
+    """Handlers that always reply: an unknown or malformed request, and our defects, get an error reply."""
 
     def __init__(self, kernel: Kernel, handlers: Mapping[str, Handler]) -> None:
         super().__init__({kind: _guard(kernel, handler) for kind, handler in handlers.items()})
@@ -132,7 +132,7 @@ _FIELDS: Mapping[str, type] = {
     "n": int,
     "pattern": str,
 }
-"""What the fields of requests must be, where they are given and not null."""
+"""The types of the fields of requests, if they are given and not null."""
 _LARGEST = 1 << 62
 
 
@@ -162,7 +162,7 @@ def _guard(kernel: Kernel, handler: Handler) -> Handler:
         content: Any = parent.get("content")
         wrong = _wrong(kind, content)
         if wrong is not None and kind.startswith("comm_"):
-            return  # nobody waits for an answer
+            return  # no client waits for an answer
         if wrong is not None:
             kernel.error_reply(stream, ident, parent, "BadRequest", f"malformed {kind}: {wrong}")
             return

@@ -20,7 +20,7 @@ _KERNEL: Final = (("kernelspec", "language"), ("language_info", "name"), ("kerne
 
 
 def language_info(language: Language) -> dict[str, Any]:
-    """What a kernel tells front ends of its language. JupyterLab writes it into the metadata of each notebook that it
+    """The language info of a kernel for front ends. JupyterLab writes it into the metadata of each notebook that it
     opens; a notebook without it counts as changed."""
     return {
         "codemirror_mode": {"mime": language.mode, "name": language.magic},
@@ -35,7 +35,7 @@ def language_info(language: Language) -> dict[str, Any]:
 
 def decoded(name: str, content: bytes) -> tuple[str, dict[str, Any]]:
     """The text of a notebook and what it holds, completed: all that is read of format 4 is there, and of its type; an
-    older format is not looked into. Raises `UsageError` for what is no notebook, and for a newer format."""
+    older format is not looked into. Raises `UsageError` for a file that isn't a notebook, and for a newer format."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -69,7 +69,7 @@ def _check(name: str, data: Any) -> None:
 
 
 def _wrong(cell: Any) -> str:
-    """What of a cell is not as the format demands; "" if it can be used."""
+    """The part of a cell that violates the format; "" if it can be used."""
     if not isinstance(cell, dict) or not isinstance(cell.get("cell_type"), str):
         return "the `cell_type`"
     if not isinstance(cell.get("source"), str | list):

@@ -1,9 +1,9 @@
-"""What cells have shown so far, for a page that was loaded again while they ran (docs/reference/jupyter.md 6).
+"""The outputs of cells so far, for a page that was reloaded while they ran (docs/reference/jupyter.md 6).
 
 JupyterLab shows the outputs of an execution only in the page that has requested it: after a reload their request is
 unknown, and they are dropped. So the kernel keeps the outputs of its last cells as they are now (streams joined,
 displays replaced, cleared ones gone). The extension asks for them on the control channel (`prose_outputs_request`),
-shows them, and goes on with the messages that come: each one carries its cell and its number, so that none is shown
+shows them, and continues with the later messages: each one carries its cell and its number, so that none is shown
 twice or lost between the answer and the messages.
 """
 

@@ -1,4 +1,4 @@
-"""What JupyterLab shows with the cells: marks on stale cells, findings in cells, and a panel that follows the run.
+"""JupyterLab's additions to cells: marks on stale cells, findings in cells, and a panel that follows the run.
 
 The extension opens a channel to the target `prose_kernel:panel`. After each cell the kernel says through it which cells
 are stale; the rest only while the panel is shown. Without a channel nothing is computed. The messages:
@@ -37,7 +37,7 @@ CELLS: Final = 5_000
 ANSWERS: Final = 1_000
 """Kept answers of one cell that have a button."""
 RUNNING: Final = 100
-"""What is under way at once, as far as it is listed."""
+"""The number of running activities that are listed."""
 
 
 class Panel:
@@ -50,8 +50,8 @@ class Panel:
         self._cells = cells
         self._later = later
         self._links: dict[Link, bool] = {}  # whether the panel is shown
-        self._ordered: Link | None = None  # the last one that has told of its cells
-        self._told: dict[str, tuple[object, object]] = {}  # what stands in the panels: value and version by name
+        self._ordered: Link | None = None  # the last one that has sent its cells
+        self._told: dict[str, tuple[object, object]] = {}  # the content of the panels: value and version by name
         self._kept: Mapping[str, Sequence[str]] = {}
         self._under_way: object = None
         self._looking = False
@@ -76,7 +76,8 @@ class Panel:
             self._ordered = None
 
     def received(self, link: Link, data: Mapping[str, Any]) -> None:
-        """What a front end says: its cells in order, whether the panel is shown, a cell to check, a value to unfold."""
+        """The data from a front end: its cells in order, whether the panel is shown, a cell to check, a value to
+        unfold."""
         match data:
             case {"do": "cells", "cells": list() as cells}:
                 told = [
@@ -172,7 +173,7 @@ class Panel:
                 link.send({"kind": "stale", "stale": facts, "next": following, "after": after})
 
     def _who(self) -> dict[str, object]:
-        """What answers sessions, and what the run has consumed so far; without a session no provider is named."""
+        """The provider of sessions, and the consumption of the run so far; without a session no provider is named."""
         workspace = self._cells.started
         services = (
             workspace.current.started_services if workspace is not None and workspace.current is not None else None
@@ -239,7 +240,7 @@ class Panel:
         return found
 
     def _running(self) -> None:
-        """What is under way, and who is waited for; sent when it has changed."""
+        """The running activities, and the person or provider that is awaited; sent when they change."""
         activities = self._cells.record.open if self._cells.running else []
         found = []
         for one in activities[:RUNNING]:

@@ -27,7 +27,7 @@ _TYPES = {'"': "text", "[": "list", "{": "object", "t": "boolean", "f": "boolean
 
 
 def translator(language: Language) -> type[Translator]:
-    """What writes parameters as statements of a language, and finds those that a cell declares."""
+    """Writes parameters as statements of a language, and finds those that a cell declares."""
 
     class LanguageTranslator(Translator):  # type: ignore[misc]
         @classmethod
@@ -45,14 +45,14 @@ def translator(language: Language) -> type[Translator]:
 
         @classmethod
         def inspect(cls, parameters_cell: Any) -> list[Parameter]:
-            """The parameters that a cell declares; a comment behind one is its help."""
+            """The parameters that a cell declares; a comment after one is its help."""
             return _declared(parameters_cell["source"], language)
 
     return LanguageTranslator
 
 
 def _bindable(language: Language, name: str) -> bool:
-    """Whether a name can be bound: it is no reserved word, and spelt as the language wants it."""
+    """Whether a name can be bound: it isn't a reserved word, and has the form of a name."""
     return language.compile(Source.of(language.bind(name, 0, name), "parameters")).ok
 
 
@@ -72,7 +72,7 @@ def _declared(text: str, language: Language) -> list[Parameter]:
 
 
 class ProseEngine(NBClientEngine):  # type: ignore[misc]
-    """papermill's own engine, under a name of ours."""
+    """papermill's own engine, under our name."""
 
 
 for _language in languages.LANGUAGES.values():

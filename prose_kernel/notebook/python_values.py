@@ -195,7 +195,7 @@ def _cell(value: Any, what: str) -> object:
 
 def frame(name: str, value: Value, library: str | None = None) -> object:
     """An array of objects as a DataFrame: with the library that is asked for, else the one that is loaded, else the one
-    that is installed. What a command printed counts as the data that it holds. Raises `UsageError`.
+    that is installed. Output of a command counts as the data that it contains. Raises `UsageError`.
     """
     rows = _rows(name, value)
     chosen = _library(library)
@@ -238,7 +238,8 @@ def _library(wanted: str | None) -> Any:
 
 
 def _pandas_column(pandas: Any, values: list[Any]) -> Any:
-    """Whole numbers and booleans stay what they are beside missing values, which pandas would not do by itself."""
+    """Whole numbers and booleans keep their types in columns with missing values, which pandas would not do by
+    itself."""
     known = [value for value in values if value is not None]
     if len(known) == len(values) or not known:
         return values

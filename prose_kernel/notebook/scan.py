@@ -20,7 +20,7 @@ def own_language(code: str, default: Language) -> tuple[Language, str]:
     """The language of a cell, and the cell without the `%%` line that names it.
 
     The line is blanked out, so that every line and every offset of the rest stays where it is. Raises `UsageError` for
-    words behind the name but `--profile NAME`.
+    words after the name but `--profile NAME`.
     """
     language, text = spoken(code, default)
     found = _LANGUAGE.match(code)
@@ -36,13 +36,13 @@ def own_language(code: str, default: Language) -> tuple[Language, str]:
 
 
 PROFILE = re.compile(r"--profile[ \t=]+(\S+)")
-"""The words behind `%%prose` that choose a profile."""
+"""The words after `%%prose` that choose a profile."""
 _LANGUAGE = re.compile(r"(?:[ \t]*\n)*%%[ \t]*(\S*)([^\n]*)")
 """The first line of a cell that is not blank."""
 
 
 def spoken(code: str, default: Language) -> tuple[Language, str]:
-    """The same for a cell that is still being typed: words behind the name do not matter."""
+    """The same for a cell that is still being typed: words after the name do not matter."""
     found = _LANGUAGE.match(code)
     language = languages.of_magic(found[1]) if found is not None else None
     if found is None or language is None:
@@ -71,7 +71,7 @@ _MAGIC = re.compile(r"^%.*$", re.M)
 
 
 def segments(code: str, language: Language | None = None) -> list[Segment]:
-    """A cell as program texts and magic lines in order. A magic stands at the start of a line, outside of literals.
+    """A cell as program texts and magic lines in order. A magic is at the start of a line, outside of literals.
 
     Program texts keep the line numbers of the cell: the lines before them are blank.
     """
@@ -112,13 +112,13 @@ def is_no_program(text: str) -> bool:
 
 
 KEEP = "--keep"
-"""The option of `%plan` that stands on the first line of a cell, too."""
+"""The option of `%plan` that may be on the first line of a cell, too."""
 _LOOK_AHEAD = frozenset({"prompt", "plan", "graph", "explain"})
-"""Magics which alone on the first line look at the program below them, so that it does not run."""
+"""Magics that, without arguments on the first line, inspect the program below them, so that it does not run."""
 
 
 def looks_ahead(pieces: list[Segment]) -> bool:
-    """Whether a cell begins with such a magic alone, or with a statement behind it whose body stands below."""
+    """Whether a cell begins with only such a magic, or with a statement after it whose body follows."""
     word, _, statement = pieces[0].text.partition(" ")
     if word not in _LOOK_AHEAD:
         return False

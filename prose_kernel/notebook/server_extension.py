@@ -2,7 +2,7 @@
 notebook and save it as Markdown (docs/reference/jupyter.md 10). All other files stay with the contents manager.
 
 The manager's class is extended when the extension is linked, before the server makes the manager. Other extensions
-that do the same, and managers of other stores, go on working.
+that do the same, and managers of other stores, continue to work.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A question goes to the front end that has sent the cell, over a channel that no 
 end can answer it. Its metadata holds the form of the question (`runtime/forms.py`): the JupyterLab extension makes
 buttons and fields of it, any other front end shows its input box; the answer is the same `input_reply` in both cases.
 
-A page that is loaded anew is a new client. The metadata of a question therefore holds a key of its cell, which the
+A reloaded page is a new client. The metadata of a question therefore holds a key of its cell, which the
 extension keeps for its tab: with it, the same tab asks on the control channel (`prose_question_request`) to be asked
 instead of the page that it was.
 """
@@ -39,7 +39,7 @@ Address = tuple[Any, Any]
 
 @dataclass(slots=True)
 class _Page:
-    """Who is asked in one cell: the front end that has sent it, or that which has shown the key. `address` is replaced
+    """The front end that is asked in one cell: its sender, or the one that has shown the key. `address` is replaced
     as a whole, by the control thread too."""
 
     request: object
@@ -69,7 +69,7 @@ class StdinChannel:
 
     `kernel` needs `session`, `stdin_socket`, `iopub_socket` and `iopub_thread`. `current` gives the identity and the
     parent message of the executing request; it is called at each question, because parallel questions belong to the
-    same cell. `available` follows `allow_stdin` of the current request; `show` writes beside the program's own output.
+    same cell. `available` follows `allow_stdin` of the current request; `show` writes next to the program's own output.
     `magic` is what a magic begins with in this notebook.
     """
 
@@ -131,7 +131,7 @@ class StdinChannel:
         return value
 
     async def _outputs_are_sent(self) -> None:
-        """Wait until what was shown is on its way: outputs have a channel and a thread of their own, and a text that
+        """Wait until all outputs are on their way: they have their own channel and thread, and a text that
         arrives after the question would appear below the box instead of above it."""
         sent = asyncio.Event()
         loop = asyncio.get_running_loop()
@@ -151,7 +151,7 @@ class StdinChannel:
         ident, parent = question.address
         prompt = question.prompt
         if prompt and not prompt[-1].isspace() and not replaces_displays(parent):
-            prompt += " "  # on a terminal the answer is typed directly behind it
+            prompt += " "  # on a terminal the answer is typed directly after it
         content = {"prompt": prompt, "password": False}
         metadata = {} if question.form is None else {"prose": described(question.form) | {"key": page.key}}
         sent = self._kernel.session.send(
@@ -160,8 +160,8 @@ class StdinChannel:
         question.asked = sent["header"]["msg_id"]
 
     def _withdraw(self, question: _Open) -> None:
-        """Tell the front end that nobody needs the answer any more: in the metadata of a message that is true anyway,
-        so that a front end which does not look there is told nothing new."""
+        """Notify the front end that the answer is no longer needed: in the metadata of a message that is true anyway,
+        so that a front end which ignores it gets nothing new."""
         kernel = self._kernel
         metadata = {"prose": {"withdrawn": question.asked}}
         with suppress(Exception):  # it must not take the place of what ended the question
@@ -174,7 +174,7 @@ class StdinChannel:
                 metadata=metadata,
             )
 
-    # ------------------------------------------------------------ a page that was loaded anew
+    # ------------------------------------------------------------ a reloaded page
 
     def asked_again(self, stream: Any, ident: Any, parent: Any) -> None:
         """Answer `prose_question_request`; called on the control thread. Whoever has the key of the cell is the tab
@@ -199,8 +199,8 @@ class StdinChannel:
     def _answer(self, question: _Open) -> str | None:
         """The answer, if it has come.
 
-        Passed over: what somebody sends who was not asked, a late answer to a question that was withdrawn (where the
-        front end says what it answers), and what is no message at all.
+        Skipped: messages of a client that was not asked, a late answer to a question that was withdrawn (if the front
+        end names the question), and invalid messages.
         """
         socket, session = self._kernel.stdin_socket, self._kernel.session
         wanted, first = (question.asked, _id(question.address[1])), question.first

@@ -1,7 +1,7 @@
 """`%call`: run a function of a contract file with inputs from the line, or from a form (docs/reference/jupyter.md 2).
 
-The magic becomes the statement `call` in a text of its own, which is checked, run and journaled as any cell is. What a
-person writes into the form is part of that text, so a restored run doesn't ask again.
+The magic becomes the statement `call` in a separate text, which is checked, run and journaled like any cell. The
+person's entries in the form are part of that text, so a restored run doesn't ask again.
 """
 
 from __future__ import annotations
@@ -121,7 +121,7 @@ def _is_path(name: str) -> bool:
 
 
 def _target(cells: Cells, name: str) -> Any:
-    """What is called; None for a name that leads nowhere, which the checker reports."""
+    """The callee; None for an unknown name, which the checker reports."""
     targets = cells.targets(script())
     found = targets.find(name, {}, path=_is_path(name)) if targets is not None else None
     return found if hasattr(found, "inputs") else None

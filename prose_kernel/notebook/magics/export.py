@@ -49,8 +49,8 @@ async def export(call: Call) -> None:
 def parts(cells: Cells) -> list[Part]:
     """The cells of the run, each as it was when it last finished; one that never finished is left out.
 
-    Their order is that of the notebook, where the front end tells it (a cell that was deleted is none of them then),
-    else that in which they first ran.
+    Their order is that of the notebook, if the front end gives it (deleted cells are left out then), else that of their
+    first runs.
     """
     from prose_kernel.notebook.exporting import Part
 

@@ -186,7 +186,7 @@ def _version(cells: Cells, name: str) -> Version:
 
 
 def _history(cells: Cells, name: str, version: Version) -> doc.Group:
-    """What made a name, and what it has been before, the latest first."""
+    """The origin of a name, and its former values, the latest first."""
     named = cells.names().get(name)
     statement = doc.Listing(clip(version.statement, 200), version.language.magic, indent=2)
     what = named.kind if named is not None else "definition"
@@ -199,7 +199,7 @@ def _history(cells: Cells, name: str, version: Version) -> doc.Group:
 
 
 def _difference(cells: Cells, name: str) -> doc.Block:
-    """What differs between the value of a name and the last other one that it had."""
+    """The differences between the value of a name and the last other one that it had."""
 
     provenance = cells.provenance
     versions = [one for one in provenance.names[name] if one.known]
@@ -226,7 +226,7 @@ _MISSING: Final = object()
 
 
 def difference(old: object, new: object, old_text: str, new_text: str) -> list[str]:
-    """What differs, line by line; the texts are the values as people read them. Nothing where they are equal."""
+    """The differences, line by line; the texts are the values as people read them. Nothing where they are equal."""
     if isinstance(old, (dict, list)) and type(old) is type(new):
         found = _shortened(_of_data(old, new))
         if found:

@@ -113,7 +113,7 @@ async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], opt
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.storage.layout import new_run_id
 
-    call.cells.check_restorable()  # before the branch begins, which is a run of its own
+    call.cells.check_restorable()  # before the branch begins, which is a separate run
     (before, words), clock, files = point, SystemClock(), None
     if "--files" in options:
         from prose_kernel.runs.files_back import FilesBack
@@ -199,7 +199,7 @@ def _instead(cells: Cells) -> str:
 
 
 def _nothing(cells: Cells) -> doc.Paragraph:
-    """That no run of this notebook is kept; it may have been renamed, so the last one beside it is named."""
+    """That no run of this notebook is kept; it may have been renamed, so the last one next to it is named."""
     words = "There is nothing to restore: no run of this notebook is kept."
     others = restorable(cells)
     if others:

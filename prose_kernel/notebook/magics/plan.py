@@ -54,7 +54,7 @@ async def plan(call: Call) -> None:
 
 
 async def _plan_of_cell(call: Call, text: str, language: Language) -> None:
-    """What this cell would keep if it ran again with `rerun = "keep"`."""
+    """The answers that this cell would keep if it ran again with `rerun = "keep"`."""
     from prose_kernel.notebook.magics import previews
     from prose_kernel.runs.foreseeing import ForeseeingCell
     from prose_kernel.runtime import asides

@@ -68,7 +68,7 @@ def _sections(told: Description) -> list[tuple[str, str]]:
 
 
 def _recording(preview: Preview, told: Description) -> list[tuple[str, str]]:
-    """What is recorded for it; on a miss, what is nearest and what differs."""
+    """Its record; on a miss, the nearest one and the differences."""
     if preview.unknown and told.found is not None:
         names = ", ".join(preview.unknown)
         return [("recording", f"cannot be told before the run: it depends on {names}")]
@@ -115,7 +115,7 @@ def plan_of_cell(foreseen: Foreseeing, gap: str, rerun: str) -> doc.Group:
 
 
 def uncounted(compiled: Compiled, language: Language) -> list[str]:
-    """What the sum of the costs leaves out."""
+    """The costs that the sum leaves out."""
     from prose_kernel.language.flow import kinds_of
 
     left_out = ["conditions that a model decides"] if list(language.judged_texts(compiled.program)) else []

@@ -146,8 +146,8 @@ def use(call: Call, magic: Magic, least: int, most: int) -> None:
 
 
 def taken(words: list[str], option: str, magic: Magic, told: str = "") -> str | None:
-    """The word behind an option, both taken out of the words. `told` is what the error calls the magic, where that is
-    more than its name. Raises `UsageError`."""
+    """The word after an option; both are removed from the words. `told` is what the error calls the magic, where that
+    is more than its name. Raises `UsageError`."""
     if option not in words:
         return None
     at = words.index(option)
@@ -173,11 +173,11 @@ def below(cells: Cells, given: str) -> Path:
     """Resolve a path that was typed, relative to the directory in which commands run."""
     workspace = cells.started
     base = workspace.cwd if workspace is not None else cells.cwd
-    return base / os.path.expanduser(given)  # noqa: PTH111 - a home directory of nobody stays as it is
+    return base / os.path.expanduser(given)  # noqa: PTH111 - an unknown home directory is left as it is
 
 
 def read_program(call: Call, name: str, wanted_by: Magic) -> tuple[Source, Language]:
-    """A program file that was typed behind a magic, and its language. Raises `UsageError`."""
+    """A program file that was typed after a magic, and its language. Raises `UsageError`."""
     try:
         data = plain_files.read_named(below(call.cells, name))
     except (OSError, ValueError) as problem:
@@ -235,7 +235,7 @@ _INSTEAD = {
 
 
 def _instead(name: str, line: str) -> str:
-    """What to type instead of a magic that other kernels have, or that is misspelt."""
+    """The text to type instead of a magic that other kernels have, or that is misspelt."""
     if name in _SHELL:
         return f'exec "{line}"'
     if name in _INSTEAD:

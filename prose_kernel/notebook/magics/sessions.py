@@ -21,7 +21,7 @@ _MODES = ("off", "auto", "record", "replay")
 _REASONS = 50
 """Judgements that `%judge why` shows."""
 _STEP = 20
-"""Answers of a calibration after which a notebook is told how far it is."""
+"""Answers of a calibration after which a notebook shows the progress."""
 _CASSETTE_OPTIONS = {"mode": _MODES, "stale": ("warn", "fail", "ignore")}
 
 
@@ -88,7 +88,7 @@ async def judge(call: Call) -> None:
 
 
 def _reasons(call: Call) -> doc.Table:
-    """What was decided in the run, by whom and why; the last ones."""
+    """The last decisions in the run, with their judges and reasons."""
     activities = [one for cell in call.cells.record.cells for one in cell.activities if one.kind == "judgement"]
     rows = [(clip(one.label, 100), one.said[0], one.by, one.said[1]) for one in activities[-_REASONS:]]
     head = ("question", "answer", "by", "reason")

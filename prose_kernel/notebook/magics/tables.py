@@ -26,7 +26,7 @@ LOG_LINES = 500
 """Lines of the log that `%state` shows: the last ones."""
 _BESIDE = 26
 _ACROSS = 80
-"""Where the second column of `%help all` begins on a terminal, and where it ends."""
+"""The columns where the second column of `%help all` begins on a terminal, and where it ends."""
 
 
 def _defined(cells: Cells, *kinds: str) -> list[Defined]:
@@ -112,8 +112,8 @@ def blocks(cells: Cells) -> doc.Table:
 def state(directory: str | None, log: str, database: str | None = None) -> doc.Group:
     """The text of `%state`: where the run is, in memory without a directory, and its log.
 
-    The run's id differs from run to run, so it stands in the facts: the text names the directory above, and leaves out
-    the log's first line.
+    The run's id differs from run to run, so it is in the facts: the text names the directory above, and omits the log's
+    first line.
     """
     if directory is not None:
         log = log.partition("\n\n")[2]
@@ -162,7 +162,7 @@ def magics(known: Iterable[Magic], of_cells: Iterable[tuple[str, str]]) -> doc.F
 
 
 def _magic_lines(usage: str, summary: str) -> list[str]:
-    """A magic on a terminal: what it does beside it, or below it where it is long to write."""
+    """A magic on a terminal: its effect next to it, or below a long one."""
     beside = " " * _BESIDE
     lines = textwrap.wrap(summary, _ACROSS, initial_indent=beside, subsequent_indent=beside, break_on_hyphens=False)
     if len(usage) > _BESIDE - 2:

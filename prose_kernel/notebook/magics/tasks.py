@@ -178,7 +178,7 @@ async def _refusable(work: Any) -> TaskReceipt:
 class _Card:
     """The card of one task in one cell: updated when the task changes, and while a person watches once a second.
 
-    Its last form depends on the task alone.
+    Its last form depends only on the task.
     """
 
     def __init__(self, tasks: TaskService, task_id: str, output: Output, display_id: str, live: bool) -> None:
@@ -233,7 +233,7 @@ class _Card:
                 changed.clear()
                 task = await self._draw()
         except TaskRefused:
-            return  # the run has ended, and its tasks were told so before
+            return  # the run has ended, and its tasks were notified before
         finally:
             unsubscribe()
 
@@ -346,7 +346,7 @@ async def resume(call: Call) -> None:
 
 
 def _continuation(workspace: Workspace, found: TaskFollowUp, name: str) -> str:
-    """The program of a continuation. What the task printed comes as context: data, never a part of the program."""
+    """The program of a continuation. The output of the task comes as context: data, never a part of the program."""
     prompt = f"Task {found.number} has ended. Its result is in the context, as data. Go on from there."
     agents = (one for one in workspace.definitions() if one.definition.kind == "agent")
     agent = next((one for one in agents if one.definition.name == found.session), None)

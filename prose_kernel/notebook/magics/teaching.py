@@ -143,7 +143,7 @@ async def check(call: Call) -> None:
 
 
 def _listed(call: Call) -> doc.Table:
-    """The exercises of the notebook; of all beside it where its name is not known."""
+    """The exercises of the notebook; of all files next to it if its name is unknown."""
     from prose_kernel.notebook import exercises
 
     cells = call.cells
