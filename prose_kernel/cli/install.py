@@ -11,7 +11,6 @@ import json
 import shutil
 import sys
 import tempfile
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -30,17 +29,6 @@ def spec_directory(language: Language) -> Path:
         if (directory / "kernel.json").is_file():
             return directory
     raise UsageError("this installation holds no kernelspec", hint="pip install --force-reinstall prose_kernel")
-
-
-@dataclass(frozen=True, slots=True)
-class KernelOptions:
-    """The options of the command, as typed."""
-
-    where: str | None
-    prefix: str | None
-    language: str | None
-    name: str | None
-    display_name: str | None
 
 
 @click.command(short_help="Register the kernels with Jupyter, or install programs from elsewhere.")
@@ -67,22 +55,27 @@ def install(targets: tuple[str, ...], upgrade: bool, trust: tuple[str, ...], **o
 
     Exit status 1: a program has errors.
     """
-    given = KernelOptions(**options)
     if targets or upgrade:
-        if (given.where, given.prefix, given.language, given.name, given.display_name) != (None,) * 5:
+        if any(option is not None for option in options.values()):
             raise click.UsageError("these options are about kernels; programs take --upgrade and --trust")
         from prose_kernel.cli.programs import install_programs
 
         return install_programs(targets, trust, upgrade=upgrade)
     if trust:
         raise click.UsageError("--trust needs a TARGET to install")
-    if given.prefix is not None and given.where is not None:
+    return _install_kernels(**options)
+
+
+def _install_kernels(
+    where: str | None, prefix: str | None, language: str | None, name: str | None, display_name: str | None
+) -> int:
+    if prefix is not None and where is not None:
         raise click.UsageError("choose one of --user, --sys-prefix and --prefix")
-    target = sys.prefix if given.where == "sys-prefix" else given.prefix
-    chosen = _chosen(given.language, one=given.name is not None or given.display_name is not None)
+    target = sys.prefix if where == "sys-prefix" else prefix
+    chosen = _chosen(language, one=name is not None or display_name is not None)
     for one in chosen:
-        registered = given.name or one.magic
-        click.echo(f"kernel {registered} is registered in {_register(one, registered, given.display_name, target)}")
+        registered = name or one.magic
+        click.echo(f"kernel {registered} is registered in {_register(one, registered, display_name, target)}")
     click.echo(f"{'they start' if len(chosen) > 1 else 'it starts'} {sys.executable}")
     return 0
 

@@ -136,6 +136,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     from prose_kernel.cli.execution import Request
     from prose_kernel.runs import languages, settings
 
+    typed_settings = {name: options.pop(name) for name in run_options.SETTINGS}
     given = run_options.RunOptions(**options)
     if given.resume is not None:
         if given.key is not None:
@@ -176,7 +177,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
         cwd,
         file=run_options.settings_file(cwd, name),
         **kept,
-        **{name: getattr(given, name) for name in run_options.SETTINGS},
+        **typed_settings,
         profile=profile_of(given.profile, given.strict) if given.profile or given.strict else None,
         cassette_realtime=True if given.realtime else None,
         telemetry_otel=True if given.otel else None,

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The options of `prose run`, as typed."""
+    """The options of `prose run`, as typed, without those that are settings (`SETTINGS`)."""
 
     resume: str | None = None
     interrupted: UnderWay | None = None
@@ -40,19 +40,9 @@ class RunOptions:
     profile: str | None = None
     in_context: bool = False
     state: str | None = None
-    state_dir: str | None = None
-    gates: str | None = None
     gate_files: bool = False
-    provider: str | None = None
-    script: str | None = None
-    judge: str | None = None
-    cassette: str | None = None
-    cassette_mode: str | None = None
-    cassette_stale: str | None = None
     realtime: bool = False
-    remote: str | None = None
     trust: tuple[str, ...] = ()
-    budget: str | None = None
     otel: bool = False
     log: str | None = None
     usage: bool = False

@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Callable
 from contextlib import redirect_stdout
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,21 +22,9 @@ if TYPE_CHECKING:
     from prose_kernel.evaluation.summary import Summary
 
 
-@dataclass(frozen=True, slots=True)
-class CommandOptions:
-    """The options of the command, as typed."""
-
-    parallel: int | None
-    fresh: bool
-    baseline: str | None
-    save_baseline: str | None
-    page: str | None
-    junit: str | None
-    provider: str | None
-    judge: str | None
-    cassette_mode: str | None
-    budget: str | None
-    force: bool
+def _path(name: str) -> Path:
+    """A file as it is called now: a function of the specification may change the directory."""
+    return Path(os.path.expanduser(name)).absolute()  # noqa: PTH111 - an unknown home directory is left as it is
 
 
 @click.command("eval", short_help="Evaluate a program over a data set.")
@@ -46,16 +33,25 @@ class CommandOptions:
     "-n", "--parallel", metavar="N", type=click.IntRange(1), help="Runs at the same time.  [default: the file's, or 4]"
 )
 @click.option("--fresh", is_flag=True, help="Start again, instead of continuing.")
-@click.option("--baseline", metavar="FILE", help="Compare with a stored baseline.")
-@click.option("--save-baseline", metavar="FILE", help="Store the results as a baseline.")
-@click.option("--html", "page", metavar="FILE", help="Write every run as an HTML page.")
-@click.option("--junit-xml", "--junitxml", "junit", metavar="FILE", help="Write a report for CI systems.")
+@click.option("--baseline", metavar="FILE", type=_path, help="Compare with a stored baseline.")
+@click.option("--save-baseline", metavar="FILE", type=_path, help="Store the results as a baseline.")
+@click.option("--html", "page", metavar="FILE", type=_path, help="Write every run as an HTML page.")
+@click.option("--junit-xml", "--junitxml", "junit", metavar="FILE", type=_path, help="Write a report for CI systems.")
 @click.option("--provider", metavar="NAME", help="Provider of sessions.")
 @click.option("--judge", metavar="NAME", help="Judge: SERVER[:MODEL], acp:AGENT, or off.")
 @click.option("--cassette-mode", metavar="MODE", help="auto, record, replay or off.")
 @click.option("--budget", metavar="LIMITS", help="Limits of the whole evaluation: 2 usd, 200k tokens, 30 min.")
 @click.option("--force", is_flag=True, help="With --html: replace a file that isn't a report.")
-def evaluate(spec: str, **options: Any) -> int:
+def evaluate(
+    spec: str,
+    page: Path | None,
+    junit: Path | None,
+    force: bool,
+    provider: str | None,
+    judge: str | None,
+    cassette_mode: str | None,
+    **options: Any,
+) -> int:
     """Run a program over all cases of a data set. Show the pass rate of each variant (a model, a prompt, a
     program), the differences, and regressions since a baseline.
 
@@ -72,34 +68,24 @@ def evaluate(spec: str, **options: Any) -> int:
     from prose_kernel.views.page import write_page
     from prose_kernel.views.plain_text import plain_text
 
-    given = CommandOptions(**options)
-    path = Path(os.path.expanduser(spec)).resolve()  # noqa: PTH111 - an unknown home directory is left as it is
-    overrides = settings.checked(provider=given.provider, judge=given.judge, cassette_mode=given.cassette_mode)
-    if given.budget is not None:
-        settings.budget_limits(given.budget)
-    how = Options(
-        given.parallel, given.fresh, given.budget, _path(given.baseline), _path(given.save_baseline), overrides
-    )
+    path = _path(spec).resolve()
+    how = Options(**options, overrides=settings.checked(provider=provider, judge=judge, cassette_mode=cassette_mode))
+    if how.budget is not None:
+        settings.budget_limits(how.budget)
     offer_commands()
-    page_path, junit_path = _path(given.page), _path(given.junit)
-    if page_path is not None and not page_path.parent.is_dir():  # reported before any run is paid for
-        raise UsageError(f"there is no directory {page_path.parent}", hint="make it first, or name another file")
+    if page is not None and not page.parent.is_dir():  # reported before any run is paid for
+        raise UsageError(f"there is no directory {page.parent}", hint="make it first, or name another file")
     with redirect_stdout(sys.stderr):  # output that functions of the specification print isn't part of the result
         evaluation = Evaluation(read(path), how, _progress())
         with interrupts(evaluation.interrupt, (signal.SIGINT, signal.SIGTERM)):
             summary = asyncio.run(evaluation.run())
     _clear()
     click.echo(_coloured(plain_text(document(summary))))
-    if page_path is not None:
-        write_page(page_path, html_page(summary), force=given.force)
-    if junit_path is not None:
-        _write_junit(junit_path, summary)
+    if page is not None:
+        write_page(page, html_page(summary), force=force)
+    if junit is not None:
+        _write_junit(junit, summary)
     return summary.status
-
-
-def _path(name: str | None) -> Path | None:
-    """A file as it is called now: a function of the specification may change the directory."""
-    return Path(os.path.expanduser(name)).absolute() if name is not None else None  # noqa: PTH111
 
 
 def _progress() -> Callable[[Result, int, int], None]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,29 +19,12 @@ INTERRUPTED = 130
 WORDS: tuple[Status, ...] = ("failed", "updated", "passed", "skipped")
 
 
-@dataclass(frozen=True, slots=True)
-class TestCommandOptions:
-    """The options of the command, as typed."""
-
-    update: bool
-    live: bool
-    expression: str
-    exitfirst: bool
-    workers: int
-    timeout: float | None
-    sanitize: tuple[str, ...]
-    recursive: bool
-    lax: bool
-    junit: str | None
-    verbose: bool
-
-
 @click.command(short_help="Test notebooks and programs against their committed outputs.")
 @click.argument("targets", metavar="[NOTEBOOK|PROGRAM|DIRECTORY]...", nargs=-1)
 @click.option("--update", is_flag=True, help="Save the new results. Refused if CI is set.")
 @click.option("--live", is_flag=True, help="Request and record missing answers.")
 @click.option("-k", "expression", metavar="WORDS", default="", help="Only files whose names match: 'tour and not vvm'.")
-@click.option("-x", "--exitfirst", is_flag=True, help="End at the first failure.")
+@click.option("-x", "--exitfirst", "first", is_flag=True, help="End at the first failure.")
 @click.option(
     "-n",
     "--numprocesses",
@@ -54,6 +36,7 @@ class TestCommandOptions:
 )
 @click.option(
     "--timeout",
+    "seconds",
     metavar="SECONDS",
     type=click.FloatRange(0, min_open=True),
     help="Limit for each cell or program.  [default: 300]",
@@ -69,7 +52,16 @@ class TestCommandOptions:
 @click.option("--lax", is_flag=True, help="Compare only cells marked NBVAL_CHECK_OUTPUT.")
 @click.option("--junit-xml", "--junitxml", "junit", metavar="FILE", help="Write a report for CI systems.")
 @click.option("-v", "--verbose", is_flag=True, help="A line for each cell and case.")
-def test(targets: Sequence[str], **options: Any) -> int:
+def test(
+    targets: Sequence[str],
+    expression: str,
+    workers: int,
+    sanitize: Sequence[str],
+    recursive: bool,
+    junit: str | None,
+    verbose: bool,
+    **options: Any,
+) -> int:
     """Run notebooks and programs with recorded answers, and compare the results with committed ones: the
     outputs of a notebook, PROGRAM.expected.md of a program. A contract file of kind `test` runs its subject and judges
     its expectations.
@@ -83,22 +75,21 @@ def test(targets: Sequence[str], **options: Any) -> int:
     from prose_kernel.testing.options import SECONDS, Options
     from prose_kernel.testing.outputs import Rules
 
-    given = TestCommandOptions(**options)
-    if given.update and os.environ.get("CI", "").strip().casefold() not in ("", "0", "false"):
+    if options["update"] and os.environ.get("CI", "").strip().casefold() not in ("", "0", "false"):
         raise UsageError(
             "--update changes committed files, and CI is set", hint="to do it all the same: CI= prose test --update"
         )
-    how = Options(given.update, given.live, given.lax, given.exitfirst, given.timeout or SECONDS, Rules(given.sanitize))
+    how = Options(**{**options, "seconds": options["seconds"] or SECONDS}, rules=Rules(sanitize))
     cwd = Path.cwd()
-    found = session.targets(targets, cwd, update=given.update, recursive=given.recursive)
-    if given.expression:
-        found = session.chosen(found, given.expression)
+    found = session.targets(targets, cwd, update=how.update, recursive=recursive)
+    if expression:
+        found = session.chosen(found, expression)
     offer_commands()
-    report = Report(given.verbose)
-    results = session.run_all(found, how, given.workers, report.file)
+    report = Report(verbose)
+    results = session.run_all(found, how, workers, report.file)
     status = report.summary(results)
-    if given.junit is not None:
-        _write_junit(given.junit, results)
+    if junit is not None:
+        _write_junit(junit, results)
     return status
 
 
