@@ -45,7 +45,7 @@ class LivePanel:
         self.run = LiveRun(clock.now, loops, asked)
         # outside of branches, what a bare command prints has a place of its own
         self.run.own = lambda work: not work.branches and work.bare
-        self.run.apart = lambda work: work.session and not work.branches
+        self.run.apart = lambda work: work.kind == "session" and not work.branches
         self.stage = stage
         self._refresh = Refresh(self._draw, clock)
         self._join: str | None = None
