@@ -1,1 +1,1 @@
-"""The `prose` command: one module for each subcommand, imported when it is used."""
+"""The `prose` command: its subcommands are imported when they are used."""

@@ -1,4 +1,5 @@
-"""`prose compile` and `prose fmt`: validate programs, print their canonical form; nothing is run (openprose.md 8)."""
+"""The commands about the text of a program, which run nothing: `prose compile` and `fmt` (openprose.md 8), `check`
+(sessions.md 3.2) and `graph`."""
 
 from __future__ import annotations
 
@@ -19,9 +20,11 @@ from prose_kernel.errors import CompileError, ImportProgramError, UsageError, us
 from prose_kernel.language.contracts import is_contract
 from prose_kernel.language.contracts.library import LIBRARY
 from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors
+from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
 
 if TYPE_CHECKING:
+    from prose_kernel.judging.chain import Condition
     from prose_kernel.programs.resolver import RemotePrograms
     from prose_kernel.runs.languages import Language, Programs
 
@@ -127,6 +130,15 @@ def compile_file(name: str, profile: Profile = "default", shared: Shared | None 
         language, source, _pipefail, profile=profile, load=_contracts(name, language, profile, shared)
     )
     return Compiled(name, language, source.text, compiled.program, compiled.diagnostics)
+
+
+def correct_file(name: str, profile: Profile = "default") -> Compiled | None:
+    """A file without errors; None after its errors have been printed."""
+    compiled = compile_file(name, profile)
+    if compiled.program is not None and compiled.ok:
+        return compiled
+    click.echo(report.diagnostics_text(compiled.diagnostics), err=True)
+    return None
 
 
 def _compile_installed(name: str, profile: Profile) -> Compiled:
@@ -262,3 +274,77 @@ def _as_before(before: bytes, text: str) -> bytes:
 def _has_comments(text: str, canonical: str) -> bool:
     """Whether there is a `#` that the canonical form lost: those in strings and markers stay."""
     return text.count("#") > canonical.count("#")
+
+
+# ---------------------------------------------------------------- check, graph
+
+
+@click.command(short_help="List the conditions that rules can decide.")
+@click.argument("name", metavar="FILE")
+@profile_options
+def check(name: str, strict: bool, profile: str | None) -> int:
+    """List the conditions of a program, and whether a rule decides them (docs/reference/judge-rules.md).
+
+    Exit status 1: errors, or a condition that needs a model or a person.
+    """
+    from prose_kernel.judging.chain import decidable_conditions
+    from prose_kernel.runs import settings
+    from prose_kernel.runtime.text import one_line
+
+    compiled = correct_file(name, profile_of(profile, strict))
+    if compiled is None:
+        return FAULT
+    texts = list(compiled.language.judged_texts(compiled.program))
+    criteria = any(text.criterion for text in texts) and settings.load(Path.cwd()).vvm.rules
+    found = decidable_conditions(texts, Source.of(compiled.text, name), criteria=criteria)
+    for condition in found:
+        mark = "rule" if condition.decidable else "ask "
+        text = f"?`{one_line(condition.text)}`" if condition.criterion else f"**{condition.text}**"
+        click.echo(f"{mark}  line {condition.line}: {text} ({_why(condition, criteria)})")
+    open_ones = sum(not condition.decidable for condition in found)
+    click.echo(f"{len(found) - open_ones} of {len(found)} conditions can be decided by rules")
+    return 1 if open_ones else 0
+
+
+def _why(condition: Condition, criteria: bool) -> str:
+    if condition.decidable:
+        return ", ".join(condition.forms)
+    if condition.criterion and condition.choice:
+        return "a choice: the judge picks a label"
+    if condition.criterion and not criteria:
+        return "rules decide criteria only with [vvm] rules = true"
+    if condition.choice:
+        return "a choice: a rule picks only what a binding it names is"
+    if "numbers" in condition.forms:
+        return "a rule decides it if both values are numbers"
+    if "true" in condition.forms:
+        return "a rule decides it if the value is true or false"
+    return "a rule could only say yes to it" if condition.forms else "no rule reads it"
+
+
+@click.command(short_help="Draw a program as a diagram.")
+@click.argument("name", metavar="FILE")
+@click.option(
+    "--format",
+    "form",
+    type=click.Choice(["text", "mermaid", "markdown"]),
+    default="text",
+    help="Indented lines, a Mermaid diagram, or a Markdown block with one.",
+)
+@profile_options
+def graph(name: str, form: str, strict: bool, profile: str | None) -> int:
+    """Draw a program, run nothing. FILE may be - for OpenProse on standard input.
+
+    Exit status 1: errors in the program.
+    """
+    from prose_kernel.views.diagram import Part, fence, mermaid, outline
+
+    compiled = correct_file(name, profile_of(profile, strict))
+    if compiled is None:
+        return FAULT
+    parts = [Part("", compiled.language.flow(compiled.program, Source.of(compiled.text, name)))]
+    if form == "text":
+        click.echo(outline(parts))
+    else:
+        click.echo(mermaid(parts) if form == "mermaid" else fence(mermaid(parts)), nl=form == "markdown")
+    return 0

@@ -1,7 +1,7 @@
 """`prose`: the entry point and its table of subcommands (docs/reference/openprose.md 8).
 
-Every subcommand lives in a module of its own that is imported when the command is used, so that `prose compile` does
-not pay for the machine, nor `prose run` for Jupyter.
+The module of a subcommand is imported when the command is used, so that `prose compile` does not pay for the machine,
+nor `prose run` for Jupyter.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from prose_kernel.language.nearest import Nearest, did_you_mean
 COMMANDS = {
     "run": "prose_kernel.cli.run:run",
     "runs": "prose_kernel.cli.runs:runs",
-    "report": "prose_kernel.cli.run_report:report",
+    "report": "prose_kernel.cli.runs:report",
     "compile": "prose_kernel.cli.compile:compile_",
     "fmt": "prose_kernel.cli.compile:fmt",
-    "check": "prose_kernel.cli.check:check",
-    "upgrade": "prose_kernel.cli.upgrade:upgrade",
+    "check": "prose_kernel.cli.compile:check",
+    "upgrade": "prose_kernel.cli.convert:upgrade",
     "judge": "prose_kernel.cli.judge:judge",
-    "graph": "prose_kernel.cli.graph:graph",
+    "graph": "prose_kernel.cli.compile:graph",
     "plan": "prose_kernel.cli.plan:plan",
     "what-if": "prose_kernel.cli.what_if:what_if",
     "export": "prose_kernel.cli.convert:export",
@@ -42,7 +42,7 @@ COMMANDS = {
     "cassette": "prose_kernel.cli.cassette:cassette",
     "tasks": "prose_kernel.cli.tasks:tasks",
     "help": "prose_kernel.cli.help:help_",
-    "explain": "prose_kernel.cli.explain:explain",
+    "explain": "prose_kernel.cli.help:explain",
     "examples": "prose_kernel.cli.examples:examples",
     "exercises": "prose_kernel.cli.exercises:exercises",
     "lsp": "prose_kernel.lsp.command:lsp",
