@@ -1,14 +1,15 @@
-"""The earlier run whose answers a run of an edited program keeps (docs/how-to/edit-and-continue.md)."""
+"""The earlier run whose answers a run of an edited program keeps, or a run with an answer or a model replaced
+(docs/how-to/edit-and-continue.md)."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from msgspec import Raw
+from msgspec import MsgspecError, Raw, json, structs
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
@@ -18,13 +19,22 @@ from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.earlier_answers import EarlierAnswers, OnUse, Rules
 from prose_kernel.runtime.journal_approvals import approved
 from prose_kernel.runtime.journal_records import Answered, Asked, Head, Record, answers_of
-from prose_kernel.runtime.ports import GateDecision
+from prose_kernel.runtime.ports import (
+    CommandResult,
+    GateDecision,
+    SessionProgress,
+    SessionRequest,
+    SessionResult,
+    Sessions,
+)
 from prose_kernel.runtime.requests import KINDS
 from prose_kernel.storage.journal_reading import JournalRead, is_written, read
 from prose_kernel.storage.layout import VVM
 
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language
+
+_DECISIONS = {"yes": True, "true": True, "no": False, "false": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,3 +140,66 @@ def answered_from(begin: int, records: Iterable[tuple[int, Record]]) -> list[Ask
 def commands_first(requests: Iterable[Asked]) -> list[Asked]:
     """Return the requests with effects or a cost, or that a person answers, in the order in which they are listed."""
     return sorted((one for one in requests if one.kind in KINDS), key=lambda one: KINDS.index(one.kind))
+
+
+# ---------------------------------------------------------------- other answers, other models
+
+
+class OtherModels:
+    """The `Sessions` port for a run in which the sessions at these places ask another model."""
+
+    def __init__(self, inner: Sessions, models: Mapping[str, str]) -> None:
+        self._inner = inner
+        self._models = models
+
+    async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
+        model = self._models.get(request.at)
+        if model is not None:
+            request = structs.replace(request, model=model)
+        return await self._inner.run(request, on_progress)
+
+
+def with_answers(earlier: EarlierRun, answers: Mapping[str, str], models: Mapping[str, str]) -> EarlierRun:
+    """The earlier run with other `answers` and `models`, by the places of the requests. Raises `UsageError` for a place
+    at which the run asked nothing that can be replaced."""
+    records = list(earlier.journal.records(1))
+    asked = {record.key: record for _, record in records if isinstance(record, Asked)}
+    given = {one.key: answered for _, one, answered in answers_of(records)}
+    for at in (*answers, *models):
+        if at not in asked:
+            raise UsageError(
+                f"run {earlier.head.run} asked nothing at {at}", hint=f"prose runs show {earlier.head.run}"
+            )
+    for at in models:
+        if asked[at].kind != "session":
+            raise UsageError(f"{at} is a {asked[at].kind}, which has no model", hint="AT=TEXT replaces its answer")
+    instead = {at: _answer(asked[at], given.get(at), text) for at, text in answers.items()}
+    return replace(earlier, instead=instead, models=models)
+
+
+def _answer(asked: Asked, given: Answered | None, text: str) -> Raw:
+    """The answer `text` as the journal of a run holds one to this request. Raises `UsageError`."""
+    match asked.kind:
+        case "session":
+            return codec.encode(SessionResult(text, origin="human"))
+        case "command":
+            return codec.encode(CommandResult("exited", 0, text, stdout_bytes=len(text.encode("utf-8", "replace"))))
+        case "input":
+            return codec.encode(text.removesuffix("\n"))
+        case "judge":
+            return codec.encode(_decision(asked, given, text.strip()))
+    raise UsageError(f"{asked.key} is a {asked.kind}, whose answer can't be replaced")
+
+
+def _decision(asked: Asked, given: Answered | None, text: str) -> dict[str, Any]:
+    try:
+        data: dict[str, Any] = json.decode(given.value) if given is not None else {}
+    except MsgspecError:
+        data = {}
+    if "label" in data:
+        return {"label": text, "by": "human"}
+    if "value" in data:
+        return {"value": codec.loads(text.encode(), object) if text[:1] in "[{" else text, "by": "human"}
+    if text.lower() not in _DECISIONS:
+        raise UsageError(f"{asked.key} is a condition: its answer is yes or no", hint=f"{asked.key}=yes")
+    return {"answer": _DECISIONS[text.lower()], "by": "human"}

@@ -127,7 +127,7 @@ class Run:
         keep = self.context.start.keep
         if keep is None or not keep.models:
             return self.services.sessions
-        from prose_kernel.runs.what_if import OtherModels
+        from prose_kernel.runs.keeping import OtherModels
 
         return OtherModels(self.services.sessions, keep.models)
 

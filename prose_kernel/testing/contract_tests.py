@@ -20,7 +20,7 @@ from prose_kernel.runs import languages
 from prose_kernel.runtime.ports import JudgeRequest
 from prose_kernel.runtime.values import Value, inserted_text
 from prose_kernel.testing.options import Options
-from prose_kernel.testing.program_run import TestedRun, settings_of
+from prose_kernel.testing.programs import TestedRun, settings_of
 from prose_kernel.views.test_results import Finding, Outcome, Statement, Tested
 
 USAGE, NOBODY = 2, 3

@@ -1,4 +1,5 @@
-"""When a live view is drawn again: soon after something has changed, and seldom while only time passes."""
+"""When what a person watches is drawn again: a live view soon after something has changed, and seldom while only time
+passes; a display that grows a few times a second, until what stays takes its place."""
 
 from __future__ import annotations
 
@@ -6,6 +7,8 @@ import asyncio
 import time
 from collections.abc import Callable
 from typing import Final, Protocol
+
+from prose_kernel.views.display import Display
 
 SOONEST: Final = 0.1
 """Seconds between two drawings, at least: many changes make one."""
@@ -64,3 +67,56 @@ class Refresh:
         again = self._draw()
         if again is not None:
             self.after(again)
+
+
+# ---------------------------------------------------------------- a display that grows
+
+
+class Replaceable(Protocol):
+    """Where a display is shown that is replaced later."""
+
+    def reserve(self, display: Display) -> str | None:
+        """Show it and return its id; None where there is no room for one more that can be replaced."""
+
+    def replace(self, display: Display, display_id: str) -> None: ...
+
+
+class GrowingDisplay:
+    """One display at a `place`; `now` makes what it shows at this moment."""
+
+    def __init__(self, place: Replaceable, now: Callable[[], Display]) -> None:
+        self._place = place
+        self._now = now
+        self._refused = False
+        self._display_id: str | None = None
+        self._timer: asyncio.TimerHandle | None = None
+
+    @property
+    def shown(self) -> bool:
+        return self._display_id is not None
+
+    def grow(self) -> None:
+        """Show it now for the first time, later soon: many pieces make one update."""
+        if self._timer is not None or self._refused:
+            return
+        if self._display_id is None:
+            self._display_id = self._place.reserve(self._now())
+            self._refused = self._display_id is None
+        else:
+            self._timer = asyncio.get_running_loop().call_later(SOONEST, self._update)
+
+    def _update(self) -> None:
+        self._timer = None
+        if self._display_id is not None:
+            self._place.replace(self._now(), self._display_id)
+
+    def settle(self, display: Display) -> bool:
+        """Replace what grew by what stays; False where nothing has been shown."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._display_id is None:
+            return False
+        self._place.replace(display, self._display_id)
+        self._display_id = None
+        return True
