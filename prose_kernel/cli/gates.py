@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -70,28 +70,29 @@ def gate() -> None:
     """
 
 
-@gate.command()
-@_target
-@_run
-@_comment
-@_as
-@state_dir_option
-def approve(target: tuple[str, ...], run: str | None, comment: str, principal: str, state_dir: str | None) -> None:
-    """Approve a pending gate."""
-    _resolve("approve", target, run, comment, principal, state_dir)
+def _deciding(verb: Verb, comment: Callable[..., Any], said: str) -> click.Command:
+    """The command that decides a gate this way."""
+
+    @gate.command(verb, help=f"{said} a pending gate.")
+    @_target
+    @_run
+    @comment
+    @_as
+    @state_dir_option
+    def decide(target: tuple[str, ...], run: str | None, comment: str, principal: str, state_dir: str | None) -> None:
+        from prose_kernel.runtime.clock import SystemClock
+        from prose_kernel.storage.gates.decisions import Decider, resolve_gate
+
+        run, name = _run_and_gate(target, run)
+        directory, postgres = places_of_runs(state_dir)
+        by = Decider(os.environ, principal, comment)
+        done = resolve_gate(directory, verb, name, run, by=by, clock=SystemClock(), postgres=postgres)
+        click.echo(f"gate {done.id} of run {done.run}: {done.status} by {done.principal}")
+
+    return decide
 
 
-@gate.command()
-@_target
-@_run
-@_reason
-@_as
-@state_dir_option
-def reject(target: tuple[str, ...], run: str | None, comment: str, principal: str, state_dir: str | None) -> None:
-    """Reject a pending gate."""
-    _resolve("reject", target, run, comment, principal, state_dir)
-
-
+approve, reject = _deciding("approve", _comment, "Approve"), _deciding("reject", _reason, "Reject")
 approve_alias = click.Command(
     "approve", callback=approve.callback, params=approve.params, help="Same as `gate approve`."
 )
@@ -115,26 +116,6 @@ def log(target: tuple[str, ...], run: str | None, state_dir: str | None) -> None
         kind = f"{event.event_type:<8}"
         line = f"{_time(event.timestamp)}  {event.gate_id}  {kind}  {event.principal}{comment}{metadata}"
         click.echo(visible(line))
-
-
-def _resolve(
-    verb: Verb, target: tuple[str, ...], run: str | None, comment: str, principal: str, state_dir: str | None
-) -> None:
-    from prose_kernel.runtime.clock import SystemClock
-    from prose_kernel.storage.gates.decisions import Decider, resolve_gate
-
-    run, name = _run_and_gate(target, run)
-    directory, postgres = places_of_runs(state_dir)
-    done = resolve_gate(
-        directory,
-        verb,
-        name,
-        run,
-        by=Decider(os.environ, principal, comment),
-        clock=SystemClock(),
-        postgres=postgres,
-    )
-    click.echo(f"gate {done.id} of run {done.run}: {done.status} by {done.principal}")
 
 
 def _run_and_gate(target: tuple[str, ...], run: str | None) -> tuple[str | None, str]:

@@ -135,7 +135,8 @@ def remove(targets: tuple[str, ...]) -> None:
     for url, target in wanted.items():
         if url not in pins:
             raise UsageError(f"{target} is not pinned", hint="prose programs lists what is")
-    _change(resolver, wanted)
+    with usage_errors(f"{resolver.lock.path.name} cannot be written", lower=False):
+        _plainly(lambda: resolver.lock.change(remove=wanted))
     for target in wanted.values():
         click.echo(f"removed {target}")
 
@@ -186,11 +187,6 @@ def _address(resolver: RemotePrograms, target: str) -> str:
     if not files.is_remote(target):
         raise UsageError(f"{target} is no program from elsewhere", hint="write handle/name, or https://…")
     return _plainly(lambda: resolver.address(target))
-
-
-def _change(resolver: RemotePrograms, remove: Any) -> None:
-    with usage_errors(f"{resolver.lock.path.name} cannot be written", lower=False):
-        _plainly(lambda: resolver.lock.change(remove=remove))
 
 
 def _done(work: Awaitable[T]) -> T:

@@ -60,7 +60,7 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
 
     Raises `UsageError`, and `CompileError` for a changed text.
     """
-    if target is None and _is_program(wanted.run):
+    if target is None and wanted.run.endswith(languages.runnable_suffixes()):
         target, wanted = wanted.run, replace(wanted, run="")
     place = _directory(wanted.cwd, cwd)
     kept = _run_of(target, wanted, options, place)
@@ -212,10 +212,6 @@ def _check_place(kept: KeptRun, head: Head, target: str | None, cwd: Path) -> No
         )
 
 
-def _is_program(text: str) -> bool:
-    return text.endswith(languages.runnable_suffixes())
-
-
 # ---------------------------------------------------------------- what decides
 
 
@@ -265,11 +261,8 @@ def _agreed(
     if options["script"]:
         chosen["script"] = str(Path(options["script"]).absolute())
     # approvals that the run began with are asked once more (`runs/resuming.py`)
-    return chosen, dict(head.supplied), {**dict.fromkeys(_rejected(head), False), **given}
-
-
-def _rejected(head: Head) -> list[str]:
-    return [name for name, approves in head.decisions.items() if not approves]
+    rejected = {name: False for name, approves in head.decisions.items() if not approves}
+    return chosen, dict(head.supplied), rejected | given
 
 
 # ---------------------------------------------------------------- texts

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
@@ -17,6 +16,7 @@ from prose_kernel.evaluation.assertions import Assertions, FinishedRun
 from prose_kernel.evaluation.dataset import EXPECTED, Case
 from prose_kernel.evaluation.programs import Prepared
 from prose_kernel.evaluation.results import Check, Result, Status
+from prose_kernel.evaluation.spec import Spec
 from prose_kernel.language.shortening import clipped
 from prose_kernel.models.providers.model_servers import SharedWays
 from prose_kernel.runs.workspace import Start, Workspace, stay
@@ -105,17 +105,14 @@ class Item:
 class Around:
     """The parts that all runs of an evaluation share."""
 
-    directory: Path
+    spec: Spec
     assertions: Assertions
     recordings: SharedCassettes
     ways: SharedWays
     meters: dict[str, Meter]
     budget: Budget | None
-    decisions: Mapping[str, bool]
-    seconds: float
-    threshold: float | None
-    warnings: set[str]
     clock: Clock
+    warnings: set[str] = field(default_factory=set)
 
 
 class ItemRun:
@@ -142,7 +139,7 @@ class ItemRun:
         if item.case.broken:
             return self._result("error", error=item.case.broken)
         around.meters[item.at] = self._meter
-        timer = asyncio.get_running_loop().call_later(around.seconds, self._time_is_up)
+        timer = asyncio.get_running_loop().call_later(around.spec.seconds, self._time_is_up)
         try:
             return await self._checked()
         finally:
@@ -157,11 +154,11 @@ class ItemRun:
         item, around = self.item, self.around
         prepared = item.prepared
         start = Start(
-            around.directory,
+            around.spec.path.parent,
             prepared.name,
             notebook=prepared.is_notebook,
             supplied=prepared.inputs(item.case),
-            decisions=around.decisions,
+            decisions=around.spec.decisions,
             language=prepared.language,
             at=item.at,
             recordings=around.recordings,
@@ -177,7 +174,7 @@ class ItemRun:
             if not self.over_time:
                 raise
             stay()
-            return self._result("error", error=f"it did not end within {around.seconds:g} s")
+            return self._result("error", error=f"it did not end within {around.spec.seconds:g} s")
         except BudgetSpent as spent:
             if spent.budget == EVALUATION:
                 raise
@@ -233,7 +230,7 @@ class ItemRun:
 
     def _judged(self, checks: Sequence[Check], nobody: bool, outputs: Mapping[str, Value]) -> Result:
         score = self.around.assertions.score(checks)
-        threshold = self.around.threshold
+        threshold = self.around.spec.threshold
         broken = next((check for check in checks if check.error), None)
         passed = all(check.passed for check in checks) if threshold is None else score >= threshold
         status: Status = "error" if broken is not None else "passed" if passed else "failed"
@@ -250,11 +247,7 @@ class ItemRun:
             item.repetition,
             status,
             seconds=round(meter.seconds, 3),
-            tokens_in=meter.tokens_in,
-            tokens_out=meter.tokens_out,
-            cost=meter.cost,
-            unpriced=meter.unpriced,
-            sessions=meter.sessions,
+            **{name: getattr(meter, name) for name in ("tokens_in", "tokens_out", "cost", "unpriced", "sessions")},
             **told,
         )
 

@@ -216,21 +216,7 @@ class Evaluation:
         most = at_once * max(one.settings.max_parallel or 1 for one in self.variants)
         recordings, ways = SharedCassettes(used), SharedWays(most)
         budget = self._budget()
-        spec = self.spec
-        decisions = {**dict.fromkeys(spec.yes, True), **dict.fromkeys(spec.no, False)}
-        around = Around(
-            self._directory,
-            self._assertions,
-            recordings,
-            ways,
-            meters,
-            budget,
-            decisions,
-            spec.seconds,
-            spec.threshold,
-            set(),
-            self._clock,
-        )
+        around = Around(self.spec, self._assertions, recordings, ways, meters, budget, self._clock)
         todo = iter(items)
 
         async def work() -> None:

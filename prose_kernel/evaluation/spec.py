@@ -89,6 +89,11 @@ class Spec(Struct, frozen=True):
         """Its name without `.toml`: `triage.eval`."""
         return self.path.name.removesuffix(".toml")
 
+    @property
+    def decisions(self) -> dict[str, bool]:
+        """The gates that are decided in advance."""
+        return {**dict.fromkeys(self.yes, True), **dict.fromkeys(self.no, False)}
+
     def mistake(self, key: Key, text: str, hint: str | None = None) -> UsageError:
         """Return an error about one key of the file."""
         return self.file.mistake(key, text, hint)

@@ -4,27 +4,18 @@ Messages). They are answered while a cell runs."""
 # mypy: disable-error-code="no-untyped-call,union-attr,attr-defined,misc"
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.kernel import ProseKernel
     from prose_kernel.notebook.messages import Message
+    from prose_kernel.notebook.panel import Panel
 
 KINDS: Final = ("comm_open", "comm_msg", "comm_close")
 """Messages of comms. Nobody replies to them."""
 OPEN: Final = 64
 """Channels that are open at the same time; the oldest are closed. Reloaded pages leave some open."""
-
-
-class Target(Protocol):
-    """The targets of channels."""
-
-    def opened(self, link: Link) -> None: ...
-
-    def received(self, link: Link, data: Mapping[str, Any]) -> None: ...
-
-    def closed(self, link: Link) -> None: ...
 
 
 class Link(Protocol):
@@ -53,7 +44,7 @@ class Comms:
 
     def __init__(self, kernel: ProseKernel) -> None:
         self._kernel = kernel
-        self.targets: dict[str, Target] = {}
+        self.targets: dict[str, Panel] = {}
         self.comms: dict[str, Comm] = {}
 
     def get_comm(self, comm_id: str) -> Comm | None:

@@ -114,11 +114,7 @@ class OutputsSoFar:
     def answer(self, content: object) -> dict[str, object]:
         """The content of the reply to a page."""
         wanted = content.get("cells", ()) if isinstance(content, Mapping) else ()
-        named = set(filter(_is_text, wanted)) if isinstance(wanted, Sequence) else set()
+        named = {key for key in wanted if isinstance(key, str)} if isinstance(wanted, Sequence) else set()
         with self._lock:
             logs = [log for log in self._logs.values() if not log.done or log.cell in named]
         return {"status": "ok", "cells": [log.as_data() for log in logs]}
-
-
-def _is_text(value: object) -> bool:
-    return isinstance(value, str)

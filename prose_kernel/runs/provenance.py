@@ -269,6 +269,10 @@ class Provenance:
         for address, text in loaded.texts.items():
             self._files[address] = digest(text)
 
+    def _cell_of(self, opening: Opening) -> Cell:
+        new = Cell(opening.key, opening.number, opening.code, len(self.cells) + 1, opening)
+        return self.cells.setdefault(opening.key, new)
+
     def _open(self, opening: Opening, prompt: int | None = None) -> None:
         self.runs += 1
         cell = self.cells.get(opening.key)
@@ -278,8 +282,7 @@ class Provenance:
         same = former is opening or (former is not None and opening.python and former.number == opening.number)
         self._more = same and self._opened is not None  # a text that is replayed is a run of its cell
         if cell is None:
-            cell = Cell(opening.key, opening.number, opening.code, len(self.cells) + 1, opening)
-            self.cells[opening.key] = cell
+            cell = self._cell_of(opening)
         cell.opening, cell.code, cell.ran, cell.gone = opening, opening.code, self.runs, False
         cell.unfinished, cell.moved = False, None
         cell.texts = cell.texts if self._more else []
@@ -359,10 +362,7 @@ class Provenance:
     def expect(self, opening: Opening, texts: Sequence[tuple[Source, Language]]) -> Cell:
         """Return a cell that is about to run with these texts, with the inputs that it would find now."""
         self.read()
-        cell = self.cells.get(opening.key)
-        if cell is None:
-            cell = Cell(opening.key, opening.number, opening.code, len(self.cells) + 1, opening)
-            self.cells[opening.key] = cell
+        cell = self._cell_of(opening)
         cell.inputs = dict(self._inputs(_read(texts).reads, self.runs + 1))
         return cell
 

@@ -17,7 +17,6 @@ from prose_kernel.views.display import Display
 from prose_kernel.views.safety import inline_code, visible
 
 if TYPE_CHECKING:
-    from prose_kernel.language.source import Source
     from prose_kernel.runs.languages import Language
     from prose_kernel.views.diagram import Part
     from prose_kernel.views.run_record import CellRecord
@@ -69,18 +68,11 @@ def _parts(call: Call, cells: Sequence[CellRecord]) -> list[Part]:
     for place, cell in enumerate(cells, 1):
         number = cell.source.number(place)
         name = f"cell {number}" if cell.source.name == "cell" else f"cell {number}: {cell.source.name}"
-        program = _tree(cell.source, cell.language)
-        title = name if len(cells) > 1 else ""
-        parts.append(Part(title, cell.language.flow(program, cell.source), marks(known, cell.source)))
+        parts.append(Part(name if len(cells) > 1 else "", cell.flow(), marks(known, cell.source)))
     if (more := len(parts) - CELLS) > 0:
         earlier = Step("value", f"… {doc.counted(more, 'earlier cell')}", Span(0, 0))
         parts = [Part("", (earlier,)), *parts[more:]]
     return parts
-
-
-def _tree(source: Source, language: Language) -> object:
-    """The tree of a program that ran: what was known then has no influence on its shape."""
-    return language.compile(source, cell=True).program
 
 
 @magic(
