@@ -32,20 +32,21 @@ _SHORTEST, _LONGEST = 0.03, 0.5
 _REQUEST_FAILED: Final = -32803
 
 
+def _ours(name: str) -> Any:
+    """What answers a notification with our handler of it, and with nothing of pygls' own."""
+
+    def handle(self: LanguageServerProtocol, params: Any) -> Iterator[Any]:
+        yield self.fm.features[name], (params,), None
+
+    return lsp_method(name)(handle)
+
+
 class _Protocol(LanguageServerProtocol):
     """The protocol without the texts that pygls would keep too: its lines end at more characters than an editor's."""
 
-    @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
-    def lsp_text_document__did_open(self, params: types.DidOpenTextDocumentParams) -> Iterator[Any]:
-        yield self.fm.features[types.TEXT_DOCUMENT_DID_OPEN], (params,), None
-
-    @lsp_method(types.TEXT_DOCUMENT_DID_CHANGE)
-    def lsp_text_document__did_change(self, params: types.DidChangeTextDocumentParams) -> Iterator[Any]:
-        yield self.fm.features[types.TEXT_DOCUMENT_DID_CHANGE], (params,), None
-
-    @lsp_method(types.TEXT_DOCUMENT_DID_CLOSE)
-    def lsp_text_document__did_close(self, params: types.DidCloseTextDocumentParams) -> Iterator[Any]:
-        yield self.fm.features[types.TEXT_DOCUMENT_DID_CLOSE], (params,), None
+    lsp_text_document__did_open = _ours(types.TEXT_DOCUMENT_DID_OPEN)
+    lsp_text_document__did_change = _ours(types.TEXT_DOCUMENT_DID_CHANGE)
+    lsp_text_document__did_close = _ours(types.TEXT_DOCUMENT_DID_CLOSE)
 
 
 class ProseServer(LanguageServer):

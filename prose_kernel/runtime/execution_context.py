@@ -566,9 +566,9 @@ class ExecutionContext:
         return self._place(node, 0, None, None)
 
     def _place(self, node: Node, depth: int, execution_id: int | None, block: str | None) -> Place:
-        run, kind = self.run, statement_kind(node)
-        parts = (depth, execution_id, block, self.branches, run.program, kind, self.path)
-        return Place(self.source, node.span, run.progress.ordinal, *parts)
+        run, span, kind = self.run, node.span, statement_kind(node)
+        ordinal, program = run.progress.ordinal, run.program
+        return Place(self.source, span, ordinal, depth, execution_id, block, self.branches, program, kind, self.path)
 
     def emit(self, event: Event) -> None:
         for listener in self.host.heard[type(event)]:

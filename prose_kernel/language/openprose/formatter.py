@@ -128,11 +128,10 @@ class _Formatter:
     def visit_return(self, node: tree.Return, pad: str) -> list[str]:
         return ["return"] if node.value is None else self._after("return ", node.value, pad)
 
-    def visit_break(self, node: tree.Break, pad: str) -> list[str]:
-        return ["break"]
+    def visit_break(self, node: tree.Break | tree.Continue, pad: str) -> list[str]:
+        return ["break" if isinstance(node, tree.Break) else "continue"]
 
-    def visit_continue(self, node: tree.Continue, pad: str) -> list[str]:
-        return ["continue"]
+    visit_continue = visit_break
 
     def visit_assert(self, node: tree.Assert, pad: str) -> list[str]:
         head = f"assert {expression(node.condition)}"

@@ -495,9 +495,8 @@ def _input(line: Line) -> Trouble | None:
 
 
 def _catch(line: Line) -> Trouble | None:
-    if line.kind(-1) == "CATCH" and line.kind(0) == "NAME":
-        return line.here("E004", f"unexpected {_shown(line, line.at)}", f"write `catch as {line.written(line.at)}:`")
-    if line.head == "NAME" and line.head_word == "catch" and line.at == line.first + 1 and line.kind(0) in _WORD_KINDS:
+    begins = line.head == "NAME" and line.head_word == "catch" and line.at == line.first + 1
+    if (line.kind(-1) == "CATCH" and line.kind(0) == "NAME") or (begins and line.kind(0) in _WORD_KINDS):
         return line.here("E004", f"unexpected {_shown(line, line.at)}", f"write `catch as {line.written(line.at)}:`")
     return None
 

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from prose_kernel.language.half_typed import Completeness, missing
 from prose_kernel.language.source import Source
+from prose_kernel.language.vvm.blocks import PARTS
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import END, KINDS, LINE_STARTS, NUMBER, STRING, TEMPLATE, WORD, Tokens
 from prose_kernel.language.vvm.names import LIBRARY, Known
@@ -29,8 +30,6 @@ _STATEMENT_WORDS: Final = (
     *("if", "while", "for", "match", "choose", "constrain", "with", "try"),
     *("raise", "pass", "def"),
 )
-_BODIES: Final = {"match": "case", "choose": "option", "constrain": "require"}
-"""Statements whose bodies hold one kind of clause alone."""
 _CLAUSES: Final = {
     "if": ("elif", "else"),
     "elif": ("elif", "else"),
@@ -242,8 +241,8 @@ class _Text:
                 blocks.append((column, self.tokens[first]))
         around = [word for _, word in blocks]
         clauses = _CLAUSES.get(beside, ())
-        if around and around[-1] in _BODIES:
-            return _keywords([_BODIES[around[-1]]])
+        if around and around[-1] in PARTS:
+            return _keywords([PARTS[around[-1]]])
         words = [*clauses, *_STATEMENT_WORDS, *(_MODULE_WORDS if not around else ())]
         words += ["return"] if "def" in around else []
         words += ["break", "continue"] if {"while", "for"} & set(around) else []

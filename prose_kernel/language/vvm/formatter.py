@@ -92,7 +92,8 @@ def _parts(node: Statement, level: int) -> list[_Line | tuple[Iterator[Statement
             for case in node.cases:
                 found += [opening(_case(case.pattern), case.span.start, inner), (iter(case.body), inner + 1)]
         case tree.Choose():
-            found.append(opening(_choose(node), start))
+            after = f" by ?{template(node.criterion)} as {node.target.id}:"
+            found.append(opening(_valued("choose ", node.value, after), start))
             for option in node.options:
                 found += [opening(_option(option), option.span.start, inner), (iter(option.body), inner + 1)]
         case tree.Constrain():
@@ -127,10 +128,6 @@ def _valued(before: str, value: Expression, after: str = ":") -> _Write:
         header.put([after])
 
     return write
-
-
-def _choose(node: tree.Choose) -> _Write:
-    return _valued("choose ", node.value, f" by ?{template(node.criterion)} as {node.target.id}:")
 
 
 def _option(node: tree.Option) -> _Write:
@@ -173,12 +170,8 @@ def _simple(node: Statement) -> _Write:
             return _valued(f"{node.target.id} = ", node.value, "")
         case tree.ExpressionStatement():
             return _valued("", node.value, "")
-        case tree.Return(value=None):
-            return fixed("return")
         case tree.Return(value=value) if value is not None:
             return _valued("return ", value, "")
-        case tree.Raise(message=None):
-            return fixed("raise")
         case tree.Raise(message=message) if message is not None:
             return lambda header: header.put([f"raise {header.string(message)}"])
         case tree.SkillImport():
@@ -196,7 +189,7 @@ def _simple(node: Statement) -> _Write:
             return lambda header: header.put(
                 [f"agent {node.name.id}", *header.bracketed("(", header.keywords(node.keywords), ")", node.span.end)]
             )
-    return fixed(type(node).__name__.lower())  # pass, break, continue
+    return fixed(type(node).__name__.lower())  # pass, break, continue, return and raise alone
 
 
 # ---------------------------------------------------------------- the text

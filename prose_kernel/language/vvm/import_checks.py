@@ -136,12 +136,8 @@ class ImportChecker:
     # ------------------------------------------------------------ declarations
 
     def _agent(self, name: Name) -> None:
-        first = self._agents.get(name.id)
-        self._agents.setdefault(name.id, name.span)
         self.agents.add(name.id)
-        if first is not None:
-            message = f"there is an agent `{name.id}` already ({self._at(first)})"
-            self._report("V020", name.span, message, "choose another name")
+        self._once("V020", "an agent", name, self._agents)
 
     def _function(self, name: Name) -> None:
         imported = self._imports.get(name.id)
@@ -152,11 +148,14 @@ class ImportChecker:
 
     def define(self, name: Name, functions: dict[str, Span]) -> None:
         """V021: a function whose name another function of the same scope has. `functions` are those above it."""
-        first = functions.get(name.id)
-        functions.setdefault(name.id, name.span)
+        self._once("V021", "a function", name, functions)
+
+    def _once(self, code: str, what: str, name: Name, above: dict[str, Span]) -> None:
+        first = above.get(name.id)
+        above.setdefault(name.id, name.span)
         if first is not None:
-            message = f"there is a function `{name.id}` already ({self._at(first)})"
-            self._report("V021", name.span, message, "choose another name")
+            message = f"there is {what} `{name.id}` already ({self._at(first)})"
+            self._report(code, name.span, message, "choose another name")
 
     # ------------------------------------------------------------ exports
 

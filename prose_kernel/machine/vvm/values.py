@@ -24,6 +24,11 @@ _HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
 """An escape for half of a character; such halves that find no partner are no text."""
 
 
+_TYPES: Final[dict[type, str]] = {
+    type(None): "unit", bool: "boolean", int: "number", float: "number", str: "string", list: "list", dict: "object",
+}  # fmt: skip
+
+
 def raised(s: ExecutionContext, node: Node, code: str, message: str, *, hint: str | None = None) -> VvmRaise:
     """A run-time fault at a node (10.4)."""
     return located(s, VvmRaise(message, code=code, hint=hint), node)
@@ -31,23 +36,7 @@ def raised(s: ExecutionContext, node: Node, code: str, message: str, *, hint: st
 
 def type_of(value: Value) -> str:
     """The type of a value as messages call it (3.1)."""
-    match value:
-        case None:
-            return "unit"
-        case bool():
-            return "boolean"
-        case int() | float():
-            return "number"
-        case str():
-            return "string"
-        case list():
-            return "list"
-        case dict():
-            return "object"
-        case Agent():
-            return "agent"
-        case _:
-            return "function"
+    return _TYPES.get(type(value)) or ("agent" if isinstance(value, Agent) else "function")
 
 
 def a_type_of(value: Value) -> str:
