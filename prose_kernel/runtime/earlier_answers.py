@@ -174,8 +174,6 @@ class EarlierAnswers:
                         failed, answered = False, Answered(key, value, t=answered.t)
                     found.pop(key, None)
                     found[key] = EarlierAnswer(self._at[key], answered, next(self._orders), failed)
-                case _:
-                    pass
         for one in found.values():
             one.failed = one.failed or _next_attempt(one.asked.key) in self._at
         self._texts.append(texts)

@@ -450,8 +450,6 @@ class UnreportedBegins:
                 self._open.pop(("gate", event.request.id), None)
             case RunStarted() | CellStarted():
                 self._open[type(event)] = [event]
-            case _:
-                pass
 
     def take(self) -> list[Event]:
         """These events, in order; from then on there are none."""

@@ -120,8 +120,6 @@ def unknown_names(value: Value) -> Iterator[str]:
         case dict():
             for part in value.values():
                 yield from unknown_names(part)
-        case _:
-            return
 
 
 # ---------------------------------------------------------------- ports that do nothing
