@@ -72,17 +72,18 @@ ANYTHING = st.one_of(
 )
 
 
-def plain_number(value: Value) -> float | None:
-    """Another definition of a number than that of the rules."""
+def plain_number(value: Value) -> tuple[float, bool] | None:
+    """Return the number that a value is, computed in another way than by the rules, and whether it is a percentage."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int | float):
-        return float(value)
+        return float(value), False
     text = value.text if isinstance(value, ExecText) else value
     if not isinstance(text, str):
         return None
+    text = text.strip().replace(",", "")
     try:
-        return float(text.strip().replace(",", ""))
+        return float(text.removesuffix("%")), text.endswith("%")
     except ValueError:
         return None
 
@@ -97,7 +98,8 @@ def test_a_value_that_is_not_a_number_is_never_compared(form: str, left: Value, 
     if a is None or b is None:  # the only possible result: the text is that word
         assert "=" in form and str(left).strip().casefold() == "bound"
         return
-    assert answer is COMPARISONS[form](a, b)
+    assert a[1] == b[1]
+    assert answer is COMPARISONS[form](a[0], b[0])
 
 
 EXITS = {
