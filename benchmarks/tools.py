@@ -25,7 +25,7 @@ from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
 from prose_kernel.access.policy import PermissionDesk, Policy
-from prose_kernel.models.tools.own.pool import Around, OwnTools
+from prose_kernel.models.tools.own.pool import OwnTools, ToolHost
 from prose_kernel.models.tools.workbench import SessionWorkbench
 from prose_kernel.processes import Engine
 from prose_kernel.processes.exec_tool.audit import AuditLog
@@ -64,7 +64,7 @@ async def measured(rounds: int, count: int) -> dict[str, float]:
         (Path(place) / "prose_tools.py").write_text(FUNCTION)
         where, engine = Surroundings(place), Engine()
         audit = AuditLog(Path(place) / "audit.jsonl")
-        around = Around(Helpers(engine), note=lambda event, told: audit.append(event, **told))
+        around = ToolHost(Helpers(engine), note=lambda event, told: audit.append(event, **told))
         pool = OwnTools(SessionOptions(mcp={"weather": McpServer(SERVER)}), where, around)
         try:
             return await _in_turn(pool, where, rounds, count)

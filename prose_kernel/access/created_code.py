@@ -46,7 +46,7 @@ class _Note:
         if self.created is not None:
             return self.created, True
         now, cut = _listed(self.places, workspace, _ROOM)
-        return sorted(_alone(now) - set(self.present)), self.cut or not cut
+        return sorted(_without_state(now) - set(self.present)), self.cut or not cut
 
 
 @dataclass(slots=True)
@@ -83,7 +83,7 @@ def watch(workspace: str, places: Mapping[str, bool]) -> Watch:
     try:
         atomic.keep_out_of_git(str(Path(workspace, ".prose")))
         kept, cut = _listed(places, workspace)
-        note = _Note(dict(places), sorted(_alone(kept)), cut)
+        note = _Note(dict(places), sorted(_without_state(kept)), cut)
         note.write(file)
         lock = plain_files.descriptor(file)
         plain_files.lock(lock)
@@ -91,7 +91,7 @@ def watch(workspace: str, places: Mapping[str, bool]) -> Watch:
         if lock >= 0:
             os.close(lock)
         kept, cut = _listed(places, workspace)
-        return Watch(workspace, kept, _Note(dict(places), sorted(_alone(kept)), cut), None)
+        return Watch(workspace, kept, _Note(dict(places), sorted(_without_state(kept)), cut), None)
     return Watch(workspace, kept, note, file, lock)
 
 
@@ -175,7 +175,7 @@ def _listed(places: Mapping[str, bool], workspace: str, room: int = 1) -> tuple[
     return list(found), bool(cut)
 
 
-def _alone(listed: Iterable[str]) -> set[str]:
+def _without_state(listed: Iterable[str]) -> set[str]:
     """Return the listed files; of the runtime's own directories only `.env`, because the runtime makes the directories
     itself."""
     own = (".prose", ".vvm")

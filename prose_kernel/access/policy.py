@@ -249,7 +249,7 @@ Note = Callable[[str, Mapping[str, object]], None]
 """Writes an event into the audit log of the run. Raises `ToolRefused` if a mandatory log cannot be written."""
 
 
-def unnoted(event: str, told: Mapping[str, object]) -> None:
+def no_audit(event: str, payload: Mapping[str, object]) -> None:
     """Write nothing: a run that is not stored has no audit log."""
 
 
@@ -280,7 +280,7 @@ class PermissionDesk:
         clock: Clock,
         note_ask: Callable[[str, str, str], object] | None = None,
         limit: float = 300.0,
-        audit: Note = unnoted,
+        audit: Note = no_audit,
     ) -> None:
         self.audit = audit
         self._asker = serial(asker)

@@ -60,7 +60,7 @@ class CassetteStore:
         self._pending: deque[tuple[Entry, bytes]] = deque()
         self._files: dict[Path, CassetteFile] = {}
         self._index = Index(options.repeats)
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self.asked_in: set[str] = set()
         """The races in which sessions or judgements were asked."""
         self._nearest: differences.Nearest | None = None
@@ -119,8 +119,8 @@ class CassetteStore:
 
     def warn(self, warning: str) -> None:
         """Tell the person, once."""
-        if warning not in self._told:
-            self._told.add(warning)
+        if warning not in self._warned:
+            self._warned.add(warning)
             self._warn(warning)
 
     def entries(self) -> Iterable[Entry]:

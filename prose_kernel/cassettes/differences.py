@@ -293,14 +293,14 @@ def details_of(old: Entry, new: Entry) -> Iterable[str]:
         if name == "summary" and before.get("text") != after.get("text"):
             continue  # made of the text
         if before.get(name) != after.get(name):
-            yield f"answer: `{name}` {_told(before.get(name), after.get(name))}"
+            yield f"answer: `{name}` {_value_change(before.get(name), after.get(name))}"
     before, after = records.mapping(old.record.meta), records.mapping(new.record.meta)
     for name in ("origin", "provider", "resolved"):
         if before.get(name) != after.get(name):
             yield f"{name}: {after.get(name) or 'none'} instead of {before.get(name) or 'none'}"
 
 
-def _told(was: Any, is_now: Any) -> str:
+def _value_change(was: Any, is_now: Any) -> str:
     if isinstance(was, str) and isinstance(is_now, str):
         return text_difference(was, is_now)
     if isinstance(was, list) and isinstance(is_now, list):

@@ -77,14 +77,14 @@ class DigestMemories:
                 own, is_answered = (DIGEST, LEDGER).__contains__, self._queues.is_answered
                 await in_thread(lambda _stop: memory_directory.recover(directory, own, is_answered))
                 self._queues.compare(directory, _state(directory), f"the memory '{one_line(binding.key)}'")
-            told = await in_thread(lambda _stop: self._told(binding, directory, mode))
-            memory = _Open(self, directory, told, held.pop_all())
+            text = await in_thread(lambda _stop: self._text(binding, directory, mode))
+            memory = _Open(self, directory, text, held.pop_all())
         if not writes:
             memory.close()
         return memory
 
     def prelude(self, binding: MemoryBinding, mode: MemoryMode) -> str:
-        return self._told(binding, self._directory(binding), mode)
+        return self._text(binding, self._directory(binding), mode)
 
     # ------------------------------------------------------------ where
 
@@ -146,7 +146,7 @@ class DigestMemories:
 
     # ------------------------------------------------------------ reading
 
-    def _told(self, binding: MemoryBinding, directory: str, mode: MemoryMode) -> str:
+    def _text(self, binding: MemoryBinding, directory: str, mode: MemoryMode) -> str:
         """Return the text that precedes the task. Raises `ProviderError` for files that cannot be read as a memory."""
         try:
             digest = _digest(Path(directory, DIGEST), self._limits.digest)

@@ -80,14 +80,14 @@ class Memories:
         """The run continues at an earlier point: warn about memories that contain later changes."""
         self._went_back = True
 
-    def compare(self, directory: str, digest: str | None, told: str) -> None:
+    def compare(self, directory: str, digest: str | None, name: str) -> None:
         """Warn before the first use of a memory outside a run that went back, if the memory has changed since that
         point."""
         if not self._went_back or directory in self._compared:
             return
         self._compared.add(directory)
         if digest is not None and digest != self.known.get(directory, Known()).digest:
-            self.warn(f"{told} is not taken back with the run: it holds what came later")
+            self.warn(f"{name} is not taken back with the run: it holds what came later")
 
 
 def digest_of(text: str | bytes | None) -> str | None:

@@ -347,27 +347,27 @@ def _memory(memory: AgentMemory | None) -> str | None:
     return "\n".join(lines)
 
 
-def rows_told(request: SessionRequest) -> SessionRequest:
+def with_row_texts(request: SessionRequest) -> SessionRequest:
     """Return the request for an external program, which can read files but no database rows: rows are replaced by their
     text."""
     items = request.context
     if not any(item.row for item in items or ()):
         return request
-    return structs.replace(request, context=tuple(_told_item(item) if item.row else item for item in items or ()))
+    return structs.replace(request, context=tuple(_with_text(item) if item.row else item for item in items or ()))
 
 
-def all_told(request: SessionRequest) -> SessionRequest:
+def with_texts(request: SessionRequest) -> SessionRequest:
     """Return the request for a person, who does not read files to answer: context and memory are replaced by their
     text."""
     items, memory = request.context, request.memory
     return structs.replace(
         request,
-        context=None if items is None else tuple(map(_told_item, items)),
+        context=None if items is None else tuple(map(_with_text, items)),
         memory=None if memory is None else structs.replace(memory, directory=""),
     )
 
 
-def _told_item(item: ContextItem) -> ContextItem:
+def _with_text(item: ContextItem) -> ContextItem:
     if item.missing or not item.location or _drawn(item):
         return item
     text = "(not readable from here)" if item.content is None else full_content(item.content)

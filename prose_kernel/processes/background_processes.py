@@ -65,14 +65,14 @@ async def end_detached(marker: str, grace: float, table: Callable[[], list[Membe
     """End every process whose `PROSE_JOB` begins with `marker`: TERM, `grace` seconds, KILL."""
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGKILL):
-        end, told = loop.time() + grace, set[tuple[int, int]]()
+        end, signalled = loop.time() + grace, set[tuple[int, int]]()
         while True:
             found = [member for member in table() if process_table.carries_prefix(member.pid, marker)]
             if not found:
                 return
             for member in found:
-                if number == signal.SIGKILL or member.identity not in told:
-                    told.add(member.identity)
+                if number == signal.SIGKILL or member.identity not in signalled:
+                    signalled.add(member.identity)
                     for each in (number, signal.SIGCONT):
                         with contextlib.suppress(OSError):
                             os.kill(member.pid, each)

@@ -181,7 +181,7 @@ class Guard:
         self._grace: float = job["grace"]
         self._interrupt_grace: float = job["interrupt_grace"]
         self._cause = "exited"
-        self._told = ""
+        self._orders = ""
         self._killed = 0
         self._poller = select.poll()
         self._poller.register(link, select.POLLIN)
@@ -192,7 +192,7 @@ class Guard:
         end = time.monotonic() + self._timeout if self._timeout is not None else None
         while True:
             self._tree.reap()
-            if self._tree.exited or self._told:
+            if self._tree.exited or self._orders:
                 break
             if end is not None and time.monotonic() >= end:
                 break
@@ -215,26 +215,26 @@ class Guard:
         words = os.read(self._link, 4096)
         if not words:
             self._poller.unregister(self._link)
-            self._told += "c"  # the kernel is gone
-        self._told += words.decode("ascii", "replace")
+            self._orders += "c"  # the kernel is gone
+        self._orders += words.decode("ascii", "replace")
 
     def _end(self) -> None:
         """Send the signals step by step, until nothing is left."""
-        self._cause = "timed_out" if not self._told else "interrupted" if self._told[0] == "i" else "cancelled"
+        self._cause = "timed_out" if not self._orders else "interrupted" if self._orders[0] == "i" else "cancelled"
         steps: tuple[tuple[int, float], ...] = ((signals.SIGTERM, self._grace),)
         if self._cause == "interrupted":
             steps = ((signals.SIGINT, self._interrupt_grace), (signals.SIGTERM, self._interrupt_grace))
         for number, patience in steps:
-            if "k" not in self._told and self._step(number, patience):
+            if "k" not in self._orders and self._step(number, patience):
                 return
         self._kill()
 
     def _step(self, number: int, patience: float) -> bool:
-        heard, until = len(self._told), time.monotonic() + patience
+        heard, until = len(self._orders), time.monotonic() + patience
         self._tree.signal(number)
         while self._tree.reap():
             now = time.monotonic()
-            if now >= until or "k" in self._told or (len(self._told) > heard and self._told[-1] == "i"):
+            if now >= until or "k" in self._orders or (len(self._orders) > heard and self._orders[-1] == "i"):
                 return False
             self._wait(min(_LOOK, until - now))
         return True

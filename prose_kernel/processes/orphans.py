@@ -122,7 +122,7 @@ class Orphans:
             return None
         if session != pid or process_table.carries_prefix(pid, self._mark):
             return True
-        return False if _alone() else None
+        return False if _is_own_program() else None
 
     def close(self) -> None:
         """Take the available statuses, and stop watching."""
@@ -134,7 +134,7 @@ class Orphans:
 
 
 @functools.cache
-def _alone() -> bool:
+def _is_own_program() -> bool:
     """Return whether this process runs nothing but this package."""
     program = sys.modules.get("__main__")
     spec = getattr(program, "__spec__", None)

@@ -342,7 +342,7 @@ class Process:
     async def _run_step(self, number: signal.Signals, end: float, last: bool) -> bool:
         """Signal the scope, and wait. Return True when it is empty, False when the time is over or a second interrupt
         came."""
-        told = self._signal(number)
+        programs = self._signal(number)
         delay, again = 0.001, self._owner.loop.time() + _LOST
         while not self._scope_is_empty():
             now = self._owner.loop.time()
@@ -353,9 +353,9 @@ class Process:
                 asked = system.LINUX or number != signal.SIGINT
                 if self._exited and not (asked and self._is_handled(number)):
                     return False
-                if told:
-                    self._repeat(number, told)
-                    told = {}
+                if programs:
+                    self._repeat(number, programs)
+                    programs = {}
             await self._pause(_LOOK if self._empty_in is not None else min(delay, end - now))
             delay = min(delay * 2, 0.02)
             if last:
@@ -371,22 +371,22 @@ class Process:
     def _signal(self, number: signal.Signals) -> dict[int, bytes]:
         """Signal the scope; return the program of each process just before, if that matters."""
         assert self._child is not None
-        table, told = self._owner.table(), dict[int, bytes]()
+        table, programs = self._owner.table(), dict[int, bytes]()
         if number != signal.SIGKILL and system.LINUX:  # without signal masks nothing is repeated
-            told = process_table.programs_below(self._child.pid)
+            programs = process_table.programs_below(self._child.pid)
         self._scope.signal(number, table)
         if number != signal.SIGKILL:
             self._scope.signal(signal.SIGCONT, table)
-        return told
+        return programs
 
-    def _repeat(self, number: signal.Signals, told: dict[int, bytes]) -> None:
+    def _repeat(self, number: signal.Signals, programs: dict[int, bytes]) -> None:
         """Signal processes again that have lost the signal.
 
         A shell's child still has the shell's handlers until it executes its program; an earlier signal is recorded
         there and lost. A process that executes the same program as before has got the signal, and may be cleaning up.
         """
         for member in self._scope.members(self._owner.table()):
-            before = told.get(member.pid)
+            before = programs.get(member.pid)
             if before is None or not process_table.dies_of(member.pid, number):
                 continue
             if system.program_of(member.pid) != before:

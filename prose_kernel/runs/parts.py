@@ -344,12 +344,12 @@ def _audit_log(context: RunContext, directory: Path | None) -> AuditLog:
 
 def tool_notes(context: RunContext, directory: Path | None) -> Note:
     """Return the function that records calls of your own tools in the audit log of the run, if it has a directory."""
-    from prose_kernel.access.policy import unnoted
+    from prose_kernel.access.policy import no_audit
     from prose_kernel.models.tools.tool import ToolRefused
     from prose_kernel.processes.exec_tool.audit import AuditFailure
 
     if directory is None:
-        return unnoted
+        return no_audit
     audit = _audit_log(context, directory)
 
     def note(event: str, told: Mapping[str, object]) -> None:

@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from prose_kernel.access.policy import Note, PermissionDesk, unnoted
+from prose_kernel.access.policy import Note, PermissionDesk, no_audit
 from prose_kernel.cassettes.recorded_decisions import RecordedJudge, RecordedPhrases, RecordedRaces
 from prose_kernel.cassettes.recorded_sessions import RecordedSessions
 from prose_kernel.cassettes.recordings import Cassettes, SharedCassettes
@@ -88,7 +88,7 @@ class Facilities:
     more_tools: MoreTools | None = None
     is_answered: IsAnswered = lambda path, key: False
     functions: Path | None = None
-    note: Note = unnoted
+    note: Note = no_audit
     recordings: SharedCassettes | None = None
     ways: SharedWays | None = None
     overrides: Overrides = CONFIGURED
@@ -410,11 +410,11 @@ def _means(
     before: SessionServices | None,
     notes: PermissionNotes,
 ) -> ProviderContext:
-    from prose_kernel.models.tools.own.pool import Around, OwnTools
+    from prose_kernel.models.tools.own.pool import OwnTools, ToolHost
 
     earlier = before.means if before is not None else None
     pins = earlier.own_tools.pins if earlier is not None and earlier.own_tools is not None else None
-    around = Around(run.guard, run.functions, run.note, partial(_warn, person), pins)
+    host = ToolHost(run.guard, run.functions, run.note, partial(_warn, person), pins)
     return ProviderContext(
         options,
         where,
@@ -424,7 +424,7 @@ def _means(
         run.guard,
         run.terminals,
         run.more_tools,
-        OwnTools(options, where, around),
+        OwnTools(options, where, host),
         streams=run.recordings is None,
         ways=run.ways,
     )

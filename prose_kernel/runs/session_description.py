@@ -16,7 +16,7 @@ from prose_kernel.access.policy import shown
 from prose_kernel.errors import ProseError, ProviderError
 from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.choice import AGENT, Choice
-from prose_kernel.models.request import Assembled, assemble, headline, in_message, rows_told, summarise
+from prose_kernel.models.request import Assembled, assemble, headline, in_message, summarise, with_row_texts
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.ports import (
     CommandRequest,
@@ -169,7 +169,7 @@ def describe(request: SessionRequest, services: SessionServices) -> Description:
 def _message(request: SessionRequest, tools: Sequence[str], means: ProviderContext, *, by_files: bool) -> Assembled:
     """The message as a CLI agent would get it, or as models and all others."""
     if by_files:
-        return assemble(rows_told(request))
+        return assemble(with_row_texts(request))
     files: Mapping[str, str] = {}
     if request.given is not None and request.given.references:
         try:

@@ -54,14 +54,14 @@ class Tracer:
 
     def begun(self, span: Span) -> None:
         if span.parent is not None and id(span.parent) in self._spans:
-            around = trace.set_span_in_context(self._spans[id(span.parent)], context.Context())
+            parent_context = trace.set_span_in_context(self._spans[id(span.parent)], context.Context())
         elif trace.get_current_span().get_span_context().is_valid:
-            around = context.get_current()
+            parent_context = context.get_current()
         else:
-            around = self._remote
+            parent_context = self._remote
         kind = _KINDS.get(span.kind, trace.SpanKind.INTERNAL)
         attributes, links = written(span.attributes), _links(span)
-        made = self._tracer.start_span(_text(span.name), around, kind, attributes, links, start_time=span.begin)
+        made = self._tracer.start_span(_text(span.name), parent_context, kind, attributes, links, start_time=span.begin)
         self._spans[id(span)] = made
         told = made.get_span_context()
         if told.is_valid:  # else nothing is recorded (OTEL_SDK_DISABLED)

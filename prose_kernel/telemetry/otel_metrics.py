@@ -37,7 +37,7 @@ class Meter:
         provider = metrics.get_meter_provider()
         self._own: MeterProvider | None = None
         if not isinstance(provider, MeterProvider) and type(provider).__name__.startswith("_Proxy"):
-            with otel.complaints(environment, _unsaid):
+            with otel.complaints(environment, _no_warning):
                 provider = self._own = _provider(environment)
         meter = provider.get_meter("prose_kernel", __version__, schema_url=SCHEMA)
         seconds = partial(meter.create_histogram, unit="s", explicit_bucket_boundaries_advisory=_SECONDS)
@@ -70,7 +70,7 @@ class Meter:
         ending.join(otel.PATIENCE)
 
 
-def _unsaid(text: str) -> None:
+def _no_warning(text: str) -> None:
     """The tracer says it of the same variables."""
 
 

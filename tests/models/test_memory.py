@@ -18,7 +18,7 @@ from prose_kernel.errors import ProviderError
 from prose_kernel.models import memory
 from prose_kernel.models.memory import RememberingSessions
 from prose_kernel.models.memory_directory import Memories
-from prose_kernel.models.request import REMEMBER, RULE, all_told, assemble, in_message, segment_file
+from prose_kernel.models.request import REMEMBER, RULE, assemble, in_message, segment_file, with_texts
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import AgentMemory, ContextItem, SessionProgress, SessionRequest, SessionResult, Target
 from prose_kernel.runtime.session_options import Surroundings
@@ -478,7 +478,7 @@ def test_the_message_by_value_holds_the_context() -> None:
         "===== plan\none\ntwo\n===== end of plan\n\n===== late\n(no result)\n===== end of late\n\n"
         "===== gone\n(not readable from here)\n===== end of gone\n\n===== n\n3\n===== end of n"
     )
-    assert assemble(all_told(request)).section("context") == (
+    assert assemble(with_texts(request)).section("context") == (
         "Context:\n- plan:\n    one\n    two\n- late: (no result)\n- gone: (not readable from here)\n- n: 3"
     )
 

@@ -26,7 +26,7 @@ from waiting import until
 from prose_kernel.access.policy import PermissionDesk, Policy
 from prose_kernel.errors import PermissionDenied, ProviderError
 from prose_kernel.models.tools.own import mcp_server
-from prose_kernel.models.tools.own.pool import Around, OwnTools
+from prose_kernel.models.tools.own.pool import OwnTools, ToolHost
 from prose_kernel.models.tools.workbench import SessionWorkbench
 from prose_kernel.processes import Engine
 from prose_kernel.processes.helpers import Helpers
@@ -95,7 +95,7 @@ class Bench:
         self.where = Surroundings(str(cwd), environment={"TOKEN_OF_MINE": "t-1"})
         self.warnings: list[str] = []
         self.audit: list[tuple[str, Mapping[str, object]]] = []
-        around = Around(
+        around = ToolHost(
             guard, cwd if own else None, lambda event, told: self.audit.append((event, told)), self.warnings.append
         )
         self.pool = OwnTools(SessionOptions(**options), self.where, around)

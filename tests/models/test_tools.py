@@ -23,7 +23,7 @@ from stubs.tokens import tokens_of
 from waiting import eventually
 
 from prose_kernel.access.policy import PermissionDesk, Policy
-from prose_kernel.models.request import answered, assemble, rows_told
+from prose_kernel.models.request import answered, assemble, with_row_texts
 from prose_kernel.models.tools import arguments, files, search
 from prose_kernel.models.tools import tool as tools
 from prose_kernel.models.tools.harvest import Outputs
@@ -808,5 +808,5 @@ def test_other_programs_get_the_content_of_rows() -> None:
     )
     request = SessionRequest("session", "Do it", "c1/s0", context=rows)
     assert "- plan: state.db (bindings table, …)" in assemble(request).text
-    told = assemble(rows_told(request)).text
+    told = assemble(with_row_texts(request)).text
     assert "- plan: the plan" in told and "- notes: notes.md" in told

@@ -16,7 +16,7 @@ FIX = (
 )
 
 
-def nobody(why: str) -> NoProvider:
+def no_provider(why: str) -> NoProvider:
     """Return the error for a session that no provider can answer, with the fix."""
     return NoProvider(why, hint=FIX)
 

@@ -23,7 +23,7 @@ from prose_kernel.models.attachments import Attachment, attachments
 from prose_kernel.models.providers import load
 from prose_kernel.models.providers.acp_policy import refuse_unenforceable
 from prose_kernel.models.providers.acp_wire import Patience
-from prose_kernel.models.request import Assembled, answered, assemble, rows_told
+from prose_kernel.models.request import Assembled, answered, assemble, with_row_texts
 from prose_kernel.models.tools.access import Access
 from prose_kernel.models.tools.harvest import Outputs
 from prose_kernel.models.usage import consumed, discarded
@@ -306,7 +306,7 @@ class AcpSessions:
 def messages(request: SessionRequest) -> list[str]:
     """Return the message of a session as blocks of text: the system prompt first, since the protocol has no field for
     it, then the rest in order. A memory that should be read is included, wherever its file is."""
-    assembled = assemble(rows_told(request))
+    assembled = assemble(with_row_texts(request))
     rest = Assembled(tuple(part for part in assembled.parts if part.section != "system"))
     blocks = [f"{SYSTEM}\n\n{request.system}"] if request.system else []
     memory = request.memory

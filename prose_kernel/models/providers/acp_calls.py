@@ -52,10 +52,10 @@ class Calls:
         self._before: dict[str, tuple[Place, str | None]] = {}
         self._number = 0
 
-    def heard(self, id: str, *, anew: bool = False) -> Reported:
-        """Return the call with this id, known or new. `anew` starts another one if the known one has ended: ids are not
-        always unique."""
-        if anew and id in self._reported and self._reported[id].done:
+    def heard(self, id: str, *, starts: bool = False) -> Reported:
+        """Return the call with this id, known or new. `starts`: the agent starts a call, so a known one that has ended
+        is replaced (ids are not always unique)."""
+        if starts and id in self._reported and self._reported[id].done:
             self._number += 1
             self._reported[f"{id}\0{self._number}"] = self._reported.pop(id)
         return self._reported.setdefault(id, Reported(Call(None, "", None)))

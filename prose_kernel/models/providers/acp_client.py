@@ -117,9 +117,9 @@ class Conversation:
         if self._length > LONGEST_REPLY:
             self._fail(ProviderBadReply(f"the agent {self._agent} says more than a reply can hold", retryable=False))
             return
-        anew = not self._text[-1] and any(self._text)
+        continues = not self._text[-1] and any(self._text)
         self._text[-1].append(text)
-        self._on_progress(SessionProgress("text", f"\n\n{text}" if anew else text))
+        self._on_progress(SessionProgress("text", f"\n\n{text}" if continues else text))
 
     def _tool(self, update: schema.ToolCallStart | schema.ToolCallProgress) -> None:
         if self._text[-1]:
@@ -135,8 +135,8 @@ class Conversation:
 
     def _reported(self, update: schema.ToolCallUpdate | schema.ToolCall) -> Reported:
         """Return the call with this update applied. Its files are read before the agent gets an answer."""
-        anew = isinstance(update, schema.ToolCallStart)
-        reported = self.calls.heard(update.tool_call_id, anew=anew)
+        starts = isinstance(update, schema.ToolCallStart)
+        reported = self.calls.heard(update.tool_call_id, starts=starts)
         paths = [location.path for location in update.locations or ()]
         for content in update.content or ():
             match content:

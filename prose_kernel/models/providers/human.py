@@ -10,8 +10,8 @@ from typing import Final, Literal
 from prose_kernel.errors import NobodyToAsk, ProviderError, SessionCancelled
 from prose_kernel.language.shortening import clipped
 from prose_kernel.language.typed_answers import Schema, may_be_null, without_null, words_of
-from prose_kernel.models.providers import nobody
-from prose_kernel.models.request import all_told, answered, asked, assemble, permission_lines
+from prose_kernel.models.providers import no_provider
+from prose_kernel.models.request import answered, asked, assemble, permission_lines, with_texts
 from prose_kernel.runtime import budgets, forms
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.forms import Button, Field, Form, Part
@@ -50,15 +50,15 @@ class HumanSessions:
         """Return the person's answer, or an empty text after `:skip` (which cancels a call). Raises `ProviderError`
         after `:fail`, and after `:skip` if the answer is typed; `NoProvider` if no person is available."""
         if not self._asker.available:
-            raise nobody("no person can answer this session")
+            raise no_provider("no person can answer this session")
         try:
             async with self._asker.turn():
                 await budgets.placed()
                 return await self._converse(request)
         except EOFError:
-            raise nobody("the person's input has ended before this session was answered") from None
+            raise no_provider("the person's input has ended before this session was answered") from None
         except NobodyToAsk:
-            raise nobody("no person can answer this session") from None
+            raise no_provider("no person can answer this session") from None
 
     async def _converse(self, request: SessionRequest) -> SessionResult:
         self._show(request)
@@ -200,7 +200,7 @@ def to_answer(request: SessionRequest, *, whole: bool = False) -> str:
         lines += ["Permissions:", *(f"  {line}" for line in permission_lines(request.permissions))]
     if request.skills:
         lines.append(f"Skills: {', '.join(request.skills)}")
-    parts = [part for part in assemble(all_told(request)).parts if part.section != "output"]
+    parts = [part for part in assemble(with_texts(request)).parts if part.section != "output"]
 
     def cut(text: str) -> str:
         mark = f"\n[… {len(text) - LONGEST:,} more characters; `:show` shows all]"

@@ -58,7 +58,7 @@ class ServerLink:
             model = self._model(asked.model)
             limits = () if asked.timed else (self._server.token_timeout, self._server.session_timeout)
             bounded = Bounds(model, asked, self._at.name, used, Patience(self._at.name, *limits))
-            listener.told, listener.alive = bounded.told, bounded.patience.token
+            listener.on_length, listener.alive = bounded.count, bounded.patience.token
             kept = self._beginnings.kept(model, asked)
             said = begun(asked, _prompt(asked, model, self._at.name, kept), encodable(asked.system or "") or None)
             last = await self._ask(model, bounded, asked, said, used, listener)
@@ -229,15 +229,15 @@ class _Listener:
 
     on_text: Callable[[str], None]
     ours: Exception | None = None
-    told: Callable[[int], None] | None = None
+    on_length: Callable[[int], None] | None = None
     alive: Callable[[], None] | None = None
     _length: int = 0
     _before: int = 0
     _said: bool = False
-    _anew: bool = field(default=False)
+    _separate: bool = field(default=False)
 
     async def hear(self, events: AsyncIterable[library.ModelResponseStreamEvent]) -> None:
-        self._anew, self._before = self._said, self._length
+        self._separate, self._before = self._said, self._length
         async for event in events:
             if self.alive is not None:
                 self.alive()
@@ -268,9 +268,9 @@ class _Listener:
         self._grow(text)
         if not text:
             return
-        if self._anew:
+        if self._separate:
             text = "\n\n" + text.lstrip("\n")
-        self._said, self._anew = True, False
+        self._said, self._separate = True, False
         try:
             self.on_text(text)
         except Exception as problem:
@@ -282,8 +282,8 @@ class _Listener:
         if self._length > LONGEST_REPLY:
             self.ours = too_long()
             raise self.ours
-        if self.told is not None:
-            self.told(self._length - self._before)
+        if self.on_length is not None:
+            self.on_length(self._length - self._before)
 
 
 # ---------------------------------------------------------------- messages and replies

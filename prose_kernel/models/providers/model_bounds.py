@@ -113,7 +113,7 @@ class Bounds(WrapperModel):
         self.stream: StreamedResponse | None = None
         self._length = 0
         self._earlier = RunUsage()
-        self._under_way = False
+        self._running = False
         self._watched: tracing.Operation | None = None
         self._steps = asides.steps()
         self._step: OpenStep | None = None
@@ -204,7 +204,7 @@ class Bounds(WrapperModel):
                 self.spent = spent
                 raise
             settings = self._within(settings)
-        self._under_way = True
+        self._running = True
         if self._steps is not None:
             self._step = self._steps.begin(MODEL, self._identity, " ".join(self._by), self._by)
         self._watched = tracing.request(self._vendor, self.model_name)
@@ -228,11 +228,11 @@ class Bounds(WrapperModel):
             )
             watched.asked(outcome=outcome, error=type(problem).__name__ if problem else "", model=model, usage=said)
         if problem is None or (refused and self.stream is None):
-            self._under_way = False
+            self._running = False
             if budgets.current() is not None:
                 budgets.release(self._with(used) if used is not None else usage_of(self._used, self._price))
 
-    def told(self, length: int) -> None:
+    def count(self, length: int) -> None:
         """Report how many characters have been answered so far: budgets count them before the server reports its
         tokens."""
         request = budgets.current()
@@ -243,7 +243,7 @@ class Bounds(WrapperModel):
     def so_far(self) -> Usage:
         """Return the usage so far. For a running or broken-off request it is what the server has reported; under a
         budget, at least an estimate from the length of its text and the message. Such numbers are not `counted`."""
-        if not self._under_way:
+        if not self._running:
             return usage_of(self._used, self._price)
         said = self.stream.usage if self.stream is not None else RunUsage()
         asked = said.input_tokens or (self._sent if self._length else 0)

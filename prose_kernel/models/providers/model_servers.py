@@ -77,7 +77,7 @@ class ModelServers:
         self._limit = asyncio.Semaphore(self._most)
         self._ways: dict[str, tuple[Way, Throttle]] = {}
         self._chains: dict[tuple[str, str | None, str | None], tuple[Meant, ...]] = {}
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
 
     def chain(self, server: str, alias: str | None, default: str | None = None) -> tuple[Meant, ...]:
         """Return the model that `alias` means on a server, and its fallbacks in order. Raises `ProviderError`."""
@@ -111,8 +111,8 @@ class ModelServers:
                     reply = await call(link, meant, partial(throttle.opens, patience))
                     return Answered(meant, reply, tuple(failed))
             except ProviderError as problem:
-                if note is not None and throttle.slowed and meant.name not in self._told:
-                    self._told.add(meant.name)
+                if note is not None and throttle.slowed and meant.name not in self._warned:
+                    self._warned.add(meant.name)
                     note(f"{meant.name} is busy: it now gets fewer simultaneous calls")
                 if not isinstance(problem, AWAY) or (begun and not problem.retryable):
                     raise

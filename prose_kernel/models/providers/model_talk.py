@@ -86,15 +86,15 @@ async def talk(
     A call of an unknown tool, or with invalid JSON, gets an error as its answer, and the conversation continues for at
     most `rounds` requests. Raises errors of the library, and those of `handlers`.
     """
-    told = _told(asked, output)
+    parameters = _parameters(asked, output)
     known = frozenset((*(spec.name for spec in asked.tools), *asked.denied))
     instructions = next((one.instructions for one in said if isinstance(one, library.ModelRequest)), None)
 
     async def request(messages: list[library.ModelMessage]) -> library.ModelResponse:
         if not asked.streams:
-            return await model_request(model, messages, model_settings=settings, model_request_parameters=told)
+            return await model_request(model, messages, model_settings=settings, model_request_parameters=parameters)
         async with model_request_stream(
-            model, messages, model_settings=settings, model_request_parameters=told
+            model, messages, model_settings=settings, model_request_parameters=parameters
         ) as stream:
             await handlers.hear(stream)
         return stream.get()
@@ -139,7 +139,7 @@ def is_prose(response: library.ModelResponse) -> bool:
     return bool(text.strip()) and json_in(text) is None
 
 
-def _told(asked: Conversation, output: Way) -> ModelRequestParameters:
+def _parameters(asked: Conversation, output: Way) -> ModelRequestParameters:
     tools = [
         ToolDefinition(name=spec.name, description=spec.description, parameters_json_schema=dict(spec.parameters))
         for spec in asked.tools

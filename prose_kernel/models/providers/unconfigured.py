@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from prose_kernel.errors import CassetteMiss, NoProvider, StaleRecording
-from prose_kernel.models.providers import FIX, nobody, vendors
+from prose_kernel.models.providers import FIX, no_provider, vendors
 from prose_kernel.models.providers.choice import Choice
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Sessions
@@ -43,7 +43,7 @@ def cause(options: SessionOptions, where: Surroundings) -> tuple[str, str, str]:
     return "No model is configured", VENDORS[0], vendors.find(VENDORS[0], options).key or ""
 
 
-NOBODY = "no model is configured, and no person can answer this session"
+_NO_PERSON = "no model is configured, and no person can answer this session"
 
 Progress = Callable[[SessionProgress], None]
 
@@ -76,7 +76,7 @@ class Unconfigured:
         """Run a session. Raises `NoProvider` if no person is available; this is checked for each request, and may
         change from cell to cell."""
         if not self._asker.available:
-            raise nobody(NOBODY)
+            raise no_provider(_NO_PERSON)
         vendor = self._detected()
         if vendor is not None:
             return await vendor.run(request, on_progress)
@@ -103,7 +103,7 @@ class UnrecordedIsNobody:
         except CassetteMiss as miss:
             if self._asker.available or isinstance(miss, StaleRecording):
                 raise
-            raise NoProvider(NOBODY, hint=f"{FIX} ({miss})") from None
+            raise NoProvider(_NO_PERSON, hint=f"{FIX} ({miss})") from None
 
 
 # ---------------------------------------------------------------- a key in the environment
@@ -155,13 +155,13 @@ class Announced:
         self._detected = detected
         self._asker = asker
         self._notice = notice
-        self._told = False
+        self._shown = False
 
     def choice(self) -> Choice | None:
         """Return the vendor, after showing the notice; None if no person is available."""
         if not self._asker.available:
             return None
-        if not self._told:
+        if not self._shown:
             self._asker.show(self._notice(self._detected))
-            self._told = True
+            self._shown = True
         return self._detected.choice

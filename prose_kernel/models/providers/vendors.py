@@ -225,8 +225,8 @@ def _follow(place: Place, options: SessionOptions, found: list[Meant], above: tu
     server (`openai:gpt-5-mini`); the options of the alias apply there too."""
     name, alias = place
     if place in above:
-        around = " → ".join(":".join(one) for one in (*above[above.index(place) :], place))
-        raise ProviderError(f"it goes round in a circle: {around}", retryable=False, hint="take one of them out")
+        cycle = " → ".join(":".join(one) for one in (*above[above.index(place) :], place))
+        raise ProviderError(f"it goes round in a circle: {cycle}", retryable=False, hint="take one of them out")
     server = find(name, options)
     model, asked = model_id(name, server, alias), options_of(server, alias)
     other = elsewhere(model, options)

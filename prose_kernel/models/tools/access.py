@@ -146,8 +146,8 @@ class Access:
     def refused(self, tool: str, arguments: Mapping[str, object], why: str, error: str = "permission_denied") -> None:
         """Write a refused call, or a call of an unknown tool, into the audit log of the run."""
         with contextlib.suppress(ToolRefused):
-            told = told_of(self._request, one_line(tool, 200), arguments)
-            self._desk.audit("tool.call.denied", {**told, "error": error, "message": why})
+            record = audit_record(self._request, one_line(tool, 200), arguments)
+            self._desk.audit("tool.call.denied", {**record, "error": error, "message": why})
 
     async def ask(self, kind: Kind, what: str, always: str) -> Ruling:
         """Return the person's answer to the full request; `always` describes what the answer "always" would cover."""
@@ -178,7 +178,7 @@ def _relative(match: re.Match[str]) -> str:
     return "" if match[0].endswith("/") else "."
 
 
-def told_of(request: SessionRequest, tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
+def audit_record(request: SessionRequest, tool: str, arguments: Mapping[str, object]) -> dict[str, object]:
     """Return a call for the audit log: its arguments, which may contain secrets, only as a digest."""
     text = json.dumps(dict(arguments), ensure_ascii=False, default=str, sort_keys=True).encode("utf-8", "replace")
     agent = f"{request.at}#{request.attempt}"

@@ -236,8 +236,8 @@ class SessionWorkbench:
 
     async def _denied(self, name: str, arguments: Mapping[str, object]) -> str:
         """Return the answer to a call without permission. A tool that keeps its own audit is called to record it."""
-        nobody = ", which needs approval, and no person can be asked" if name in self._idle else ""
-        why = f"permission_denied: this session may not use `{name}`{nobody}; what would grant it: {GRANTS[name]}"
+        because = ", which needs approval, and no person can be asked" if name in self._idle else ""
+        why = f"permission_denied: this session may not use `{name}`{because}; what would grant it: {GRANTS[name]}"
         try:
             if name in self._withheld:
                 await self._withheld[name].call(arguments)

@@ -39,7 +39,7 @@ class ExecTool:
     kernel: Callable[[], Mapping[str, str]] = lambda: os.environ
     warn: Callable[[str], object] | None = None
     found: Callable[[], Mechanisms] = mechanisms
-    _told: set[str] = field(default_factory=set, init=False)
+    _warned: set[str] = field(default_factory=set, init=False)
     _homes: dict[str, tempfile.TemporaryDirectory[str]] = field(default_factory=dict, init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock, init=False)
 
@@ -53,8 +53,8 @@ class ExecTool:
         # a file system may be slow: don't block the loop
         checked, plan, home = await asyncio.to_thread(self._checked, arguments, call)
         for gap in plan.gaps:
-            if gap not in self._told and self.warn is not None:
-                self._told.add(gap)
+            if gap not in self._warned and self.warn is not None:
+                self._warned.add(gap)
                 self.warn(f"Exec: {gap}")
         created = ""
         try:
@@ -143,7 +143,7 @@ class AgentPrograms:
         self._options = options
         self._warn = warn
         self._kernel = kernel
-        self._told: set[str] = set()
+        self._warned: set[str] = set()
         self._tool = ExecTool(engine, options, audit, kernel=kernel, warn=warn)
         self.handlers: dict[str, Handler] = {}
         if options.enabled:
@@ -184,8 +184,8 @@ class AgentPrograms:
                 for place in capabilities.dangerous(record)
             ]
         for line in lines:
-            if line not in self._told and self._warn is not None:
-                self._told.add(line)
+            if line not in self._warned and self._warn is not None:
+                self._warned.add(line)
                 self._warn(line)
 
     def close(self) -> None:

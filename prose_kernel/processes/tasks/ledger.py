@@ -80,9 +80,9 @@ class Ledger:
         if not self.exists:
             return []
         with self.store() as store:
-            ended = store.untold()
+            ended = store.unreported()
             if ended:
-                store.tell(ended)
+                store.mark_reported(ended)
             return ended
 
     def follow_ups(self) -> tuple[TaskFollowUp, ...]:
@@ -121,7 +121,7 @@ class Ledger:
             return
         self.retry()
         with contextlib.suppress(StoreError):
-            if self._pointer is not None and not self._store.untold() and not self._store.follow_ups():
+            if self._pointer is not None and not self._store.unreported() and not self._store.follow_ups():
                 self._pointer.remove()
         self._store.close()
         self._store = None

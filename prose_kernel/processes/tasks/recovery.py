@@ -82,9 +82,9 @@ def recover_all(
         try:
             changed = bool(interrupt_all(store, clock)) or changed
             if pointer.notebook == notebook and tell:
-                untold = store.untold()
-                store.tell(untold)
-                tasks += [snapshot_of(record) for record in untold]
+                unreported = store.unreported()
+                store.mark_reported(unreported)
+                tasks += [snapshot_of(record) for record in unreported]
                 waiting = store.follow_ups()
                 follow_ups += [(run_directory, one) for one in waiting]
                 if not waiting:

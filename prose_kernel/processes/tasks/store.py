@@ -220,7 +220,7 @@ class Store:
 
     # ------------------------------------------------------------ reports, follow-ups, requests
 
-    def untold(self) -> list[TaskRecord]:
+    def unreported(self) -> list[TaskRecord]:
         """Return tasks whose end was not reported yet, in the order in which they ended."""
         query = (
             "select tasks.task_id, tasks.number, tasks.record from events join tasks using (task_id)"
@@ -228,7 +228,7 @@ class Store:
         )
         return self._records(query)
 
-    def tell(self, records: Sequence[TaskRecord]) -> None:
+    def mark_reported(self, records: Sequence[TaskRecord]) -> None:
         """Mark these ends as reported to the person."""
         with self._transaction() as connection:
             for record in records:

@@ -432,7 +432,7 @@ async def test_events_are_kept_with_their_records(desk: Desk) -> None:
     store = Store(desk.run_directory)
     kinds = [(kind, json.loads(data)["status"]) for kind, _, data in store.events()]
     assert kinds == [("TaskStatus", "running"), ("TaskResult", "failed")]
-    assert store.untold()[0] == replace(store.all()[0])
+    assert store.unreported()[0] == replace(store.all()[0])
     store.close()
 
 

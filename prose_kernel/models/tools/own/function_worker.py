@@ -257,7 +257,7 @@ class Function:
         for named, said in described.items():
             if named in self._arguments.schema.get("properties", ()):
                 self._arguments.schema["properties"][named].setdefault("description", said)
-        self.told = {"name": name, "description": about or name, "parameters": self._arguments.schema}
+        self.description = {"name": name, "description": about or name, "parameters": self._arguments.schema}
 
     def _outcome(self, named: dict[str, Any]) -> tuple[Any, BaseException | None]:
         """Return the function's result or its exception: futures cannot carry every exception."""
@@ -326,8 +326,8 @@ def load(path: str, pins: Mapping[str, str]) -> Loaded:
 
 async def answer(message: dict[str, Any], loaded: Loaded, limit: int) -> Any:
     if message["method"] == "list":
-        told = [function.told for function in loaded.functions.values()]
-        return {"tools": told, "problems": loaded.problems, "broken": loaded.broken}
+        tools = [function.description for function in loaded.functions.values()]
+        return {"tools": tools, "problems": loaded.problems, "broken": loaded.broken}
     function = loaded.functions.get(message["params"]["name"])
     if function is None:
         return {"failed": f"there is no such function: {message['params']['name']}"}

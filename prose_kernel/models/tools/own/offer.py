@@ -27,7 +27,7 @@ class Offer:
 
     tools: list[ToolSpec] = field(default_factory=list)
     unusable: dict[str, str] = field(default_factory=dict)
-    _told: int = 0
+    _size: int = 0
 
     def add(self, name: str, description: str, schema: Mapping[str, Any], prefix: str = "") -> None:
         """Offer a tool, or record why not. Models see it as `prefix` and its name."""
@@ -36,12 +36,12 @@ class Offer:
             why = "its name is not one of at most 64 letters, digits, `_`, `-` and `.`"
         if why is None and any(spec.name == name for spec in self.tools):
             why = "there are two of that name"
-        if why is None and (len(self.tools) == MOST_TOOLS or self._told + length > ALL):
+        if why is None and (len(self.tools) == MOST_TOOLS or self._size + length > ALL):
             why = f"there are more than {MOST_TOOLS} tools, or more than {ALL // 1024} KiB of schemas"
         if why is not None:
             self.unusable.setdefault(name[:200], why)
             return
-        self._told += length
+        self._size += length
         said = encodable((description or name)[:DESCRIPTION])
         self.tools.append(ToolSpec(name, said, schema))
 

@@ -15,9 +15,9 @@ from msgspec import structs
 
 from prose_kernel.access.created_code import require_agreed
 from prose_kernel.access.function_files import pinned
-from prose_kernel.access.policy import Ask, Note, PermissionDesk, Policy, unnoted, who
+from prose_kernel.access.policy import Ask, Note, PermissionDesk, Policy, no_audit, who
 from prose_kernel.errors import PermissionDenied, ProviderError, UsageError
-from prose_kernel.models.tools.access import told_of
+from prose_kernel.models.tools.access import audit_record
 from prose_kernel.models.tools.own.functions import FILE, Functions
 from prose_kernel.models.tools.own.offer import Offer
 from prose_kernel.models.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
@@ -32,12 +32,12 @@ RESULT: Final = 100_000
 _INSTALL: Final = "pip install 'prose-kernel[mcp]'"
 
 
-def _unsaid(text: str) -> None:
-    """The default of `Around.warn`: show no warning."""
+def _no_warning(text: str) -> None:
+    """The default of `ToolHost.warn`: show no warning."""
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class ToolHost:
     """The surroundings of user-provided tools.
 
     `guard` starts and ends processes, `note` writes the audit log, `warn` shows a warning. `functions` is the directory
@@ -47,8 +47,8 @@ class Around:
 
     guard: Guard | None = None
     functions: Path | None = None
-    note: Note = unnoted
-    warn: Callable[[str], None] = _unsaid
+    note: Note = no_audit
+    warn: Callable[[str], None] = _no_warning
     pins: Mapping[str, str] | None = None
 
 
@@ -72,7 +72,7 @@ class OwnTool:
     request: SessionRequest
     policy: Policy
     desk: PermissionDesk
-    note: Note = unnoted
+    note: Note = no_audit
 
     @property
     def spec(self) -> ToolSpec:
@@ -84,21 +84,21 @@ class OwnTool:
         return _written(arguments) if arguments else ""
 
     async def call(self, arguments: Mapping[str, object]) -> str:
-        told = told_of(self.request, self.name, arguments)
+        record = audit_record(self.request, self.name, arguments)
         try:
             await self._allow(arguments)
         except ToolRefused as refused:
             refused.audited = True
-            self.note("tool.call.denied", {**told, "message": str(refused)})
+            self.note("tool.call.denied", {**record, "message": str(refused)})
             raise
-        self.note("tool.call.dispatched", told)
+        self.note("tool.call.dispatched", record)
         try:
             answer = await self.source.call(self.theirs.name, arguments)
         except BaseException as problem:
             error = "tool_failed" if isinstance(problem, Exception) else "cancelled"
-            self.note("tool.call.finished", {**told, "ok": False, "error": error})
+            self.note("tool.call.finished", {**record, "ok": False, "error": error})
             raise
-        self.note("tool.call.finished", {**told, "ok": True, "characters": len(answer)})
+        self.note("tool.call.finished", {**record, "ok": True, "characters": len(answer)})
         return encodable(answer)
 
     async def _allow(self, arguments: Mapping[str, object]) -> None:
@@ -131,13 +131,13 @@ class OwnTools:
     person's consent: the settings' rules for `tools` apply to them, not those of the program.
     """
 
-    def __init__(self, options: SessionOptions, where: Surroundings, around: Around) -> None:
+    def __init__(self, options: SessionOptions, where: Surroundings, host: ToolHost) -> None:
         self._options = options
         self._where = where
-        self._around = around
-        self.pins = around.pins
+        self._host = host
+        self.pins = host.pins
         if self.pins is None:
-            self.pins = pinned(around.functions, FILE) if around.functions is not None else {}
+            self.pins = pinned(host.functions, FILE) if host.functions is not None else {}
         self._listed: dict[str, _Listed] = {}
         self._locks: dict[str, asyncio.Lock] = {}
         self._failed: dict[str, ToolFailed] = {}
@@ -145,7 +145,7 @@ class OwnTools:
     async def tools(self, request: SessionRequest, policy: Policy, desk: PermissionDesk) -> Sequence[Tool]:
         """Return the tools of a session, in the order of its names. Raises `ProviderError` for a tool that is
         unavailable."""
-        foreign = request.elsewhere or self._around.functions is None
+        foreign = request.elsewhere or self._host.functions is None
         if foreign and policy.could("tools"):
             unstated = structs.replace(request, permissions={})
             policy = Policy.of_session(unstated, self._options.permissions, self._where)
@@ -164,7 +164,7 @@ class OwnTools:
             if not specs:
                 raise ProviderError(f"there is no tool '{one_line(name)}'", retryable=False, hint=self._hint(name))
             for full, spec in specs.items():
-                found[full] = OwnTool(full, spec, listed.source, request, policy, desk, self._around.note)
+                found[full] = OwnTool(full, spec, listed.source, request, policy, desk, self._host.note)
         return tuple(found.values())
 
     def _source_of(self, name: str, foreign: bool) -> str:
@@ -213,7 +213,7 @@ class OwnTools:
             listed.warned = True
             told = "; ".join(f"{one_line(name, 64)} ({why})" for name, why in list(unusable.items())[:3])
             more = f"; and {len(unusable) - 3:,} more" if len(unusable) > 3 else ""
-            self._around.warn(f"the tool server {server} has tools that cannot be offered: {told}{more}")
+            self._host.warn(f"the tool server {server} has tools that cannot be offered: {told}{more}")
 
     def _hint(self, name: str) -> str:
         server = name.partition(".")[0]
@@ -245,11 +245,11 @@ class OwnTools:
             return self._listed[name]
 
     def _source(self, name: str) -> Source:
-        guard, cwd = self._around.guard, self._where.cwd
+        guard, cwd = self._host.guard, self._where.cwd
         if name not in self._options.mcp:
             if guard is None:
                 raise ToolFailed("no process engine would end its process")
-            file = self._around.functions / FILE if self._around.functions is not None else None
+            file = self._host.functions / FILE if self._host.functions is not None else None
             there = file is not None and (file.exists() or file.is_symlink())
             path = str(file) if name == _FUNCTIONS and there else None
             if path is not None:
