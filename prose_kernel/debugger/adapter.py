@@ -1,8 +1,8 @@
 """The Debug Adapter Protocol over a `Debugger`: a request in, a response out, events in between.
 
-JupyterLab sends some requests of its own (`debugInfo`, `dumpCell`, `inspectVariables`, `richInspectVariables`); every
-other client may send those of the specification. Whatever arrives gets exactly one response: a request that makes no
-sense is refused in words, and changes nothing.
+JupyterLab sends some additional requests (`debugInfo`, `dumpCell`, `inspectVariables`, `richInspectVariables`); every
+other client may send those of the specification. Every message gets exactly one response: an invalid request is refused
+in words, and changes nothing.
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ class Adapter:
             body = await self._answer(command, arguments)
         except (Refused, ProseError) as error:
             problem = reason(error)
-        except Exception as error:  # a client that sends nonsense, or a mistake of ours: never silence
+        except Exception as error:  # a client that sends nonsense, or our mistake: always a response
             problem = f"the request cannot be answered ({type(error).__name__})"
         self._seq += 1
         response: Body = {

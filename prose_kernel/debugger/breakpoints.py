@@ -56,8 +56,8 @@ class Breakpoint:
         return not (self.condition or self.hit_condition or self.log)
 
     async def is_met(self, evaluate: Evaluate) -> tuple[bool, str]:
-        """Whether the program is to be held here, and what to tell a person: a condition that cannot be computed
-        holds it, because nobody would find out otherwise."""
+        """Whether the program is to be held here, and the message for the person: a condition that cannot be computed
+        holds it, so that the error is noticed."""
         if self.condition:
             try:
                 value = await evaluate(self.condition)

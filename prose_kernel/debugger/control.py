@@ -1,8 +1,8 @@
 """Pause programs and continue them: the hook for breakpoints, steps, pauses and errors.
 
 A branch that is held keeps its turn (`runtime/statement_hook.py`), so nothing else of the program moves: one thread for
-the client, whichever branch it is. What the outside does goes on: a command that runs goes on running, and limits of
-time go on counting; answers wait until the program does.
+the client, whichever branch it is. Work outside of the program continues: a command keeps running, and limits of time
+keep counting; answers wait until the program continues.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A step that is under way: from which depth and branch, and how far it goes."""
+    """A running step: its depth and branch at the start, and its end."""
 
     how: Literal["over", "in", "out"]
     level: int

@@ -1,7 +1,7 @@
 """The texts of a debug session: the path by which a client knows each of them, and where each can be held.
 
 A client knows a cell by a hash of exactly what was typed; a program runs what is left of it without magic lines. Both
-have the same lines, so places are told in lines, and each `Source` that runs is matched with its path once.
+have the same lines, so places are given in lines, and each `Source` that runs is matched with its path once.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class Text:
 
     def _around(self, wanted: int, following: int) -> Stop | None:
         """The innermost statement that has begun above a line and ends on it or below. Thousands of breakpoints are
-        placed at once, so nothing is looked through where no statement reaches so far."""
+        placed together, so lines that no statement reaches are not searched."""
         at = following - 1
         while at >= 0 and self._ends[at] >= wanted:
             if self.stops[at].end >= wanted:

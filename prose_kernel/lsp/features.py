@@ -295,7 +295,7 @@ def _trimmed(text: str, node: Node) -> int:
 
 
 def _comments(text: str, delimiters: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-    """The first and last line, from 0, of each run of lines that hold a comment alone."""
+    """The first and last line, from 0, of each run of lines that contain only a comment."""
     hidden: set[int] = set()
     for region in literals(text, delimiters):
         if region.inside != "comment":
@@ -386,7 +386,7 @@ def code_actions(document: Document, wanted: types.Range) -> list[types.CodeActi
 
 
 def _tried(document: Document, one: Diagnostic) -> Fix | None:
-    """The first change that mends a finding."""
+    """The first change that fixes a finding."""
     compiled = document.compiled
     for fix in document.language.fixes(compiled, one):
         changed = Source.of(replaced(document.source.text, fix.edits), document.source.name)

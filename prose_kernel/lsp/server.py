@@ -331,4 +331,4 @@ _REQUESTS: Final[Mapping[str, tuple[Callable[[ProseServer, Document, Any], objec
         types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix]),
     ),
 }
-"""The answer to each request about a document, the answer where that cannot be read, and what the editor is told."""
+"""The answer to each request about a document, the answer for an unreadable one, and the editor's message."""

@@ -45,9 +45,9 @@ class Candidate:
 
 
 class Trust:
-    """What was agreed to beforehand: `all`, digests, and URLs or registry names.
+    """Consent given beforehand: `all`, digests, and URLs or registry names.
 
-    A digest covers that text alone. A URL covers what it stands for at the time, with all that it imports.
+    A digest covers only that text. A URL covers its current text, with all imports.
     """
 
     def __init__(self) -> None:
@@ -115,7 +115,7 @@ def legible(data: bytes) -> str:
 
 
 def written(candidates: Sequence[Candidate]) -> str:
-    """What a person is shown: everything that is known before the programs run."""
+    """The information for the person: all facts that are known before the programs run."""
     many = len(candidates) > 1
     lines = [f"{len(candidates)} programs" if many else "A program", "from elsewhere, not agreed to before:"]
     shown = [" ".join(lines)]
@@ -141,7 +141,7 @@ def _facts(one: Candidate) -> list[tuple[str, str]]:
 
 
 def _nobody(candidates: Sequence[Candidate], asker: SerialAsker | None) -> ImportProgramError:
-    """The hint names the text where it is one: a server may give another to whoever has read this one."""
+    """The hint names the text where it is one: a server may give another to a client that has read this one."""
     magic = asker.magic if asker is not None else ""
     found = candidates[0].fetched
     url, agreed = found.url, found.digest if len(candidates) == 1 else found.url
@@ -156,7 +156,7 @@ def _nobody(candidates: Sequence[Candidate], asker: SerialAsker | None) -> Impor
 
 
 def _from_inside() -> bool:
-    """Whether this process was started by a run: then whoever seems to agree may be the program itself."""
+    """Whether this process was started by a run: then the apparent consent may come from the program itself."""
     from prose_kernel.access import peers
 
     return peers.inside_a_run()

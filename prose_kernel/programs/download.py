@@ -28,7 +28,7 @@ _STATUS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """What one program may cost. `size` counts bytes of its unpacked text, `seconds` all attempts and redirects
+    """The limits of one program. `size` counts bytes of its unpacked text, `seconds` all attempts and redirects
     together. `private_hosts` are names that may lead to this machine or a private network."""
 
     size: int = 1024 * 1024

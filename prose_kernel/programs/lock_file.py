@@ -65,7 +65,7 @@ class _Content(Struct):
 
 
 def place_of(cwd: Path, program_file: str = "") -> Path:
-    """Which lock counts: that of the working directory, else an existing one beside the program; beside a notebook."""
+    """The lock file in use: that of the working directory, else an existing one next to the program or notebook."""
     beside = (cwd / program_file).parent / NAME
     if program_file.endswith(".ipynb"):
         return beside
@@ -82,7 +82,7 @@ class LockFile:
         self._read: tuple[tuple[int, int, int], dict[str, Pin]] | None = None
 
     def pins(self) -> Mapping[str, Pin]:
-        """What is pinned, by URL, sorted; read again if the file has changed.
+        """The pins by URL, sorted; read again if the file has changed.
 
         Raises `ImportProgramError` (E215) for a file that cannot be understood: nothing is guessed.
         """
@@ -106,7 +106,7 @@ class LockFile:
         return known[1]
 
     def change(self, add: Iterable[Pin] = (), remove: Iterable[str] = ()) -> None:
-        """Add, replace and remove pins in one step, beside what other processes write. Raises `OSError`, and
+        """Add, replace and remove pins in one step, together with changes of other processes. Raises `OSError`, and
         `ImportProgramError` as `pins` does."""
         with self._alone():
             self._read = None

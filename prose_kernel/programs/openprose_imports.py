@@ -261,7 +261,8 @@ class LocalPrograms:
                 await self._resolver.fetch(one.address)
 
     def _attempt(self, where: Where, chain: tuple[Where, ...]) -> tuple[_Checked, dict[Where, Candidate]] | list[Where]:
-        """The same, or what must be fetched before it can be told. A check tells whether anything is from elsewhere."""
+        """The same, or the programs that must be fetched first. A check returns whether any program is from
+        elsewhere."""
         self._met_remote = where.remote
         if not where.remote and (local := self._read(where)) is not None:
             checked = self._check(local, chain)

@@ -21,7 +21,7 @@ from prose_kernel.runtime.asker import SerialAsker
 MOST: Final = 100
 """How many programs from elsewhere one program may lead to: a server could make up new ones for ever."""
 TOGETHER: Final = 4
-"""How often all of these together may be as large as one: they are parsed before anybody has agreed."""
+"""How often all of these together may be as large as one: they are parsed before any consent."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,9 +36,9 @@ class Options:
 class RemotePrograms:
     """The `Resolver` of one workspace or command.
 
-    What is pinned comes from the cache, or from its server if it is still the same text. What is not pinned is fetched
-    for each load until somebody agrees; then it is pinned, or only remembered if `writes` is false. `upgrade` ignores
-    the pins when fetching, to replace them.
+    Pinned programs come from the cache, or from their server if the text is still the same. Unpinned programs are
+    fetched for each load until a person consents; then they are pinned, or only remembered if `writes` is false.
+    `upgrade` ignores the pins when fetching, to replace them.
     """
 
     def __init__(

@@ -72,8 +72,8 @@ def neighbour(location: str, path: str) -> str:
 
 
 def require_https(url: str) -> None:
-    """Raises `ImportProgramError` (E215) for a canonical URL that is not fetched because anybody on the way could
-    change what it leads to."""
+    """Raises `ImportProgramError` (E215) for a canonical URL that is not fetched because its content could be changed
+    on the way."""
     parts = urlsplit(url)
     if parts.scheme != "https" and parts.netloc not in plain_http:
         why = "only https is fetched, so that nobody on the way can change the program"

@@ -52,7 +52,7 @@ class BlockCallCode(Code):
         return value if preview is None else cast("Value", preview.unknown(name.id))
 
     async def _call_function(self, s: ProgramContext) -> Value:
-        """What stands behind `do` is a function of another language, or nothing."""
+        """The name after `do` is a function of another language, or unknown."""
         name, preview = self.node.block, s.host.preview
         function = s.run.functions.get(name.id)
         if function is None:
@@ -74,7 +74,7 @@ async def invoke_block(
 ) -> tuple[Value, dict[str, Slot]]:
     """A new invocation: its value, and the names that a bare `do` makes readable. Raises E206 when the stack is full.
 
-    `node` is the call. With each argument comes the binding that it stands for, if any.
+    `node` is the call. Each argument comes with its binding, if any.
     """
     frame = _frame(s, node, entry, tuple(value for value, _ in arguments))
     temps: dict[str, Temp] = {}

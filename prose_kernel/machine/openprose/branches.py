@@ -29,7 +29,7 @@ def branch_label(branch: tree.Branch, index: int) -> str:
 
 
 def _member(join: Join, outcome: Outcome) -> Value:
-    """What a branch's name, or its place in the array, holds afterwards."""
+    """The value of a branch's name, or of its place in the array, afterwards."""
     if outcome.status == "done":
         return outcome.value
     if outcome.status == "failed" and outcome.error is not None and join.policy.on_fail == "continue":
@@ -149,7 +149,7 @@ class ParallelCode(Code):
         return {branch_label(b, i): v for i, (b, v) in enumerate(zip(branches, values, strict=True))}
 
     def _element(self, s: ProgramContext, branch: tree.Branch, value: Value) -> Value:
-        """What a branch adds to the value of the block: the value of its name, or one that is kept without a name."""
+        """The part of the block's value from one branch: the value of its name, or an unnamed one."""
         if not isinstance(value, ExecText) or not self.used:
             return value
         slot = s.layer.table.get(branch.name.id) if branch.name is not None else None

@@ -201,7 +201,7 @@ def result_of(target: CallTarget, value: Value) -> Value:
 
 def checked_outputs(name: str, outputs: Sequence[CallOutput], value: Value) -> dict[str, Value]:
     """Several outputs out of an object, or a text that is a JSON object, in the order of declaration. Raises E230. In a
-    dry run the answer of a session is unknown: it stands for each output."""
+    dry run the answer of a session is unknown: it is used for each output."""
     if isinstance(value, (str, Reference)) and inserted_text(value).startswith(MARK):
         return {output.name: value for output in outputs}
     data = value if isinstance(value, dict) else _object_in(value)

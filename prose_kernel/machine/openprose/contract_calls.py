@@ -44,7 +44,7 @@ async def render(s: ProgramContext, node: tree.Node, request: CallRequest) -> Va
 
 
 async def _instance(s: ProgramContext, node: tree.Node, request: CallRequest, bound: Bound) -> Value:
-    """The Delegation of a pattern in a frame of its own, with its slots bound."""
+    """The Delegation of a pattern in a separate frame, with its slots bound."""
     pattern, source = bound.pattern, bound.source
     values: dict[str, Value] = {slot: _names(target) for slot, target in bound.slots.items()}
     values.update(dict.fromkeys(free_inputs(pattern.compiled.program, source)))

@@ -142,7 +142,7 @@ async def render_node(
     script: ScriptSource | None = None,
     values: Mapping[str, Value] | None = None,
 ) -> Value:
-    """Render a node in a run of its own: check the machine, bind its inputs, run its script or ask its session.
+    """Render a node in a separate run: check the machine, bind its inputs, run its script or ask its session.
 
     `script` and `values` are those of an instance of a pattern. Returns what the script returned, or the answer.
     """
@@ -321,7 +321,7 @@ def _agent(s: ProgramContext, unit: Unit) -> tree.Name | None:
 
 
 def _remembers(s: ProgramContext, unit: Unit, agent: tree.Name) -> bool:
-    """Whether the node's session has a memory to go on with."""
+    """Whether the node's session has a memory to continue with."""
     persist, store = _runtime(unit).get("persist", ""), s.run.store
     if persist not in _PERSIST:
         return False

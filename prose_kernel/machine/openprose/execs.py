@@ -59,7 +59,7 @@ def _computed(node: tree.Exec) -> list[tree.Property]:
 
 @dataclass(frozen=True, slots=True)
 class _Written:
-    """What the text of an `exec` says that is the same each time it runs. `pipefail` is None if the text doesn't say;
+    """What the text of an `exec` contains that is the same for each run. `pipefail` is None if the text doesn't say;
     `seconds` is None if `limit` isn't a duration. `short` is the beginning of the command."""
 
     properties: Mapping[str, object]
@@ -300,7 +300,7 @@ def _message(request: CommandRequest, result: CommandResult, limit: str) -> str:
     if result.kind == "timeout":
         return f"exec timed out after {limit}"
     if result.kind in ("spawn", "cwd"):
-        # The directory's path varies from run to run; what the program wrote stands under the caret.
+        # The directory's path varies from run to run; the caret marks the program's own text.
         reason = " ".join((result.spawn_error or result.stderr).replace(f": {request.cwd}", "").split())
         return f"exec could not start: {reason}" if reason else "exec could not start"
     if result.kind == "lost":

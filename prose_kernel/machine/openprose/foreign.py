@@ -1,8 +1,8 @@
 """OpenProse with another language in one run (docs/reference/vvm.md 13): the names it takes over and offers.
 
-Values cross as data. A function of another language is called like a block, an agent of another language is asked like
-one of its own: `session: scribe`; a failure raises, as it does for every session. In return a block is a function, and
-an agent runs as its session, with its prompt, memory and permissions.
+Values cross as data. A function of another language is called like a block, an agent of another language is called like
+one of this language: `session: scribe`; a failure raises, as it does for every session. In return a block is a
+function, and an agent runs as its session, with its prompt, memory and permissions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Frames and names (openprose.md 3.5, 3.6).
 
 A frame belongs to the root or to one block invocation. Its table is flat: bodies open no scope. A branch of `parallel`
-lays a layer of its own over the table, which the join publishes. Temporary names stand before the table; behind it
-come the soft exports, then the caller, up to the root: scope is dynamic.
+lays a layer of its own over the table, which the join publishes. Temporary names are looked up before the table; after
+it come the soft exports, then the caller, up to the root: scope is dynamic.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ class Layer:
 
 @dataclass(slots=True, eq=False)
 class Caller:
-    """What a block invocation sees behind its own names: its caller at the moment of the call."""
+    """The names that a block invocation sees after its own: those of its caller at the time of the call."""
 
     temps: Temps
     layer: Layer

@@ -137,7 +137,7 @@ async def _allowed(s: ProgramContext, value: object) -> tuple[str, ...]:
 
 
 def _is_hopeless(decision: GateDecision) -> bool:
-    """Whether opening the gate again would never end: nobody can answer, or the answer was given beforehand (5.10)."""
+    """Whether opening the gate again would never end: no one can answer, or the answer was given beforehand (5.10)."""
     return decision.reason == "nobody" or decision.source == "option"
 
 

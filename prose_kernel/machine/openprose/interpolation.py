@@ -52,7 +52,8 @@ def refused(s: ProgramContext, part: tree.Interpolation) -> str:
 
 
 _WHOLE = (refused, kept_in_data)
-"""Where half a value is refused: a text keeps no note of it, so a later comparison or command would use it unseen."""
+"""The uses that refuse half a value: a text has no mark of it, so a later comparison or command would use it
+unnoticed."""
 
 
 async def render(s: ProgramContext, text: tree.Text, missing: Missing = kept) -> str:

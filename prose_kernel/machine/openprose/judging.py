@@ -34,8 +34,8 @@ _TOLD_OF_AN_ARM = 3
 
 @dataclass(slots=True)
 class Asking:
-    """What a condition belongs to. `no_progress` is set when the judge saw none; a loop then ends. `arms` are told when
-    a dry run leaves the answer open. `after` are the conditions that are asked next if this one does not hold."""
+    """The construct of a condition. `no_progress` is set when the judge saw none; a loop then ends. `arms` are called
+    when a dry run leaves the answer open. `after` are the conditions that are asked next if this one does not hold."""
 
     loop: Literal["until", "while"] | None = None
     index: int | None = None
@@ -46,7 +46,7 @@ class Asking:
 
     @property
     def default(self) -> bool:
-        """What uncertainty means (3.4): an arm is not taken, a loop goes on."""
+        """The meaning of uncertainty (3.4): an arm is not taken, a loop continues."""
         return self.loop == "while"
 
 
@@ -94,7 +94,7 @@ def request_about(s: ProgramContext, text: str) -> JudgeRequest:
 
 
 def phrase(s: ProgramContext, node: tree.Discretion, text: str, at: str) -> JudgeRequest:
-    """What a model needs to put the text of an `input` into plain words."""
+    """The data with which a model puts the text of an `input` into plain words."""
     return _about(s, text, at, Asking(), node)
 
 
@@ -126,7 +126,7 @@ def _further(s: ProgramContext, request: JudgeRequest, after: Sequence[Code]) ->
         try:
             text = inserted_text(code.parts[0].now(s))
         except ProseError:
-            return  # told when it is its turn, if it ever is
+            return  # reported in its turn, if that ever comes
         written, inserted = _taken_apart(code.node, text)
         yield structs.replace(request, text=text, written=written, inserted=inserted, perhaps=True)
 
@@ -288,7 +288,7 @@ async def items(s: ProgramContext, node: tree.Node, value: Value) -> list[Value]
 
 
 async def is_true(s: ProgramContext, value: Value, node: tree.Node) -> bool:
-    """Truth of a value (3.10); free text goes to the judge, and counts as true when nobody can tell."""
+    """Truth of a value (3.10); free text goes to the judge, and counts as true when no judge decides."""
     answer = truth(value)
     if answer is None:
         asking = Asking()
@@ -298,7 +298,7 @@ async def is_true(s: ProgramContext, value: Value, node: tree.Node) -> bool:
 
 
 async def _is_text_true(s: ProgramContext, value: Value, node: tree.Node, asking: Asking) -> bool | None:
-    """The judge's word on free text, None while uncertain; without anybody who could tell it is true (3.10)."""
+    """The judge's verdict on free text, None while uncertain; without a judge it is true (3.10)."""
     try:
         return await _verdict(s, node, inserted_text(value), asking)
     except Undecided as error:

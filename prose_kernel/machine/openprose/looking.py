@@ -1,4 +1,4 @@
-"""What a program that is held can be asked: its frames, the names that each sees, the value of an expression there."""
+"""Inspection of a held program: its frames, the names that each sees, the value of an expression there."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ from prose_kernel.runtime.statement_hook import Scope, StackFrame
 from prose_kernel.runtime.values import Value
 
 _View = tuple[Layer, Temps]
-"""What a frame sees: `StackFrame.inner`."""
+"""The names that a frame sees: `StackFrame.inner`."""
 
 
 def frames(s: ProgramContext, node: Node) -> tuple[StackFrame, ...]:
-    """The block invocations on the way here, the program's own names below, then whoever has called the program."""
+    """The block invocations on the way here, the program's own names below, then the program's callers."""
     found: list[StackFrame] = []
     layer, temps, source, span = s.layer, s.temps, s.source, node.span
     while True:
@@ -139,7 +139,7 @@ def _layers(layer: Layer) -> list[Layer]:
 
 
 def _copied(layer: Layer, temps: Temps) -> _View:
-    """The same names, in variables of their own."""
+    """The same names, in new variables."""
     copies: dict[int, Layer] = {}
     frames: dict[int, Frame] = {}
     for real in reversed(_layers(layer)):

@@ -1,7 +1,7 @@
 """The machine that runs OpenProse (docs/reference/openprose.md 3).
 
-It walks a checked tree, asks the outside world through its ports and tells its listeners what happens. A file is one
-call of `run`; a notebook calls `run` once for each cell, in the same root frame.
+It walks a checked tree, makes requests to the outside through its ports and sends events to its listeners. A file is
+one call of `run`; a notebook calls `run` once for each cell, in the same root frame.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class Machine(RuntimeMachine):
 
         return await preview(self._run, program, source, self.cwd)
 
-    # ------------------------------------------------------------ beside another language
+    # ------------------------------------------------------------ together with another language
 
     def adopt(self, name: str, value: Value) -> None:
         foreign.adopt(self._run, name, value)

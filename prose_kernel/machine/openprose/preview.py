@@ -1,10 +1,10 @@
-"""What the sessions of a text would be asked: the machine runs it, and what it would ask of the outside is announced
-instead of done.
+"""Preview the requests of a text's sessions: the machine runs it, and requests to the outside are announced instead of
+made.
 
 The text runs over a copy of the run, with no counter used up and nothing kept. A value that only the outside can give
-is not known yet: a visible marker stands for it, and whatever is made from it is not known either. So the machine is
-told where to go on (`host.preview`): both arms of a condition run, a loop over known items runs for each of them, any
-other one once; what a statement cannot compute is passed over.
+is not known yet: a visible marker represents it, and all values made from it are unknown as well. So the preview
+decides where the machine continues (`host.preview`): both arms of a condition run, a loop over known items runs for
+each of them, any other one once; a statement that cannot be computed is skipped.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ async def preview(run: ProgramRun, program: tree.Program, source: Source, cwd: s
 
 
 class Foresight:
-    """What the constructs of the machine ask instead of the outside. `announced` grows in source order."""
+    """Answers the constructs of the machine in place of the outside. `announced` grows in source order."""
 
     unknown = staticmethod(unknown)
 
@@ -119,7 +119,7 @@ class Foresight:
     # ------------------------------------------------------------ values
 
     def bound(self, s: ProgramContext, name: str, value: Value, node: tree.Node) -> Value:
-        """What a name is bound to: its value where that is computed from what is known."""
+        """The value of a name if it is computed from known values."""
         made_by = getattr(node, "value", None) or getattr(node, "statement", None)
         parts = walk(made_by) if isinstance(made_by, tree.Node) else ()
         doubtful = any(unknown_names(value)) or any(self._is_open(s, part) for part in parts)
@@ -133,7 +133,7 @@ class Foresight:
         return found is not None and any(unknown_names(found.value))
 
     def failed(self, s: ProgramContext, node: tree.Node) -> Value:
-        """What a statement that could not be computed leaves: names whose values are not known."""
+        """The effect of a statement that could not be computed: names with unknown values."""
         kind: Kind = node.kind if isinstance(node, tree.Let) else "output" if isinstance(node, tree.Output) else "let"
         bound = isinstance(node, tree.Let | tree.Assign | tree.Output | tree.Branch)
         names = (getattr(node, "names", None) or (getattr(node, "name", None),)) if bound else ()
@@ -158,7 +158,7 @@ class Foresight:
         return unknown("value")
 
     async def items(self, s: ProgramContext, code: Code, name: str) -> list[Value]:
-        """The items of a collection, the first ones of many; one that stands for them where they are not known."""
+        """The items of a collection, the first ones of many; one placeholder if they are unknown."""
         try:
             return self.items_of(await value_of(code, s), name)
         except RunError:
@@ -173,7 +173,7 @@ class Foresight:
             return [unknown(name)]
 
     async def passes(self, s: ProgramContext, code: Code, name: str) -> list[Value]:
-        """The values of a counter: the first ones when the count is known, else one that stands for them."""
+        """The values of a counter: the first ones when the count is known, else one placeholder."""
         try:
             count = await value_of(code, s)
         except RunError:

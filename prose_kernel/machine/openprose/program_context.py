@@ -1,4 +1,5 @@
-"""What a running OpenProse program has beside control: its registries, its frames and names, the error being caught."""
+"""The state of a running OpenProse program besides control: its registries, its frames and names, the error being
+caught."""
 
 from __future__ import annotations
 
@@ -51,8 +52,8 @@ class BlockEntry:
 
 
 class ProgramRun(Run):
-    """One program's run with its registries. An imported program's call has a run of its own; `elsewhere` tells that
-    the program was fetched, `module` is the alias under which it was called, behind those of its callers."""
+    """One program's run with its registries. An imported program's call has its own run; `elsewhere` is true if the
+    program was fetched, `module` is the alias under which it was called, after those of its callers."""
 
     def __init__(self, host: Host, store: Store, name: str, program: tuple[str, ...] = ()) -> None:
         super().__init__(host, store, name, program)
@@ -142,7 +143,7 @@ class ProgramContext(ExecutionContext):
         self._places: dict[int, tuple[Node, Place]] = {}  # those of this line of control, by the id of the node
 
     def _inner(self, iteration: int | None, path: str) -> Self:
-        """A context over a layer of its own (docs/reference/openprose.md 3.7)."""
+        """A context over a new layer (docs/reference/openprose.md 3.7)."""
         iterations = self.layer.iterations if iteration is None else (*self.layer.iterations, iteration)
         inner = type(self)(self.run, Layer(self.frame, self.layer, iterations), self.source, self.cwd, path)
         inner.temps = self.temps
@@ -176,7 +177,7 @@ class ProgramContext(ExecutionContext):
     def kept_element(self, value: Value, node: tree.Node) -> Value:
         """An array element made by a loop, a pipeline or a branch: a command's result is kept with its metadata.
 
-        What has a binding stays there: sessions' replies, the values of names. Others stand in the array's own binding.
+        What has a binding stays there: sessions' replies, the values of names. Others are in the array's own binding.
         """
         if not isinstance(value, ExecText) or value.location:
             return value
@@ -187,11 +188,11 @@ class ProgramContext(ExecutionContext):
         return kept
 
     def with_places(self, value: Value, node: tree.Node) -> Value:
-        """An array or object whose members can be stored as references: a reply or a command's result whose name
-        holds something else by now gets a binding of its own.
+        """An array or object whose members can be stored as references: a reply or a command's result whose name has
+        another value by now gets its own binding.
 
         Raises E209 for a value that is too large or nested too deeply (amendment A32). A member that is in several
-        places is looked at once: sixty assignments `a = [a, a]` cost sixty steps.
+        places is visited only once: sixty assignments `a = [a, a]` cost sixty steps.
         """
         size = measure(value)
         if size.plain and size.levels == 1:

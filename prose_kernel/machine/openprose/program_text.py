@@ -1,5 +1,5 @@
-"""What the text of a program tells beside its meaning: its statements as they are kept, the names it declares, what its
-branches may need numbers for.
+"""Facts from the text of a program besides its meaning: its statements as they are kept, the names it declares, the
+numbers that its branches may need.
 """
 
 from __future__ import annotations
@@ -43,10 +43,10 @@ def valued_kind(program: tree.Program) -> str:
 
 
 def statement_text(source: Source, span: Span) -> str:
-    """A statement as it would stand in the first column (docs/reference/openprose.md 7.4): its further lines lose the
+    """A statement as it would be in the first column (docs/reference/openprose.md 7.4): its further lines lose the
     indentation of the first one.
 
-    What stands inside a string or a marker belongs to the program's data and stays as it is.
+    Text inside a string or a marker belongs to the program's data and is not changed.
     """
     text = source.slice(span)
     if "\n" not in text:
@@ -56,7 +56,7 @@ def statement_text(source: Source, span: Span) -> str:
 
 
 def whole_lines(source: Source, span: Span) -> str:
-    """The lines on which a part of a statement stands, as the program has them, moved to the first column together."""
+    """The lines of a part of a statement, as in the program, moved to the first column together."""
     start = source.text.rfind("\n", 0, span.start) + 1
     before = source.text[start : span.start]
     return statement_text(source, Span(start + len(before) - len(before.lstrip(" ")), span.end))
@@ -75,7 +75,7 @@ def _moved(text: str, columns: int) -> str:
 
 
 def _inside(text: str) -> frozenset[int]:
-    """Where the lines begin that stand inside a string or a marker."""
+    """The starts of the lines inside a string or a marker."""
     from prose_kernel.language.openprose.lexer import tokenize
 
     starts: set[int] = set()
@@ -118,7 +118,7 @@ def judged_texts(program: tree.Program) -> list[JudgedText]:
 def spending(program: tree.Program, source: Source | None = None) -> Spending:
     """The models that a program and what it calls name, and whether a budget in them limits money; imports left aside.
 
-    Names in called files have no place. `source` is that of a program that is no contract file.
+    Names in called files have no place. `source` is that of a program that isn't a contract file.
     """
     called = any(isinstance(node, tree.Call) for node in walk(program))
     if program.declared is None and not called:
@@ -174,9 +174,9 @@ def _sample(text: tree.Text) -> str:
 
 
 class Needs(NamedTuple):
-    """What the text of a branch tells about the numbers it may need.
+    """The numbers that a branch may need, from its text.
 
-    `calls_blocks`: a block is called. `programs`: the aliases of the programs called. `spawns`: a session stands there
+    `calls_blocks`: a block is called. `programs`: the aliases of the programs called. `spawns`: it contains a session
     whose value no name takes. `stores`: a value without a name may have to be stored.
     """
 
@@ -205,7 +205,7 @@ def any_call_of(program: str) -> Kind:
 
 
 def needs_of(statement: tree.Node) -> Needs:
-    """What the text of a branch needs, everything nested in it included."""
+    """The needs of a branch's text, including all nested parts."""
     found = list(walk(statement))
     named = {id(spawn) for node in found if (spawn := _named_spawn(node)) is not None}
     sessions = [node for node in found if isinstance(node, tree.Session | tree.Resume)]

@@ -285,7 +285,7 @@ async def run_program(
 
 @dataclass(frozen=True, slots=True)
 class Called:
-    """What is called, for the listeners: its name, its path, what it takes and gives."""
+    """The callee, for the listeners: its name, its path, its inputs and outputs."""
 
     alias: str
     path: str
@@ -296,7 +296,7 @@ class Called:
 async def in_program(
     s: ProgramContext, node: tree.Node, inner: ProgramContext, called: Called, work: Coroutine[Any, Any, Value]
 ) -> Value:
-    """Do the work of a called program in its own run, and tell the listeners; its errors surface at the call."""
+    """Run a called program in its own run, and send events to the listeners; its errors surface at the call."""
     place, alias = s.place(node), called.alias
     if s.host.listeners:
         s.emit(ProgramCalled(place, alias, inner.run.program[-1], called.path, called.inputs, called.outputs))
@@ -333,7 +333,7 @@ def nested_context(
     text: str,
     kind: Callable[[str], Kind],
 ) -> ProgramContext:
-    """A run of its own, below that of the caller, for a program that it calls `alias`.
+    """A separate run, below that of the caller, for a program that it calls `alias`.
 
     `program` are the two parts of the name of its directory, `text` is the copy that is kept there; `kind` gives the
     numbers of its calls.

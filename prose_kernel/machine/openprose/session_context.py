@@ -1,4 +1,4 @@
-"""What a session is given to read: its `context` (openprose.md 4.3): places and values of bindings, texts.
+"""The context of a session: its `context` (openprose.md 4.3): places and values of bindings, texts.
 
 Whether a session gets the place or the value is decided by who answers it. In runs without files there is only the
 value (7.6).
@@ -28,7 +28,7 @@ _NOT_REFERENCES = (tree.Number, tree.Constant, tree.Discretion, tree.Duration)
 
 
 async def assemble(s: ProgramContext, value: object) -> tuple[ContextItem, ...]:
-    """The lines of a session's context, in order. Raises E132, E134 for what is no reference."""
+    """The lines of a session's context, in order. Raises E132, E134 for a value that isn't a reference."""
     if isinstance(value, tree.ContextBlock):
         return tuple([await _line(s, entry) for entry in value.entries])
     if isinstance(value, tree.Array):
@@ -42,7 +42,7 @@ async def assemble(s: ProgramContext, value: object) -> tuple[ContextItem, ...]:
 
 
 async def _line(s: ProgramContext, entry: tree.Argument) -> ContextItem:
-    """A line of the block form; a text behind `file:` is the path of a file."""
+    """A line of the block form; a text after `file:` is the path of a file."""
     if entry.name.id == "file" and isinstance(entry.value, tree.Text):
         return ContextItem("file", text=await render(s, entry.value), file=True)
     return await _item(s, entry.name.id, entry.value)
@@ -135,7 +135,7 @@ def _agent(s: ProgramContext, name: str, node: tree.Name) -> ContextItem:
 
 
 def item_of_value(s: ProgramContext, name: str, value: Value, node: tree.Node) -> ContextItem:
-    """A value without a variable of its own: a session's binding by its place, all else as text."""
+    """A value without its own variable: a session's binding by its place, all else as text."""
     if value is None:
         return ContextItem(name, missing=True)
     if s.run.store.by_value:

@@ -64,8 +64,7 @@ Inspect = Callable[[SessionResult], None]
 
 @dataclass(frozen=True, slots=True)
 class Rendering:
-    """What else the session gets that renders a node of a contract file: further context, other fields of its
-    request."""
+    """Additions for a session that renders a node of a contract file: further context, other fields of its request."""
 
     context: tuple[ContextItem, ...] = ()
     changes: Mapping[str, Any] = field(default_factory=dict)
@@ -104,7 +103,7 @@ async def prepared(
     destination: Destination | None,
     rendering: Rendering | None = None,
 ) -> tuple[SessionRequest, Binding]:
-    """What the first attempt is asked, and the binding that will hold its answer. Raises E018 and what the texts and
+    """The request of the first attempt, and the binding for its answer. Raises E018 and what the texts and
     values in it raise."""
     own = s.run.properties("session", node.properties)
     entry = _agent(s, node)
@@ -316,7 +315,7 @@ def _shaped(agent: Properties, instructions: str | None) -> str | None:
 
 
 async def _schema(s: ProgramContext, node: Node, value: object, source: Source) -> Schema | None:
-    """What the answer must be by an `output` that stands in `source`. Raises E224 for a file that is no use."""
+    """The type of the answer by an `output` in `source`. Raises E224 for an unusable file."""
     if isinstance(value, tree.ContextBlock | tree.Object):
         return schema_of(value)  # as the checker knows, it is one
     if not isinstance(value, tree.Text) or s.host.load is None:

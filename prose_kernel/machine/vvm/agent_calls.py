@@ -1,7 +1,7 @@
 """Agent calls: ``@agent `template`(input, options)`` (docs/reference/vvm.md 6.4, 6.5, 7.3).
 
-A call that fails gives an error value; only what is wrong with the program itself raises, and that nobody is there to
-answer (A23). With memory, the memory is the call's own from before the first attempt until its patch is kept.
+A call that fails gives an error value; only errors of the program itself raise, and a missing person or provider (A23).
+With memory, the memory is the call's own from before the first attempt until its patch is kept.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ ANSWER: Final = Kind("answer", lambda _: 0)
 
 SUMMARY: Final = 500
 SENTENCES: Final = 3
-"""What a summary is cut to."""
+"""The maximum length of a summary."""
 
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s+")
 _SUMMARY: Final = re.compile(r"(?mi)^[ \t>*_`-]*Summary[*_`]*:[*_`]*[ \t]*(.*(?:\n[ \t]*\S.*)*)")
@@ -86,7 +86,7 @@ _CONFIRMED: Final = re.compile(r"(?mi)^[ \t>*_`-]*Binding written[*_`]*:")
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """What a call says beside its input (6.5)."""
+    """The message of a call besides its input (6.5)."""
 
     retry: int = 0
     timeout: str | None = None
@@ -159,7 +159,7 @@ class AgentCallCode(Code):
 
 
 async def _output(s: Context, node: Node, agent: ConfiguredAgent) -> Schema | None:
-    """What the answer must be by the agent's `output`. Raises R214 for a file with a schema that is no use."""
+    """The type of the answer by the agent's `output`. Raises R214 for a file with an unusable schema."""
     stated = agent.configuration.get(OUTPUT)
     if stated is None:
         return None
@@ -183,13 +183,13 @@ async def _output(s: Context, node: Node, agent: ConfiguredAgent) -> Schema | No
 
 
 def _target_of(s: Context, node: tree.AgentCall) -> str | None:
-    """The name that takes the answer: only where the call is all that stands behind its `=` (R5)."""
+    """The name that takes the answer: only where the call is the whole text after its `=` (R5)."""
     statement = s.statement
     return statement.target.id if isinstance(statement, tree.Assign) and statement.value is node else None
 
 
 def given_of(s: ExecutionContext, node: Node, value: Value) -> Given | None:
-    """The input as a channel of its own; None for unit. Raises R211."""
+    """The input as a separate channel; None for unit. Raises R211."""
     if value is None:
         return None
     try:
@@ -224,7 +224,8 @@ def error_value(kind: str, message: str, data: Mapping[str, Value] | None = None
 
 
 def _value(s: Context, node: Node, ended: Success | Failure) -> Value:
-    """What a call gives: its answer, or an error value. That nobody can answer raises (A23), and a spent budget."""
+    """The result of a call: its answer, or an error value. Raises if no one can answer (A23), and for a spent
+    budget."""
     if isinstance(ended, Success):
         return ended.value
     if ended.error.nobody or isinstance(ended.error, BudgetSpent):
@@ -234,7 +235,7 @@ def _value(s: Context, node: Node, ended: Success | Failure) -> Value:
 
 
 def failure_of(ended: Failure) -> tuple[str, Mapping[str, Value]]:
-    """The kind of a failure, and what is told with it (3.3)."""
+    """The kind of a failure, and its details (3.3)."""
     error = ended.error
     match ended.cause:
         case _ if isinstance(error, SessionTimeout):
@@ -365,7 +366,7 @@ async def _attempts(
 
 
 async def _keep(s: Context, node: Node, task: AgentTask, at: str, memory: OpenMemory, patches: tuple[str, ...]) -> None:
-    """Apply the patch of an answer. What is wrong with it is told and changes nothing (M5, M8)."""
+    """Apply the patch of an answer. Its errors are reported and change nothing (M5, M8)."""
     request = MemoryRequest(task.agent.name, "keep", f"{at}/k")
     reason = cast("type[str | None]", str | None)
     why = await s.ask(request, reason, lambda: memory.keep(patches), also=patches)
@@ -438,7 +439,7 @@ def _permissions(stated: Mapping[str, Any]) -> dict[str, str | tuple[str, ...]]:
 
 
 async def previewed(s: Context, node: Node, task: AgentTask) -> SessionRequest:
-    """What a call would be asked now. Nothing is locked or made. Raises `RunError` for a memory that is no use."""
+    """The request that a call would make now. Nothing is locked or made. Raises `RunError` for an unusable memory."""
     prelude = ""
     binding, memories = memory_binding(task), s.host.ports.memories
     if binding is not None and memories is not None:
@@ -520,7 +521,7 @@ class CallAttempts(SessionAttempts):
         return failure.retryable and not isinstance(failure, SessionCancelled)
 
     async def _attempt(self, request: SessionRequest) -> SessionResult:
-        """An answer without its patches: nobody further out sees them (6.6)."""
+        """An answer without its patches: outer callers do not see them (6.6)."""
         result = await super()._attempt(request)
         if result.answer_file is not None:
             self.patches = result.patches + split(result.reply or "").patches
@@ -592,7 +593,7 @@ async def _ask_other(
 async def asked_from_outside(
     agent: ConfiguredAgent, caller: ExecutionContext, node: Node, asked: Asked
 ) -> Success | Failure:
-    """One call of an agent by another language; the caller's line of control goes on here, and back."""
+    """One call of an agent by another language; the caller's line of control continues here, and returns."""
     run = agent.module.run
     s = Context(run, agent.module, caller.source, caller.cwd, caller.path).go_on_from(caller)
     agent.check(s, node)

@@ -29,7 +29,7 @@ DEEPEST: Final = 100
 AskedFromOutside = Callable[["ConfiguredAgent", ExecutionContext, Node, Asked], Awaitable[Success | Failure]]
 
 ASKED: Final[dict[str, AskedFromOutside]] = {}
-"""What asks an agent for another language; `agent_calls` registers it."""
+"""Calls an agent for another language; `agent_calls` registers it."""
 
 
 class ConfiguredAgent(Agent):

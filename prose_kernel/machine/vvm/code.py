@@ -3,8 +3,8 @@
 A body says how it was left: None at its end, else a `Leave`. So `break`, `continue` and `return` are plain results, no
 exceptions, and what leaves a `finally` takes the place of what was pending by being returned instead of it.
 
-What a name means is decided when a body is compiled (4.2): `Scope` says which names are local to the function around
-it. Bodies are compiled when they first run, so each remembers the scope that it stands in.
+Names are resolved when a body is compiled (4.2): `Scope` says which names are local to the function around
+it. Bodies are compiled when they first run, so each remembers its scope.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ def awaited(code: Code, s: Any) -> Awaitable[Value]:
 
 
 class Step(compiled_code.Step):
-    """A compiled statement, as part of a body. `nests` tells that statements stand inside it.
+    """A compiled statement, as part of a body. `nests` is true if it contains statements.
 
     A statement that does something with the value of one expression has `code` for it, and `finish` for the rest.
     """
@@ -122,7 +122,7 @@ class Step(compiled_code.Step):
 
 
 class Body(compiled_code.Body):
-    """The statements of a body, compiled in the scope that it stands in."""
+    """The statements of a body, compiled in its scope."""
 
     compiler = COMPILER
 
@@ -183,7 +183,7 @@ def run_flat(ways: Sequence[Now], body: Body, s: Any) -> Left:
     return None
 
 
-# ---------------------------------------------------------------- bodies that can be computed at once
+# ---------------------------------------------------------------- bodies that can be computed in one step
 
 _DEEPEST: Final = 8
 _FLAT_STATEMENTS: Final = (

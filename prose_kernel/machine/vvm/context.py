@@ -1,4 +1,5 @@
-"""What a running VVM program has beside control: its modules, the function that runs, `it`, the error being handled."""
+"""The state of a running VVM program besides control: its modules, the function that runs, `it`, the error being
+handled."""
 
 from __future__ import annotations
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from prose_kernel.machine.vvm.functions import UserFunction
 
 DEPTH: Final = 100
-"""Calls that may be under way one inside the other, without a setting."""
+"""The default limit of nested calls."""
 
 LONGEST_INPUT: Final = 10_000_000
 """Characters of an input, without a setting; a longer one is refused, never cut."""
@@ -38,7 +39,7 @@ class Module:
     """The scope of one file, or of a notebook's cells: its variables and functions, its agents, its skills.
 
     `written` says for each name bound here which statement made its value. `defined` are the functions of `def`
-    statements. `foreign` holds what another language has bound, as it is there, until somebody reads it here. `tell` is
+    statements. `foreign` holds bindings of another language, in its values, until they are first read here. `tell` is
     set for the root of a run, whose names other languages see. `declarations` are where its own agents are declared.
     """
 
@@ -125,7 +126,7 @@ class VvmRun(Run):
 
 
 class Frame:
-    """One function under way: its local names, the frame that its closure refers to, and who has called it."""
+    """One running function: its local names, the frame that its closure refers to, and its caller."""
 
     __slots__ = ("called", "caller", "function", "outer", "table")
 
@@ -147,8 +148,8 @@ class Frame:
 class Context(ExecutionContext):
     """One line of control in a VVM program.
 
-    `table` holds the names that a binding goes to: those of `frame`, the function under way, or of `module` at its top
-    level. `handling` is the error whose `except` body lexically encloses the statement under way.
+    `table` holds the names that a binding goes to: those of `frame`, the running function, or of `module` at its top
+    level. `handling` is the error whose `except` body lexically encloses the running statement.
     """
 
     __slots__ = ("depth", "frame", "handling", "it", "module", "table")
@@ -180,7 +181,7 @@ class Context(ExecutionContext):
     # ------------------------------------------------------------ names
 
     def bind(self, name: str, value: Value, node: Node) -> None:
-        """Bind a name in the function or module under way; `node` is the statement that does it."""
+        """Bind a name in the running function or module; `node` is the binding statement."""
         host = self.host
         if host.preview is not None:
             value = host.preview.bound(self, name, value, node)
@@ -209,8 +210,8 @@ class Context(ExecutionContext):
     # ------------------------------------------------------------ events and errors
 
     def place(self, node: Node) -> Place:
-        """Where a node is. What an imported module does while it is loaded counts as one level deeper: its names are
-        not those of the program."""
+        """Return the place of a node. Statements of an imported module count as one level deeper while it is loaded:
+        its names are not those of the program."""
         function = self.frame.function.name if self.frame is not None else None
         return self._place(node, self.depth or int(self.module is not self.run.root), None, function)
 
@@ -234,7 +235,8 @@ def _stack_line(frame: Frame) -> str:
 
 
 def reader(name: str, node: Node) -> Now:
-    """What reads a variable where the compiler stands now (4.2); `node` is where an unbound one is reported."""
+    """The reader of a variable at the compiler's current place (4.2); `node` is the place at which an unbound one is
+    reported."""
     scope = current_scope()
     hops = scope.hops(name) if scope is not None else None
 
@@ -273,7 +275,7 @@ def reader(name: str, node: Node) -> Now:
 
 
 def beyond(s: Context, name: str, node: Node) -> Value:
-    """What a name means that no variable has: the standard library, then a declared agent (4.2)."""
+    """The meaning of a name without a variable: the standard library, then a declared agent (4.2)."""
     if name in s.module.foreign:
         return s.module.find(name)
     found = LIBRARY.get(name)

@@ -131,7 +131,7 @@ def _is_open(s: Context, value: Value) -> bool:
 
 
 def without(s: Context, error: VvmRaise, *values: Value) -> Value:
-    """Raise the error; in a preview that does not know one of the values, what stands for the result."""
+    """Raise the error; in a preview with an unknown value, return the placeholder of the result."""
     instead: Value = s.host.preview.instead(*values) if s.host.preview is not None else None
     if instead is None:
         raise error.with_traceback(None) from None

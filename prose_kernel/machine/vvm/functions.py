@@ -43,7 +43,7 @@ LANGUAGE: Final = "vvm"
 
 
 class FunctionCode:
-    """A `def`, compiled where it stands: all closures that are made of it share this."""
+    """A `def`, compiled at its place: all its closures share this."""
 
     __slots__ = ("body", "node", "parameters", "scope")
 
@@ -182,7 +182,7 @@ Bound = dict[str, Value]
 class LibraryFunction(Function):
     """A function of the standard library. `work` gets its checked arguments; with `at_once` it cannot wait.
 
-    `computes` tells that its result is made from its arguments, not merely of them.
+    `computes` is true if its result is computed from its arguments, not merely built of them.
     """
 
     __slots__ = ("at_once", "optional", "work")

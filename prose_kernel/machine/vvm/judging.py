@@ -1,4 +1,4 @@
-"""What the judge is asked (docs/reference/vvm.md 4.6 to 4.9): one criterion, and one value that it is about."""
+"""Requests to the judge (docs/reference/vvm.md 4.6 to 4.9): one criterion, and the one value that it is about."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from prose_kernel.runtime.values import LONGEST_TEXT, Value
 
 
 class TemplateCode:
-    """A template, compiled where it stands: `render` inserts the values (1.6, 3.7)."""
+    """A template, compiled at its place: `render` inserts the values (1.6, 3.7)."""
 
     __slots__ = ("_heads", "node")
 
@@ -67,7 +67,7 @@ class TemplateCode:
 
 
 def _request(s: Context, node: tree.Node, criterion: Rendered, value: Value) -> JudgeRequest:
-    """The question. Raises R211 before anybody is asked."""
+    """The question. Raises R211 before any request."""
     try:
         subject = input_text(value)
         if type(value) is dict and is_ref(value):
@@ -144,7 +144,7 @@ def _rendered(s: Context, value: Value, templates: Sequence[TemplateCode | None]
         try:
             found.append(template.render(s, value))
         except (ProseError, VvmRaise):
-            break  # told when it is its turn
+            break  # reported in its turn
     return found
 
 
@@ -193,7 +193,7 @@ class MatchStep(Step):
             s.it = outer
 
     async def _previewed(self, s: Context, value: Value) -> Left:
-        """The case that will run, where the value tells; else all that may."""
+        """The case that will run, if the value decides it; else all possible ones."""
         preview = s.host.preview
         open_value = preview.instead(value) is not None
         possible: list[Body] = []

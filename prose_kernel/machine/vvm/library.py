@@ -237,7 +237,7 @@ async def _pmap(s: Context, node: Node, given: Bound) -> Value:
 
     fork = await iterate(s, node, items, _NeverCancels(), one, "")
     if fork.join.raised is not None:
-        raise fork.join.raised  # there was nobody to answer
+        raise fork.join.raised  # no one could answer
     failed = next((outcome.error for outcome in fork.outcomes if outcome.error is not None), None)
     if failed is not None:
         raise failed

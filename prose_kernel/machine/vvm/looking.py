@@ -1,4 +1,4 @@
-"""What a program that is held can be asked: its frames, the names that each sees, the value of an expression there."""
+"""Inspection of a held program: its frames, the names that each sees, the value of an expression there."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from prose_kernel.runtime.values import Value
 
 
 def frames(s: Context, node: Node) -> tuple[StackFrame, ...]:
-    """The functions under way, the module below them, then whoever has called from another line of control."""
+    """The running functions, the module below them, then the callers from other lines of control."""
     found: list[StackFrame] = []
     frame, module, source, span = s.frame, s.module, s.source, node.span
     while frame is not None or not is_crossing(s):

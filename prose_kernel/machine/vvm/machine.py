@@ -54,7 +54,7 @@ class Machine(RuntimeMachine):
 
     @property
     def depth(self) -> int:
-        """How many calls may be under way one inside the other (4.12)."""
+        """The maximum depth of nested calls (4.12)."""
         return self._run.depth
 
     @depth.setter

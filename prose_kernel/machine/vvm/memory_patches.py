@@ -1,6 +1,6 @@
 """The channel through which a session changes its agent's memory: fenced blocks tagged `vvm-memory` (6.6).
 
-They are taken out of every reply, also where nobody keeps a memory. A block inside another fenced block is an example,
+They are removed from every reply, also without a memory. A block inside another fenced block is an example,
 no patch; but a fence that is never closed hides none.
 """
 
@@ -30,7 +30,7 @@ class _Fence(NamedTuple):
 
 
 def split(reply: str) -> Split:
-    """Take the patches out of a reply. What a patch leaves behind at the end is trimmed; all else stays as it is."""
+    """Take the patches out of a reply. White space that a patch leaves at the end is trimmed; the rest is unchanged."""
     if TAG not in reply:
         return Split(reply, ())
     lines = re.findall(r"[^\n]*\n|[^\n]+\Z", reply)
@@ -65,7 +65,7 @@ def _fence(line: str) -> _Fence | None:
 
 
 def _longest_closing(fences: list[_Fence | None]) -> list[dict[str, int]]:
-    """For each line the longest fence after it that could close one, by its mark: so that nobody searches in vain."""
+    """For each line the longest fence after it that could close one, by its mark: which avoids fruitless searches."""
     longest: dict[str, int] = {}
     found: list[dict[str, int]] = []
     for fence in reversed(fences):

@@ -1,8 +1,9 @@
-"""What the agent calls of a text would be asked: the machine runs it, and each call is announced instead of made.
+"""Preview the agent calls of a text: the machine runs it, and each call is announced instead of made.
 
-The text runs over a copy of the run. A value that only the outside can give is not known yet: a visible marker stands
-for it, and what is computed from it is not known either. The constructs ask `host.preview` where to go on: a condition
-that can be computed decides as it will; of any other one all arms run, and what they bind is not known afterwards.
+The text runs over a copy of the run. A value that only the outside can give is not known yet: a visible marker
+represents it, and values computed from it are unknown as well. The constructs ask `host.preview` where to continue: a
+condition that can be computed decides as it will; of any other one all arms run, and their bindings are unknown
+afterwards.
 """
 
 from __future__ import annotations
@@ -51,10 +52,10 @@ async def preview(run: VvmRun, program: tree.Program, source: Source, cwd: str) 
 
 
 class Foresight:
-    """What the constructs of the machine ask instead of the outside. `announced` grows in source order.
+    """Answers the constructs of the machine in place of the outside. `announced` grows in source order.
 
-    `_open` counts the constructs around the statement of which nobody knows whether it will run; `_doubtful` are the
-    functions under way whose result depends on one.
+    `_open` counts the constructs around the statement that may or may not run; `_doubtful` are the running functions
+    whose result depends on one.
     """
 
     unknown = staticmethod(unknown)
@@ -81,12 +82,12 @@ class Foresight:
     # ------------------------------------------------------------ values
 
     def bound(self, s: Context, name: str, value: Value, node: Node) -> Value:
-        """What a name is bound to: its value where that is known."""
+        """The value of a name if it is known."""
         made_of = isinstance(node, tree.Assign) and self._is_open(s, node.value)
         return unknown(name) if self._open or made_of or any(unknown_names(value)) else value
 
     def _is_open(self, s: Context, node: tree.Node) -> bool:
-        """Whether an expression asks somebody, or reads what is not known."""
+        """Whether an expression makes a request, or reads an unknown value."""
         asks = (tree.AgentCall, tree.Predicate)
         return any(isinstance(part, asks) or any(unknown_names(_read(s, part))) for part in walk(node))
 
@@ -105,7 +106,7 @@ class Foresight:
     # ------------------------------------------------------------ functions
 
     def enters(self, s: Context, function: Any) -> bool:
-        """Whether to look into a function: not when it is under way already."""
+        """Whether to look into a function: not if it is already running."""
         frame = s.frame
         while frame is not None:
             if frame.function.code is function.code:
@@ -118,7 +119,7 @@ class Foresight:
         return self.root if module is self._real and self.root is not None else module
 
     def result(self, frame: Frame, name: str, value: Value) -> Value:
-        """What a function gives."""
+        """The result of a function."""
         if frame in self._doubtful:
             self._doubtful.discard(frame)
             return unknown(name)
@@ -173,7 +174,7 @@ class Foresight:
         return await call(otherwise.run(s)) if otherwise is not None else None
 
     def items(self, items: Value, name: str) -> list[Value]:
-        """The items of a list, the first ones of many; one that stands for them where they are not known."""
+        """The items of a list, the first ones of many; one placeholder if they are unknown."""
         return items[:PASSES] if type(items) is list else [unknown(name)]
 
     async def passes(self, s: Context, body: Body) -> Left:
@@ -182,7 +183,7 @@ class Foresight:
 
 
 def _read(s: Context, node: tree.Node) -> Value:
-    """What a name stands for; nothing for other nodes, and for a name that is not bound."""
+    """The value of a name; nothing for other nodes, and for an unbound name."""
     if isinstance(node, tree.It):
         return s.it
     if not isinstance(node, tree.Name):

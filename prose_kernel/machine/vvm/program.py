@@ -22,7 +22,7 @@ from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import LanguageValue, Value
 
 HOISTED: Final[dict[type, Callable[[Context, Any], object]]] = {}
-"""What is declared before the first statement runs, by the kind of statement."""
+"""The declarations before the first statement runs, by the kind of statement."""
 
 _NEVER_RUN: Final = (tree.ModuleImport, tree.Export)
 
@@ -145,7 +145,7 @@ async def _load(s: Context, node: tree.ModuleImport) -> modules.Module:
 
 
 async def _execute_module(s: Context, by: tree.ModuleImport, imported: modules.Module) -> None:
-    """Run a module in a scope of its own; it counts as executed when it has come to its end."""
+    """Run a module in its own scope; it counts as executed at its end."""
     module = Module(s.run)
     inner = Context(s.run, module, imported.source, s.cwd, s.at("program"))
     inner.race_gate, inner.cancellation, inner.branches = s.race_gate, s.cancellation, s.branches
@@ -194,7 +194,7 @@ def _import(s: Context, node: tree.ModuleImport, found: Any) -> None:
 
 @statement(tree.ExportPack)
 class ExportPackStep(Step):
-    """`export pack(…)`: evaluated where it stands (X1)."""
+    """`export pack(…)`: evaluated at its place (X1)."""
 
     def prepare(self, node: tree.ExportPack) -> None:
         self.codes = [compile_expression(argument) for argument in node.arguments]

@@ -1,4 +1,4 @@
-"""What the text of a program tells before it runs."""
+"""Facts from the text of a program before it runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def judged_texts(program: tree.Program) -> list[JudgedText]:
 
 
 def spending(program: tree.Program, source: Source | None = None) -> Spending:
-    """The models that a program names. Its agents have no budgets of their own."""
+    """The models that a program names. Its agents have no separate budgets."""
     models: list[tuple[str | None, None]] = []
     for node in walk(program):
         if isinstance(node, tree.AgentDeclaration | tree.InlineAgent):

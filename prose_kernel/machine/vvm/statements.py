@@ -148,7 +148,7 @@ class IfStep(Step):
             s.emit(ArmChosen(s.place(self.node), arm))
         if body is None:
             return None
-        return await call(body.run(s, self.now is None))  # with a hook, a statement that could be computed at once
+        return await call(body.run(s, self.now is None))  # with a hook, a statement that could be computed in one step
 
 
 # ---------------------------------------------------------------- loops
@@ -270,9 +270,9 @@ class RaiseStep(Step):
 
 @statement(tree.Try)
 class TryStep(Step):
-    """What leaves `finally` takes the place of what was pending.
+    """A statement that leaves `finally` replaces the pending one.
 
-    An interrupt, and a question that nobody can answer, end the run: they cannot be caught (A23), and `finally` bodies
+    An interrupt, and a question that no one can answer, end the run: they cannot be caught (A23), and `finally` bodies
     run on their way without asking anything (A49).
     """
 
@@ -350,7 +350,7 @@ class TryStep(Step):
             s.cancellation.closed_by = outer
 
     async def _previewed(self, s: Context) -> Left:
-        """All parts, one after the other; nobody knows whether the handler will run."""
+        """All parts, one after the other; the handler may or may not run."""
         left = await call(self.body.run(s))
         if self.handler is not None:
             name: str = self.node.handler.target.id

@@ -21,7 +21,7 @@ from prose_kernel.runtime.values import ErrorValue, ExecText, LanguageValue, Ref
 
 _FENCE: Final = re.compile(r"(`{3,}|~{3,})[^\n`]*\n")
 _HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
-"""An escape for half of a character; such halves that find no partner are no text."""
+"""An escape for half of a character; halves without a partner aren't text."""
 
 
 _TYPES: Final[dict[type, str]] = {
@@ -143,7 +143,7 @@ def adopted(value: Value, *, refs: bool) -> Value:
 
 
 def _error_fields(value: ErrorValue) -> dict[str, Value]:
-    """The canonical shape (3.3): what else the error knows stands under `data`."""
+    """The canonical shape (3.3): further facts of the error are under `data`."""
     data: dict[str, Any] = {key: item for key, item in value.fields.items() if key not in ("message",)}
     fields: dict[str, Value] = {"kind": "thrown", "message": value.message}
     return {**fields, "data": data} if data else fields
