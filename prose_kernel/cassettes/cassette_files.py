@@ -1,6 +1,6 @@
-"""Cassette files on disk: where they are, what is in them, and how records are added to them.
+"""Cassette files on disk: their places, their contents, and how records are added.
 
-A record is one write under a lock that other kernels honour; rewriting is all or nothing.
+A record is one write under a lock that other kernels respect; rewriting is atomic.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ Signature = tuple[int, int, int]
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """A record and its place. `used`: this run has replayed or written it. `replaced`: a later one counts."""
+    """A record and its place. `used`: this run has replayed or written it. `replaced`: a later record counts
+    instead."""
 
     file: str
     line: int
@@ -61,7 +62,7 @@ class Take:
     is_free: bool = True
 
     def entry(self, attempt: int) -> Entry | None:
-        """The record of an attempt. A first one whose record is lost gets the first that there is."""
+        """Return the record of an attempt. If the record of the first attempt is lost, return the earliest one."""
         return self.attempts.get(min(self.attempts, default=1) if attempt == 1 else attempt)
 
     @property
@@ -71,7 +72,7 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class Bad:
-    """A line that does not count: its bytes, and why. `torn`: the last one, not written to its end."""
+    """A line that is ignored: its bytes, and the reason. `torn`: the last line, which was not written completely."""
 
     line: int
     raw: bytes
@@ -82,7 +83,7 @@ class Bad:
 
 @dataclass(slots=True)
 class CassetteFile:
-    """A cassette as it was read: `name` is how messages refer to it."""
+    """A parsed cassette: `name` is its name in messages."""
 
     path: Path
     name: str
@@ -94,8 +95,8 @@ class CassetteFile:
     """The answers that count, by key and path, in the order of their first attempts."""
 
     def put(self, entry: Entry) -> int:
-        """Add a record. A first attempt replaces everything that was recorded earlier under its key and path; a further
-        attempt what was recorded for the same attempt. Returns the number of those."""
+        """Add a record. A first attempt replaces all earlier records of its key and path; a further attempt replaces
+        records of the same attempt. Returns the number of replaced records."""
         self.entries.append(entry)
         place, tried = (entry.record.key, entry.record.at), entry.record.tried
         if entry.record.t not in records.ANSWERS:
@@ -139,13 +140,13 @@ def signature_of(path: Path) -> Signature | None:
 
 
 def read_file(path: Path, name: str) -> CassetteFile:
-    """A cassette. Raises `OSError`; a line that makes no sense is put aside, never fatal."""
+    """Read a cassette. Raises `OSError`; an invalid line is set aside and never fatal."""
     signature = signature_of(path)
     return parse(plain_files.read(path, plain_files.HUGE), path, name, signature)
 
 
 def parse(data: bytes, path: Path, name: str, signature: Signature | None = None) -> CassetteFile:
-    """The records in the bytes of a cassette."""
+    """Parse the bytes of a cassette."""
     found = CassetteFile(path, name, signature)
     for number, line, torn in jsonl.lines(data.removeprefix(BOM)):
         _take(found, number, line, torn)
@@ -153,7 +154,7 @@ def parse(data: bytes, path: Path, name: str, signature: Signature | None = None
 
 
 def _take(found: CassetteFile, number: int, line: bytes, torn: bool) -> None:
-    """Add what a line holds. A damaged record replaces nothing."""
+    """Add the record of a line. A damaged record replaces nothing."""
     try:
         record = records.read(line)
     except BadLine as bad:
@@ -172,7 +173,7 @@ def _take(found: CassetteFile, number: int, line: bytes, torn: bool) -> None:
 
 
 def _learn(found: CassetteFile, record: Record) -> None:
-    """The directories of the machine that this was recorded on: they count as this machine's in keys."""
+    """Learn the directories of the machine that made this record: in keys they count as this machine's."""
     try:
         meta = records.part(record.meta, records.Meta)
     except BadLine:
@@ -190,7 +191,7 @@ NOTEBOOKS: Final = (".ipynb", ".prose.md")
 
 
 def own_path(options: CassetteOptions, where: Surroundings) -> Path:
-    """The cassette that is written: by its name, after the notebook, or `cassettes/session.jsonl`.
+    """Return the cassette that is written: by its name, after the notebook, or `cassettes/session.jsonl`.
 
     Raises `UsageError` for a name that leads out of the workspace.
     """
@@ -219,13 +220,13 @@ def _named(name: str, workspace: Path) -> Path:
 
 
 def shown_name(path: Path, workspace: Path) -> str:
-    """A cassette's path as messages show it."""
+    """Return a cassette's path for messages."""
     return path.relative_to(workspace).as_posix() if path.is_relative_to(workspace) else path.name
 
 
 def all_paths(own: Path, workspace: Path) -> list[Path]:
-    """Every cassette that a replay reads: the own one first, then those in `cassettes/` by name. The recordings of
-    other evaluations are not among them."""
+    """Return every cassette that a replay reads: the own one first, then those in `cassettes/` by name. Recordings of
+    other evaluations are excluded."""
     directory = workspace / DIRECTORY
     try:
         others = sorted(path for path in directory.iterdir() if path.suffix == SUFFIX and path.name[0] != ".")
@@ -243,9 +244,9 @@ LOCK: Final = ".lock"
 
 
 class Writer:
-    """The cassette that is written. Everything here raises `OSError`; it is a `BlockingIOError` if another one writes.
+    """The cassette that is written. Every method raises `OSError`; `BlockingIOError` while another process writes.
 
-    Nothing is kept open between two records: another kernel may have put a new file in its place.
+    No file stays open between two records: another kernel may have replaced the file.
     """
 
     def __init__(self, path: Path, *, private: bool = False) -> None:
@@ -254,22 +255,22 @@ class Writer:
         self._known = (0, 0, 0)  # inode, size and lines of the file as we left it
 
     def append(self, lines: bytes, *, patience: float = PATIENCE) -> int:
-        """Add whole lines; the number of the first one is returned. A file that cannot take all of them is left as it
-        was."""
+        """Add whole lines; return the number of the first one. If not all of them can be written, the file is not
+        changed."""
         self._prepare()
         lock = plain_files.locked(self.path.parent / LOCK, patience)
         with lock, plain_files.closing(jsonl.opened(self.path, private=self._private)) as descriptor:
             return self._append(descriptor, lines)
 
     def rewrite(self, change: Callable[[bytes], bytes]) -> None:
-        """Replace the content by `change` of it, atomically."""
+        """Replace the content by the result of `change`, atomically."""
         if os.path.lexists(self.path):
             with plain_files.locked(self.path.parent / LOCK, PATIENCE):
                 data = change(plain_files.read(self.path, plain_files.HUGE))
                 atomic.write_whole(self.path, data, durable=True, in_place=True)
 
     def _append(self, descriptor: int, lines: bytes) -> int:
-        """Write to the end of an open file, after a line end if the last writer did not come to one."""
+        """Write to the end of an open file, after a line end if the last line is torn."""
         found = os.fstat(descriptor)
         size = found.st_size
         before = self._known[2] if self._known[:2] == (found.st_ino, size) else _line_ends(descriptor)

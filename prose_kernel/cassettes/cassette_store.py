@@ -71,7 +71,7 @@ class CassetteStore:
     # ------------------------------------------------------------ reading
 
     def load(self) -> bool:
-        """Read what is new on disk; whether there was anything."""
+        """Read new data from disk; return whether there was any."""
         paths = [self.own] if self.options.alone else files.all_paths(self.own, self._workspace)
         signatures = {path: found for path in paths if (found := files.signature_of(path)) is not None}
         if signatures == {path: found.signature for path, found in self._files.items()}:
@@ -94,7 +94,7 @@ class CassetteStore:
         return True
 
     def _find_again(self) -> None:
-        """The records have changed."""
+        """Rebuild the index after the records have changed."""
         self._index = self._index.renewed(self.cassettes)
         self._nearest = None
 
@@ -118,7 +118,7 @@ class CassetteStore:
         return self._files.values()
 
     def warn(self, warning: str) -> None:
-        """Tell the person, once."""
+        """Warn the person, once per text."""
         if warning not in self._warned:
             self._warned.add(warning)
             self._warn(warning)
@@ -127,12 +127,12 @@ class CassetteStore:
         return (entry for found in self.cassettes for entry in found.entries)
 
     def session(self, request: SessionRequest) -> RecordedSession:
-        """One attempt at a session."""
+        """Return one attempt at a session."""
         req, what, number = self.identity.session(request), f"session {request.at}", request.attempt + 1
         return RecordedSession(self, req, request.at, what, request.program, number, request=request)
 
     def judgement(self, kind: str, asked: JudgeRequest, also: Sequence[str] = (), path: str = "") -> RecordedRequest:
-        """A question to a judge; `also` and `path` as in `Identity.judgement`."""
+        """Return a question to a judge; `also` and `path` as in `Identity.judgement`."""
         req = self.identity.judgement(kind, asked, also, path)
         what = _JUDGED[kind].format(one_line(path) if path else quoted(asked))
         return RecordedRequest(self, req, asked.at, what, asked.program)
@@ -141,7 +141,7 @@ class CassetteStore:
         return RecordedRequest(self, self.identity.race(text), at)
 
     def lookup(self, key: str, at: str, attempt: int = 1, *, failed: bool = True) -> Found | None:
-        """The record that answers an attempt at this path, not used up yet; without `failed` none that ended in a
+        """Return the unused record that answers an attempt at this path; without `failed`, none that ended in a
         failure."""
         found = self._sound(key, at, attempt)
         if found is None and self.load():
@@ -149,7 +149,8 @@ class CassetteStore:
         return found if found is None or failed or found.take.last.record.t != "error" else None
 
     def _sound(self, key: str, at: str, attempt: int) -> Found | None:
-        """The same; a record that is damaged, or does not belong to its key, is named and left out."""
+        """Return the record for `lookup`; damaged records, and those that do not match their key, are reported and
+        skipped."""
         while (take := self._index.find(key, at, asides.cell.get())) is not None:
             if (entry := take.entry(attempt)) is None:
                 return None
@@ -185,7 +186,7 @@ class CassetteStore:
         self.took_part(at)
 
     def unused(self) -> Iterable[Entry]:
-        """Records that would decide something and have not, in the cassettes that this run has used."""
+        """Yield the records that decide something but were not used, in the cassettes that this run has used."""
         touched = {entry.file for entry in self.entries() if entry.used}
         for entry in self.entries():
             counts = entry.record.t in records.DECIDES and not entry.replaced
@@ -193,7 +194,7 @@ class CassetteStore:
                 yield entry
 
     def miss(self, asked: RecordedRequest) -> Miss:
-        """Nothing is found for a request."""
+        """Describe that nothing is recorded for a request."""
         key, at = asked.key, asked.at
         used_up = 0 if self._index.find(key, at, asides.cell.get()) else self._index.count(key, scope(at))
         if self._nearest is None:
@@ -204,7 +205,7 @@ class CassetteStore:
     # ------------------------------------------------------------ races
 
     def took_part(self, at: str) -> None:
-        """A session or a judgement has been asked for at this path: what it was part of is worth recording."""
+        """Note that a session or a judgement was requested at this path: the races around it must be recorded."""
         parts = at.split("/")
         for number, part in enumerate(parts):
             if _BRANCH.fullmatch(part):
@@ -214,11 +215,11 @@ class CassetteStore:
     # ------------------------------------------------------------ writing
 
     def place(self, key: str, at: str) -> str:
-        """`Index.place` of a request at this path."""
+        """Return `Index.place` of a request at this path."""
         return self._index.place(key, at, asides.cell.get())
 
     def meta(self, begun: float | None = None, usage: Usage | None = None, **told: Any) -> Meta:
-        """The facts about a record that is written now, of a request that was made when the clock said `begun`."""
+        """Return the facts for a new record, of a request that was made at the clock time `begun`."""
         ms = max(0, round((self.clock.monotonic() - begun) * 1000)) if begun is not None else 0
         day, spent = f"{self.clock.now():%Y-%m-%d}", records.usage_facts(usage)
         return Meta(recorded=day, prose=__version__, usage=spent, ms=ms, **told)
@@ -234,8 +235,8 @@ class CassetteStore:
                     self._give_up()
 
     def add_at_once(self, kind: str, at: str, answer: object, meta: Meta, asked: RecordedRequest | None = None) -> None:
-        """The same for those who cannot wait: while another kernel writes, it stays with what is written next. A record
-        without a request is for reading."""
+        """Record an answer without waiting: while another kernel writes, the record is kept for the next write. A
+        record without a request is only for reading."""
         self._queue(kind, at, answer, meta, None, asked)
         self._flush(0)
 
@@ -275,7 +276,7 @@ class CassetteStore:
         return entry
 
     def _flush(self, patience: float) -> bool:
-        """Write what is pending; False while another process is writing."""
+        """Write pending records; return False while another process is writing."""
         batch = list(self._pending)
         if not batch or not self.options.writes:
             self._pending.clear()
@@ -305,7 +306,7 @@ class CassetteStore:
     # ------------------------------------------------------------ the end
 
     def close(self) -> None:
-        """Write what is pending, and take out what was replaced."""
+        """Write pending records, and remove replaced ones."""
         if self._pending and not self._flush(PATIENCE):
             self._give_up()
         if not self._replaced or not self.options.writes:
@@ -318,7 +319,7 @@ class CassetteStore:
 
 
 def _places(where: Surroundings) -> dict[str, str]:
-    """The directories that differ from machine to machine and from run to run, with the words that replace them."""
+    """Return the directories that differ between machines and runs, with the words that replace them."""
     workspace = Path(where.cwd)
     places: dict[str, str] = {}
     home = where.environment.get("HOME", "")

@@ -37,11 +37,12 @@ class _Request:
         self.text = _main_text(req)[:COMPARED]
 
     def rank(self, other: _Request) -> tuple[int, int]:
-        """How many fields are the same, and how far the texts agree: cheap, and good enough to choose candidates."""
+        """Return how many fields are equal, and the length of the texts' common beginning: cheap, and good enough to
+        choose candidates."""
         return len(self.parts & other.parts), _agreement(self.text, other.text)
 
     def likeness(self, other: _Request, *, exact: bool) -> tuple[float, int, int]:
-        """How much of the words is the same; `exact` heeds their order."""
+        """Return the ratio of equal words; `exact` considers their order."""
         words, other_words = (one.text.split()[:WORDS] for one in (self, other))
         matcher = difflib.SequenceMatcher(None, words, other_words, autojunk=False)
         return round(matcher.ratio() if exact else matcher.quick_ratio(), 6), *self.rank(other)
@@ -62,10 +63,10 @@ class Nearest:
                 self._known[one.kind].append((one, entry))
 
     def find(self, req: Mapping[str, Any], at: str) -> tuple[Entry, bool] | None:
-        """The nearest record, and whether it has the same path. A session is compared with sessions, a judgement with
-        judgements of its kind.
+        """Return the nearest record, and whether it has the same path. Sessions are compared with sessions, judgements
+        with judgements of the same kind.
 
-        The path counts in the recording of this notebook or program; those of others have the same paths by chance.
+        The path counts only in the recording of this notebook or program; in others equal paths are coincidence.
         """
         asked = _Request(req)
         known = self._known[asked.kind]
@@ -121,7 +122,7 @@ def differences(recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> list[s
 
 
 def _differs(name: str, recorded: Any, asked: Any) -> Iterable[tuple[str, str]]:
-    """The fields that differ in a part of two requests, with the difference."""
+    """Return the fields that differ in a part of two requests, with the difference."""
     if name in ("context", "bindings", "skills"):
         return _members(name, recorded or {}, asked or {}, _content_difference)
     if name in (*_TEXTS, "system"):
@@ -175,7 +176,7 @@ def _length(value: Any) -> int:
 
 
 def _piece(text: str, at: int) -> str:
-    """The words around a place, in quotes."""
+    """Return the words around a position, in quotes."""
     start = max(0, at - SHOWN // 2)
     piece = one_line(text[start : at + SHOWN], 2 * SHOWN)
     if not piece:
@@ -195,14 +196,14 @@ def shown(value: Any) -> str:
 
 
 def command(program: str) -> str:
-    """The command that records what is missing."""
+    """Return the command that records a missing answer."""
     if program.endswith((".prose", ".vvm", ".ipynb")):
         return f"record it: `prose run --cassette-mode=auto {program}`, with a provider or a person to answer"
     return "record it: `%cassette --mode auto`, then run the cell again, with a provider or a person to answer"
 
 
 def message(what: str, nearest: Nearest, req: Mapping[str, Any], at: str, *, used_up: int = 0) -> str:
-    """Why there is no answer, in one line. `used_up`: so many records have the same key, and all are used."""
+    """Return why there is no answer, in one line. `used_up`: the number of records with the same key, all used."""
     if used_up:
         plural = "record is" if used_up == 1 else "records are"
         return (

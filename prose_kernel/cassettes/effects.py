@@ -1,6 +1,6 @@
-"""The files that a recorded session wrote: described for the record, written again on replay (sessions.md 4.2).
+"""The files that a recorded session wrote: described in the record, written again on replay (sessions.md 4.2).
 
-A cassette may come from anywhere. Files that it names are written only inside the workspace, through no link, where the
+A cassette may come from anywhere. Its files are written only inside the workspace, never through a link, only where the
 session of *this* program may write, and never over content that was not recorded.
 """
 
@@ -55,7 +55,7 @@ def _described(write: FileWrite, path: str, cwd: str, redaction: Redaction) -> W
 
 
 def _relative(path: str, cwd: str) -> str | None:
-    """A path as a record names it: below the workspace, with slashes."""
+    """Return the path for a record: below the workspace, with slashes."""
     absolute = os.path.normpath(os.path.join(cwd, os.path.expanduser(path)))  # noqa: PTH111, PTH118 - only text
     for workspace in (cwd, os.path.realpath(cwd)):
         if absolute.startswith(workspace.rstrip("/") + "/"):
@@ -71,12 +71,12 @@ def _bytes(path: Path) -> bytes | None:
 
 
 def changed(reads: Iterable[FileRead], cwd: str, redaction: Redaction) -> list[str]:
-    """The files that a session read and that hold something else now, or are gone."""
+    """Return the files that a session read and that have changed since, or are missing."""
     return [seen.path for seen in reads if seen.sha256 not in _states(_bytes(Path(cwd, seen.path)), redaction)]
 
 
 def _states(here: bytes | None, redaction: Redaction) -> set[str | None]:
-    """The digests that what is there may go by: as it is, and as it would be recorded."""
+    """Return the possible digests of the file contents: unchanged, and as recorded."""
     if here is None:
         return {None}
     with contextlib.suppress(UnicodeDecodeError):
@@ -93,7 +93,7 @@ _Step = tuple[Path, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """Whose writes are made again, and under which rules."""
+    """Writes the files of a recorded session again, under the given rules."""
 
     policy: Policy
     cwd: str
@@ -102,9 +102,9 @@ class Replayed:
     """The record in words: `cassettes/demo.jsonl, line 4`."""
 
     async def apply(self, writes: Sequence[Written], may_write: MayWrite) -> None:
-        """Write the files again: all of them may be written, or none is. Raises `ProviderError` saying which and why.
+        """Write the files again, all or none. Raises `ProviderError` with the file and the reason.
 
-        `may_write` asks the person, for rules that say so.
+        `may_write` asks the person if a rule says `prompt`.
         """
         steps = [step for write in writes if (step := self._step(write)) is not None]
         for path, _ in steps:
@@ -139,7 +139,7 @@ class Replayed:
         return path, data
 
     def _place(self, name: str) -> Path:
-        """The place of a recorded path: inside the workspace, through no link, a file or nothing at all."""
+        """Return the path of a recorded file: inside the workspace, not through a link, a file or missing."""
         plain = PurePosixPath(name)
         if plain.is_absolute() or not plain.parts or ".." in plain.parts or "\x00" in name:
             raise self._refused(name, "a recorded file lies inside the workspace", None)
@@ -193,8 +193,8 @@ class Replayed:
 def answer_of(
     result: SessionResult, request: SessionRequest, shelf: CassetteStore
 ) -> tuple[SessionResult, Facts] | None:
-    """A session's answer as it is recorded, and the facts about its files; None: it must not be recorded. Warns the
-    person of what no replay will give."""
+    """Return a session's answer for the record, and the facts about its files; None if it must not be recorded. Warns
+    about effects that a replay will not have."""
     cwd = shelf.where.cwd
     text = result.text if result.text is not None else written_answer(request.target, cwd)
     writes = []
@@ -217,7 +217,7 @@ def answer_of(
 
 
 def written_answer(target: Target | None, cwd: str) -> str | None:
-    """The answer that a session wrote to its binding itself, without the header; None where it cannot be read."""
+    """Return the answer that a session wrote to its binding, without the header; None if it cannot be read."""
     if target is None or not target.location:
         return None
     try:

@@ -1,4 +1,4 @@
-"""Recordings of format 1, as version 0.1 wrote them, converted to the present format.
+"""Converts recordings of format 1, written by version 0.1, to the current format.
 
 Format 1 had its own form for answers and failures, and keys with the names of contexts. Requests are the same in both.
 """
@@ -17,13 +17,12 @@ _JUDGED: Final = {"decide": "answer", "choose": "label"}
 
 
 def key_of(request: bytes) -> str:
-    """The key of a request of format 1, from its canonical form."""
+    """Return the key of a request of format 1, from its canonical form."""
     return f"k1:{hashlib.sha256(request).hexdigest()}"
 
 
 def answer(line: Mapping[str, Any]) -> dict[str, Any]:
-    """The answer of a line of format 1 in the present form, by the fields of a record; what cannot be converted stays
-    as it is."""
+    """Convert the answer of a line of format 1, by the fields of a record; other values stay unchanged."""
     out, req, meta = ((part if isinstance(part := line.get(name), dict) else None) for name in ("out", "req", "meta"))
     match line.get("t"):
         case "session" if out is not None:

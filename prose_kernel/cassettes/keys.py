@@ -45,14 +45,14 @@ def digest(text: str) -> str:
 
 
 def held(text: str, whole: int = 0) -> Any:
-    """A text as `req` holds it: itself up to `whole` characters, else its digest, length and beginning."""
+    """Return a text for `req`: itself up to `whole` characters, else its digest, length and beginning."""
     if len(text) <= whole:
         return text
     return {"sha256": digest(text), "chars": len(text), "head": text[:HEAD]}
 
 
 class Identity:
-    """Makes `req` of a request. `permissions` are the host's rules."""
+    """Builds the `req` of a request. `permissions` are the host's rules."""
 
     def __init__(
         self, redaction: Redaction, where: Surroundings, tool_names: ToolNames, permissions: Mapping[str, Rule]
@@ -80,15 +80,15 @@ class Identity:
         return _recorded(request, forms)
 
     def holds_private_key(self, request: SessionRequest) -> bool:
-        """Whether any text that the session would get holds a private key."""
+        """Return whether any text for the session contains a private key."""
         context = [self._content(item) for item in request.context or () if not item.missing]
         given = request.given.text if request.given is not None else None
         texts = (request.task, request.system, memory_of(request), given, *context)
         return any(holds_private_key(text) for text in texts if text)
 
     def judgement(self, kind: str, request: JudgeRequest, also: Sequence[str] = (), path: str = "") -> Req:
-        """A question to the judge: its text and schema, and the bindings that it is sent. `also` are the labels to
-        choose from, or the text to read, in which `path` is looked for."""
+        """Return the `req` of a question to the judge: its text and schema, and the bindings that are sent. `also` are
+        the labels to choose from, or the text in which `path` is looked for."""
         same, reads = self.redaction.identity, kind in ("extract", "items")
         sent = material(request) if not reads else Material({}, {})
         forms: dict[str, Callable[[Any], Any]] = {
@@ -102,7 +102,7 @@ class Identity:
         return _recorded(request, forms, also) | _without_empty(more)
 
     def race(self, text: str) -> Req:
-        """A `parallel` with a winner, by how it is written."""
+        """Return the `req` of a `parallel` with a winner, from its source text."""
         return {"kind": "race", "text": held(self.redaction.identity(text), WHOLE)}
 
     # ------------------------------------------------------------ parts
@@ -121,7 +121,7 @@ class Identity:
         return found
 
     def _given(self, given: Given | None) -> Req:
-        """The input of a call, and the content of this run's files that it refers to."""
+        """Return the input of a call, and the content of this run's files that it refers to."""
         if given is None:
             return {}
         same = self.redaction.identity
@@ -133,7 +133,7 @@ class Identity:
         return found
 
     def _content(self, item: ContextItem) -> str | None:
-        """The content of a context: as it was given, or as its file holds it."""
+        """Return the content of a context: as given, or from its file."""
         if item.text is not None:
             return item.text
         if item.content is not None:
@@ -156,11 +156,11 @@ class Identity:
         return "named"
 
     def policy(self, request: SessionRequest) -> Policy:
-        """The rules of a session. Raises `PermissionDenied` for an invalid pattern."""
+        """Return the rules of a session. Raises `PermissionDenied` for an invalid pattern."""
         return Policy.of_session(request, self._permissions, self._where)
 
     def _touched(self, request: SessionRequest, names: Iterable[str]) -> Req:
-        """The rules that decide about calls of these tools, by kind."""
+        """Return the rules that decide about calls of these tools, by kind."""
         kinds = {kind for name in names for kind in touches(name)}
         try:
             policy = self.policy(request)
@@ -170,7 +170,7 @@ class Identity:
 
 
 def _recorded(request: Request, forms: Mapping[str, Callable[[Any], Any]], also: Sequence[str] = ()) -> Req:
-    """The parts of a request in their `forms`, by their names in a recording, without empty ones."""
+    """Return the parts of a request in their `forms`, by their names in a recording, without empty ones."""
     found = ((name, forms.get(name, lambda value: value)(value)) for name, value in parts(request, also))
     return _without_empty({_NAMES.get(name, name): value for name, value in found})
 

@@ -21,12 +21,12 @@ _SCOPE = re.compile(r"case=[^/]*/variant=[^/]*/r\d+/")
 
 
 def tail(at: str) -> str:
-    """An execution path without its cell: what stays the same when cells are renumbered."""
+    """Return an execution path without its cell: it does not change when cells are renumbered."""
     return _CELL.sub("", at, count=1)
 
 
 def scope(at: str) -> str:
-    """Which run of an evaluation a path belongs to; "" for one of an ordinary run."""
+    """Return the run of an evaluation that a path belongs to; "" for one of an ordinary run."""
     found = _SCOPE.match(at)
     return found[0] if found is not None else ""
 
@@ -65,7 +65,7 @@ class Found(NamedTuple):
         return {name: value for name, value in told.items() if value}
 
     def result(self, answer: SessionResult) -> SessionResult:
-        """A recorded answer as the program gets it."""
+        """Return a recorded answer for the program."""
         meta, cut = self.meta, answer.details.get("cut")
         details = self.details(provider=meta.provider, sampling=meta.sampling, effects=meta.effects, cut=cut)
         answer = records.without_facts(answer)
@@ -100,7 +100,7 @@ class Index:
         self._bound: dict[tuple[str, str], Take] = {}
 
     def add(self, takes: Iterable[Take]) -> None:
-        """The answers of one file. Files are added in order of preference."""
+        """Add the answers of one file. Files are added in order of preference."""
         of_cells: dict[tuple[str, str, str], Take] = {}
         for take in takes:
             if not take.attempts:  # all of them were damaged
@@ -128,13 +128,13 @@ class Index:
         return fresh
 
     def place(self, key: str, at: str, cell: str) -> str:
-        """The path under which the answer to a request is recorded. A cell that is run again replaces its own record,
-        so that a run from the top gives what it has shown last."""
+        """Return the path under which the answer to a request is recorded. A cell that is run again replaces its own
+        record, so that a run from the top returns its latest answer."""
         own = self._by_cell.get((key, tail(at), cell)) if cell else None
         return own.at if own is not None else at
 
     def record(self, take: Take, entry: Entry, at: str) -> None:
-        """This run has just written a record, which belongs to this take, for a request at this path."""
+        """Register a record that this run has just written, and its take, for a request at this path."""
         if self.exact.get((take.key, take.at)) is not take:
             self.exact[take.key, take.at] = take
             self._by_key[take.key].append(take)
@@ -158,7 +158,7 @@ class Index:
         return next(self._reusable(key, own), None) if take is None and reuses else take
 
     def _reusable(self, key: str, own: str) -> Iterator[Take]:
-        """The takes that may answer again, the last one first: for an ordinary run none of an evaluation."""
+        """Yield the takes that may answer again, the last one first; for an ordinary run none of an evaluation."""
         return (take for take in reversed(self._by_key[key]) if own or not scope(take.at))
 
     def _lent(self, key: str, own: str) -> Take | None:
@@ -171,7 +171,7 @@ class Index:
         return sum(1 for _ in self._reusable(key, own))
 
     def use(self, take: Take, at: str, cell: str = "") -> None:
-        """A request at this path is answered by the take, and its further attempts are too."""
+        """Use the take for a request at this path, and for its further attempts."""
         take.is_free = False
         if cell:
             self._ran.add((take.key, tail(at), cell))

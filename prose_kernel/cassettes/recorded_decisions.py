@@ -1,4 +1,4 @@
-"""Judgements and races with a recording in front of them."""
+"""Judgements and races that are answered from recordings first."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ P = TypeVar("P")
 
 @dataclass(eq=False)
 class _Recorded(Generic[P]):
-    """A port with recordings in front of it."""
+    """A port that looks for a recorded answer before it calls `inner`."""
 
     inner: P
     cassettes: Cassettes
@@ -35,8 +35,8 @@ class _Recorded(Generic[P]):
         also: tuple[str, ...] = (),
         path: str = "",
     ) -> T:
-        """The recorded answer, else the one that `ask` gives, which is then recorded. Raises `Undecided`. `also` and
-        `path` as in `Identity.judgement`."""
+        """Return the recorded answer, else that of `ask`, which is then recorded. Raises `Undecided`. `also` and `path`
+        as in `Identity.judgement`."""
         mode = self.cassettes.mode(self.asker)
         if mode == "off":
             return await ask()
@@ -65,13 +65,13 @@ class _Recorded(Generic[P]):
 
 
 class RecordedJudge(_Recorded[Judge]):
-    """The `Judge` port over another one (live judge, then the person). A miss in mode `replay` is `Undecided`."""
+    """A `Judge` port that wraps another one (live judge, then the person). A miss in mode `replay` is `Undecided`."""
 
     async def decide(self, request: JudgeRequest) -> Verdict:
         return await self._answer("decide", request, lambda: self.inner.decide(self._unrecorded(request)))
 
     def _unrecorded(self, request: JudgeRequest) -> JudgeRequest:
-        """The request without those of its further questions that are recorded."""
+        """Return the request without further questions that are already recorded."""
         if not request.further or self.cassettes.mode(self.asker) in ("off", "record"):
             return request
         shelf = self.cassettes.shelf
@@ -89,16 +89,16 @@ class RecordedJudge(_Recorded[Judge]):
 
 
 class RecordedPhrases(_Recorded[Phrases]):
-    """The `Phrases` port over another one. A record changes what a person reads and nothing else: it takes part in no
-    race, and a replay does without it."""
+    """A `Phrases` port that wraps another one. A record changes only the text for the person: it takes part in no race,
+    and a replay does not need it."""
 
     async def phrase(self, request: JudgeRequest) -> Finding:
-        """Raises `Undecided` where nothing is recorded and no model may be asked."""
+        """Return the rephrased question. Raises `Undecided` if nothing is recorded and no model may be asked."""
         return await self._answer("phrase", request, lambda: self.inner.phrase(request))
 
 
 def _kept(answer: T) -> T:
-    """An answer as it is recorded: without volatile details, texts of values verbatim."""
+    """Return an answer for the record: without volatile details, texts of values verbatim."""
     from prose_kernel.runtime.values import verbatim
 
     if isinstance(answer, Finding):
@@ -115,7 +115,7 @@ class RecordedRaces:
     asker: Asker
 
     def recorded(self, at: str, text: str) -> tuple[int, ...] | None:
-        """The recorded order, where recordings answer at all. A race without sessions has none."""
+        """Return the recorded order; None if recordings are not used, or the race has no record."""
         if self.cassettes.mode(self.asker) in ("off", "record"):
             return None
         shelf = self.cassettes.shelf
@@ -127,7 +127,7 @@ class RecordedRaces:
         return cast("tuple[int, ...]", order.ended)
 
     async def ended(self, at: str, text: str, branches: tuple[int, ...]) -> None:
-        """Write down how the race ended, if sessions or judgements took part in it and nothing is recorded for it."""
+        """Record how the race ended, if sessions or judgements took part in it and nothing is recorded for it."""
         mode = self.cassettes.mode(self.asker)
         if mode not in ("auto", "record") or at not in self.cassettes.shelf.asked_in:
             return

@@ -1,4 +1,4 @@
-"""A request in front of its recordings: how its record is found, and how its answer is recorded (sessions.md 4.2)."""
+"""A request with its recordings: finds its record, and records its answer (sessions.md 4.2)."""
 
 from __future__ import annotations
 
@@ -66,7 +66,8 @@ class RecordedSession(RecordedRequest):
         return CassetteMiss(miss.message, hint=miss.hint)
 
     def changed(self, found: Found) -> str | None:
-        """The files that the recorded session read and that have changed since, in words; None: it is up to date."""
+        """Return the files that the recorded session read and that have changed since, as text; None if it is up to
+        date."""
         if found.entry.record.t != "session" or self.shelf.options.stale == "ignore":
             return None
         names = effects.changed(found.facts.reads, self.shelf.where.cwd, self.shelf.redaction)
@@ -102,12 +103,13 @@ class RecordedSession(RecordedRequest):
         await self.shelf.add("session", self, answer, meta, facts)
 
     def record_failure(self, failure: Exception, usage: Usage | None = None) -> None:
-        """The attempt has failed. If another process writes meanwhile, the record is written with the next one."""
+        """Record that the attempt has failed. If another process writes meanwhile, the record is written with the next
+        one."""
         self.note()
         self.shelf.add_at_once("error", self.at, failure, self._meta(usage), self)
 
     def record_budget(self, spent: BudgetSpent, counted: Spent) -> None:
-        """A budget has ended the attempt, or refused it when it had its place."""
+        """Record that a budget has ended the attempt, or refused it."""
         self.record_failure(BudgetSpent(spent.message, budget=spent.budget), Usage(1, counted.tokens, 0, counted.usd))
 
     def _meta(self, usage: Usage | None = None, **told: Any) -> Meta:
@@ -116,7 +118,7 @@ class RecordedSession(RecordedRequest):
 
 
 def failure_of(error: object, *, replayed: bool) -> ProviderError:
-    """A recorded failure as the program gets it."""
+    """Return a recorded failure as the program gets it."""
     if not isinstance(error, ProviderError) or isinstance(error, NOT_RECORDED):
         error = ProviderError(str(error), hint=getattr(error, "hint", None))
     error.replayed = replayed

@@ -1,4 +1,4 @@
-"""Sessions with a recording in front of them: looked up first, called and recorded where the mode allows it."""
+"""Sessions that are answered from recordings first, and called and recorded if the mode allows it."""
 
 from __future__ import annotations
 
@@ -41,9 +41,10 @@ class RecordedSessions:
     asks_model: Callable[[], bool] = lambda: True
 
     async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
-        """The recorded answer or failure of this attempt, else that of the inner provider, which is then recorded.
+        """Return the recorded answer or failure of this attempt, else that of the inner provider, which is then
+        recorded.
 
-        Raises `CassetteMiss` where nothing is recorded and no provider may be called.
+        Raises `CassetteMiss` if nothing is recorded and no provider may be called.
         """
         mode = "replay" if self.inner is None else self.cassettes.mode(self.asker)
         if mode == "off" and self.inner is not None:
@@ -94,7 +95,7 @@ class RecordedSessions:
         return result
 
     async def _write(self, session: RecordedSession, found: Found, writes: Sequence[Written]) -> None:
-        """Make the files again that the session wrote."""
+        """Write the files of the recorded session again."""
         from prose_kernel.cassettes.effects import Replayed
 
         shelf, request = session.shelf, session.request
@@ -136,7 +137,7 @@ class RecordedSessions:
 
 
 def _require_accepted(session: RecordedSession, found: Found, changed: str) -> None:
-    """Say that a recording is out of date. Raises `StaleRecording` where that is not accepted."""
+    """Report that a recording is out of date. Raises `StaleRecording` if that is not accepted."""
     shelf = session.shelf
     told = f"session {session.at}: {changed} has changed since {found.entry.place} was recorded"
     mode = shelf.options.stale or ("warn" if shelf.where.attended else "fail")
