@@ -18,11 +18,11 @@ TOGETHER: Final = 10_000
 """Items whose texts are compared with each other; beyond that, each is identified by its number."""
 _LOOKED_AT: Final = 400
 _TELLING: Final = ("name", "title", "id", "label", "path", "file", "url", "key")
-"""Fields of an object that say which one it is, the first that it has; without any, its first short field is taken."""
+"""Fields that identify an object: the first one that it has is used, otherwise its first short field."""
 
 
 class BranchNames(Sequence[str]):
-    """The names of the branches by index. Those of items are made when they are first wanted, and no two are alike."""
+    """The names of the branches by index. Names of items are computed on first use and are unique."""
 
     def __init__(self, event: ParallelStarted, language: Language) -> None:
         self._event = event
@@ -45,7 +45,7 @@ class BranchNames(Sequence[str]):
         return self._all[index]
 
     def _apart(self) -> list[str]:
-        """Items of the same text are numbered, from the second on."""
+        """Return the names; items with equal texts get numbers, from the second one."""
         found: dict[str, int] = {}
         for index, item in enumerate(self._event.items):
             name = base = item_name(item, self._language) or f"i{index}"
@@ -59,7 +59,7 @@ class BranchNames(Sequence[str]):
 
 
 def item_name(item: Value, language: Language) -> str:
-    """The text of an item on one line, shortened; of an object the field that names it."""
+    """Return the text of an item, shortened to one line; for an object, the field that names it."""
     if isinstance(item, dict) and language.kind_of(item) != "ref":
         telling = [*(item[key] for key in _TELLING if key in item), *item.values()]
         item = next((one for one in telling if isinstance(one, str) and 0 < len(one.strip()) <= WIDTH), item)

@@ -31,7 +31,7 @@ def _facts(block: doc.Block) -> dict[str, object]:
 # ---------------------------------------------------------------- tables of data, and cards
 
 KEPT = "kept; %ask again asks again"
-"""Said of an answer that a cell has kept from its last run."""
+"""Remark about an answer that a cell has kept from its last run."""
 QUIET = "opacity: 0.65"
 TABLE = "margin: 0"
 LEFT = "text-align: left"
@@ -60,7 +60,7 @@ def row(*cells: str, style: str = LEFT, quiet: int | None = None) -> Html:
 
 
 def wide_row(text: str, columns: int, style: str = QUIET_LEFT) -> Html:
-    """A row of one cell as wide as the table: what it leaves out."""
+    """Return a row with one cell across the whole table, which describes the omitted rows."""
     return tag("tr", tag("td", text, colspan=str(columns), style=style))
 
 

@@ -13,7 +13,7 @@ WORST = 10
 
 
 def parts(found: Calibration) -> Iterator[doc.Block]:
-    """The parts of the report, in order. What was consumed differs from run to run, and is in the metadata alone."""
+    """Yield the parts of the report in order. The consumption varies from run to run, so it is only in the metadata."""
     yield doc.paragraph(summary(found))
     answers = [*WORDS.values(), NO_ANSWER]
     rows = [(label, *(f"{said[word]:,}" for word in answers)) for label, said in found.confusion.items()]
@@ -27,7 +27,7 @@ def parts(found: Calibration) -> Iterator[doc.Block]:
 
 
 def summary(found: Calibration) -> str:
-    """Two sentences: how often it is right, and how often an `if` goes the right way."""
+    """Return two sentences: how often the judge is right, and how often an `if` takes the right branch."""
     right, leads = found.accuracy, found.leads_right
     return (
         f"{found.judge}: {right.count:,} of {right.of:,} right, {percent(right.share)} (95 % interval "
@@ -36,7 +36,7 @@ def summary(found: Calibration) -> str:
 
 
 def consumed(found: Calibration) -> str:
-    """What the answers have cost: those that were asked for now, and how many came from a recording."""
+    """Return the cost of the new answers, and how many answers came from a recording."""
     usage, parts = found.usage, []
     if usage.requests:
         tokens = f"{usage.tokens_in:,} tokens in, {usage.tokens_out:,} out"

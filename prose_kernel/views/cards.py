@@ -48,7 +48,7 @@ _PRE = "margin: 2px 0; white-space: pre-wrap; max-height: 20em; overflow: auto"
 
 
 def readable(value: Value, language: Language) -> str:
-    """A value as people read it: text as it is, arrays and objects as JSON, on one line when it fits."""
+    """Return a value in readable form: text unchanged, arrays and objects as JSON, on one line if it fits."""
     if not isinstance(value, (list, dict)) or language.kind_of(value) == "ref":
         return language.text_of(value)
     data = plain(value)
@@ -83,7 +83,8 @@ def value_display(value: Value, language: Language) -> Display:
 
 @dataclass(slots=True)
 class Recent:
-    """A name that was bound: its last value, in which language, how often. What its card shows is read only then."""
+    """A bound name: its last value, its language, the number of bindings. The value is read only when the card is
+    made."""
 
     name: str
     value: Value
@@ -111,7 +112,8 @@ def _stderr(result: CommandResult) -> str:
 
 
 def card_display(recent: Sequence[Recent]) -> Display:
-    """The card of a name, or a table of many; a name that was bound again and again has one row, its last value."""
+    """Return the card of a name, or a table of several; a name that was bound repeatedly has one row, with its last
+    value."""
     if len(recent) == 1 and recent[0].times == 1:
         return _single(recent[0].name, recent[0].value, recent[0].language)
     return _table(recent)
@@ -150,7 +152,7 @@ def _drawn(data: bytes, drawn: Picture) -> Html:
 
 
 def data_display(result: CommandResult, form: str, language: Language) -> tuple[Display | None, str]:
-    """What a bare command printed, when it is declared to be data: its display, or why it is shown as text."""
+    """Return the display of a bare command's output that is declared as data, or the reason to show it as text."""
     value = ExecText(result.stdout, result, format=form)
     if result.image or not result.stdout.strip():
         return None, ""
@@ -236,9 +238,9 @@ def command_facts(result: CommandResult) -> dict[str, object]:
 
 
 def result_card(event: CommandFinished, directory: str = "") -> Display | None:
-    """The compact card after an `exec` that makes no card of a name, or None when there is nothing to say.
+    """Return the compact card after an `exec` that binds no name, or None if there is nothing to report.
 
-    `directory` is the new directory as it may be shown. What the command printed is not repeated where it was shown.
+    `directory` is the new directory as it may be shown. Output that was already shown isn't repeated.
     """
     result = event.result
     remarks = [] if event.raised else outcome(result)
@@ -290,8 +292,8 @@ def notes_display(notes: Sequence[Note]) -> Display:
 
 
 def _counted(notes: Sequence[Note]) -> list[Note]:
-    """What is said more than `OFTEN` times, as by the passes of a loop, is one line with its number; its reasons may
-    differ, then the last one is given."""
+    """Merge notes that occur more than `OFTEN` times, such as those of a loop, into one line with their number and the
+    last reason."""
     alike: dict[tuple[str, str], list[Note]] = {}
     for note in notes:
         alike.setdefault((note.condition, note.text), []).append(note)
@@ -316,7 +318,8 @@ class BranchRow:
 
 
 def branch_state(event: BranchFinished, language: Language) -> str:
-    """How a branch ended, for people: one whose command failed is failed, whatever the program makes of it."""
+    """Return how a branch ended, for people: it failed if its command failed, even if the program handles the
+    failure."""
     failed = event.command is not None or language.kind_of(event.value) == "error value"
     return "failed" if failed and event.status == "done" else event.status
 

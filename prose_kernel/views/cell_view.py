@@ -1,10 +1,10 @@
 """Turn the events of one executing cell into outputs, for the kernel and `%%prose` alike.
 
-What is live: the streams of a bare `exec`, a session's answer, and for a person the progress of `parallel`. Cards of
+Shown live are the streams of a bare `exec`, a session's answer, and for a person the progress of `parallel`. Cards of
 bound values and notes about decisions wait until something else is shown, which they then precede: an output is never
 above the decision that caused it. Cards of a loop wait until its top-level statement is over: one table, not a hundred.
-What a `parallel` shows is put in source order at its join. Nothing is shown twice: what a command printed for a name or
-an expression is seen in their values, and a cell's result is not what its body has shown already. Saved
+The outputs of a `parallel` are put in source order at its join. Nothing is shown twice: output that becomes the value
+of a name or an expression appears only in that value, and a cell's result omits what its body has shown already. Saved
 notebooks hold the same outputs whether or not a person was watching (docs/reference/jupyter.md 5, 7).
 """
 
@@ -37,7 +37,7 @@ from prose_kernel.views.session_view import SessionViews
 from prose_kernel.views.stage import Stage
 
 DISPLAYS = 20
-"""Displays that a cell makes while it runs; what comes later is gathered into its last ones."""
+"""Displays that a cell makes while it runs; later ones are merged into its last displays."""
 SWITCHES = 12
 """Changes between stdout and stderr that are shown in order; after them stderr is gathered to the end of the cell."""
 ABOUT = 40
@@ -75,9 +75,8 @@ class _LateNotes:
 class CellView:
     """The listener of one cell. Call `finish` or `fail` exactly once at its end.
 
-    `live` tells that a person is watching (`allow_stdin`), who sees what is under way in `panel`; `limits` how much of
-    one command's output is displayed; `directory_name` says how a new working directory may be shown ("" for one that
-    is not shown).
+    `live`: a person is watching (`allow_stdin`) and sees running work in `panel`. `limits` bounds the displayed output
+    of one command. `directory_name` returns the shown form of a new working directory ("" to hide it).
     """
 
     def __init__(
@@ -98,7 +97,7 @@ class CellView:
         self.limits = limits
         self.directory_name = directory_name
         self.language = languages.default()
-        """That of the program that runs, which says how its values are called and written."""
+        """The language of the running program, which names and formats its values."""
         self._commands: dict[int, CommandView] = {}
         self._declared: dict[int, str] = {}  # of those whose output is data: its format
         self._cards: dict[str, cards.Recent] = {}
@@ -136,11 +135,11 @@ class CellView:
 
     @property
     def has_room(self) -> bool:
-        """Whether what is displayed now gets an output of its own."""
+        """Whether the next display gets its own output."""
         return self._displays < DISPLAYS
 
     def on_cell_started(self, event: ev.CellStarted) -> None:
-        """A program begins to run in the cell: which of its statements gives the value decides how it is shown."""
+        """Remember which statement of the starting program gives its value: this decides how the value is shown."""
         self._statement = event.valued
         if self.panel is not None:
             self.panel.run.language = self.language
@@ -148,7 +147,7 @@ class CellView:
     # ------------------------------------------------------------ the end of the cell
 
     def finish(self, value: Value) -> None:
-        """The cell succeeded. Its last value becomes the result, unless it has been shown already.
+        """End a successful cell. Its last value becomes the result, unless it has been shown already.
 
         The result of a binding is its card, or the table of several that it is part of. The value of a compound
         statement is whatever its body has shown.
@@ -165,7 +164,7 @@ class CellView:
             self.panel.end()
 
     def fail(self) -> None:
-        """The cell failed or was interrupted: everything that it had to show comes before the error."""
+        """End a failed or interrupted cell: show everything that waits, before the error."""
         for command in self._commands.values():
             command.finish(where_whole(None))
         self._sessions.interrupted()
@@ -185,7 +184,7 @@ class CellView:
         self._put(display)
 
     def result_of_part(self, value: Value) -> None:
-        """A part of the cell is over (`%run`): its last value is shown like any other display."""
+        """Show the last value of a finished part of the cell (`%run`) like any other display."""
         self._branches.leave()
         shown = bool(self._cards)
         self.settle()
@@ -193,7 +192,7 @@ class CellView:
             self.send(cards.value_display(value, self.language))
 
     def warnings(self, diagnostics: Sequence[Diagnostic]) -> None:
-        """What the compiler had to say about a program that may run; before its first output."""
+        """Show the compiler's warnings about a valid program, before its first output."""
         lines = warning_lines(diagnostics)
         if lines:
             self.send(cards.notes_display([cards.Note(line) for line in lines]))
@@ -241,7 +240,7 @@ class CellView:
         return CommandView(self.limits, self.write, lambda note: self.send(quiet_line(note)), place)
 
     def reserve(self, display: Display) -> str | None:
-        """For a session that streams: a display that will be replaced, None where displays are gathered already."""
+        """Show a replaceable display for a streaming session and return its id; None if displays are already merged."""
         if not self.has_room:
             return None
         display_id = uuid.uuid4().hex
@@ -280,8 +279,8 @@ class CellView:
         self._flush_notes()
 
     def _flush_notes(self) -> None:
-        """Decisions are shown before what follows from them. When there are many displays already, the rest of them has
-        one, which is replaced."""
+        """Show decisions before their consequences. If the cell has many displays already, further notes share one,
+        which is replaced."""
         if not self._notes:
             return
         notes, self._notes = self._notes, []
@@ -305,7 +304,7 @@ class CellView:
             self._put(cards.card_display(found))
 
     def _begin_visible(self, event: ev.Event) -> None:
-        """Something that may take long or show something begins: what earlier statements bound is shown first."""
+        """Show earlier bindings before something begins that may take long or show output."""
         self._joined = False
         if not self._branches.active and self._card_statement != event.place.ordinal:
             self._flush_cards()
@@ -354,7 +353,8 @@ class CellView:
             )
 
     def _left_out(self, event: ev.Event, note: str) -> None:
-        """The note between the two parts of a long output; in a branch, whose displays come last, a line of text."""
+        """Show the note between the two parts of a long output; in a branch, whose displays come last, as a line of
+        text."""
         if self._branches.holds(event.place.branches):
             self._emit(event, "stdout", f"{note}\n")
         else:
@@ -366,7 +366,7 @@ class CellView:
             command.feed(event.stream, event.text, event.omitted)
 
     def _data(self, event: ev.CommandFinished, command: CommandView) -> None:
-        """What a bare command printed that is no text: data in its declared format, and an image."""
+        """Show non-text output of a bare command: data in its declared format, or an image."""
         form, result = self._declared.pop(event.spawn, ""), event.result
         if form:
             shown, why = (None, "") if event.raised else cards.data_display(result, form, self.language)
@@ -405,8 +405,8 @@ class CellView:
             self._note(event, f"retry {event.attempt} of {event.maximum}: {event.why}")
 
     def _unusual(self, event: ev.CommandFinished) -> None:
-        """A command whose output belongs to a value is over: what the value does not tell gets a card, unless the name
-        that takes the value has one."""
+        """Add a card for a finished command whose output became a value, with the facts that the value lacks, unless
+        the bound name has a card."""
         steps = event.place.branches
         if event.bound_to is None or (steps and steps[-1].label == event.bound_to):
             card = cards.result_card(event)

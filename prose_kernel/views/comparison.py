@@ -20,7 +20,7 @@ _SHOWN: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A run: its id, its state, and in words what it has consumed."""
+    """A run: its id, its state, and its consumption in words."""
 
     run: str
     state: str

@@ -1,9 +1,8 @@
 """The flow of a program as a Mermaid diagram, which JupyterLab and GitHub draw, and as an indented text.
 
-Labels come from programs: whatever is in them is written as character codes, so that nothing in a label means anything
-to Mermaid, Markdown or HTML. A program too large for a diagram is drawn with its inner bodies counted instead of shown,
-and in the end only with its beginning, so that every diagram stays below Mermaid's limits (GitHub's: 50,000 characters,
-500 edges).
+Labels come from programs, so they are written as character codes, which Mermaid, Markdown and HTML do not interpret. A
+program too large for a diagram is drawn with its inner bodies counted instead of shown, and in the end only with its
+beginning, so that every diagram stays below Mermaid's limits (GitHub's: 50,000 characters, 500 edges).
 """
 
 from __future__ import annotations
@@ -56,12 +55,12 @@ _STYLES: Final = (
     "classDef cancelled stroke:#c98a1b,stroke-width:2px,stroke-dasharray:4 3",
     "classDef idle stroke-dasharray:2 4",
 )
-"""Colours of lines only: labels and boxes keep those of the front end's light or dark theme."""
+"""Colours of lines only: labels and boxes keep the colours of the front end's light or dark theme."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """What became of a step in a run, in words, and its volatile figures."""
+    """The outcome of a step in a run, in words, and its volatile figures."""
 
     state: str
     words: str
@@ -88,7 +87,7 @@ def mermaid(parts: Sequence[Part]) -> str:
 
 
 def levels(parts: Sequence[Part]) -> Iterator[tuple[list[Part], int]]:
-    """The parts as whole as a picture can be, then with less and less of them, each with the characters of a label."""
+    """Yield the parts in full, then with less and less detail, each with the maximum characters of a label."""
     for depth, most, breadth, width in _LEVELS:
         share = max(most // max(len(parts), 1), 1)
         drawn = [replace(part, steps=_cut(_folded(part.steps, depth, breadth), share)) for part in parts]
@@ -132,7 +131,8 @@ def _size(steps: Sequence[Step]) -> int:
 
 
 def _folded(steps: tuple[Step, ...], depth: int, breadth: int) -> tuple[Step, ...]:
-    """The steps with bodies down to a depth, of which the beginnings; of deeper ones the number of steps inside."""
+    """Return the steps with the beginnings of their bodies down to `depth`; deeper bodies become a count of their
+    steps."""
     if depth >= _ALL:
         return steps
     folded = []
@@ -172,7 +172,7 @@ class _LoopEnds:
 
 
 class _Drawing:
-    """One flowchart: nodes where they stand, then all edges."""
+    """One flowchart: all nodes in source order, then all edges."""
 
     def __init__(self, parts: Sequence[Part], width: int) -> None:
         self._width = width
@@ -315,7 +315,7 @@ class _Drawing:
         return tails
 
     def _ways(self, step: Step, tails: Tails, names: Names) -> Tails:
-        """Bodies beside each other; afterwards a name may have been bound in any of them."""
+        """Draw alternative bodies side by side; afterwards a name may have been bound in any of them."""
         before, ends = dict(names), Tails()
         found: dict[str, dict[str, None]] = {}
         for way in step.ways:
@@ -364,7 +364,7 @@ _ASKING: Final = frozenset({"session", "command", "gate"})
 
 
 def mark_of(step: Step, marks: Mapping[Span, Mark] | None) -> Mark | None:
-    """What became of a step; of one that asks somebody also that it did not run."""
+    """Return the outcome of a step; for a step that makes a request, also that it did not run."""
     if marks is None:
         return None
     found = marks.get(step.span)
@@ -392,7 +392,7 @@ def statements_inside(count: int) -> str:
 
 
 def outline(parts: Sequence[Part]) -> str:
-    """The same as indented lines: for terminals, and for front ends without Mermaid."""
+    """Return the flow as indented lines, for terminals and for front ends without Mermaid."""
     lines: list[str] = []
     for part in parts:
         indent = 0

@@ -1,4 +1,4 @@
-"""What a cell can show: MIME bundles, errors, and the `Output` that each front end implements once."""
+"""The displays of a cell: MIME bundles, errors, and the `Output` that each front end implements once."""
 
 from __future__ import annotations
 
@@ -37,17 +37,18 @@ class Problem:
     link: str = ""
 
     def lines(self, explain: str) -> list[str]:
-        """The traceback, and what to type to read about the code: `explain` is that command in this front end."""
+        """Return the traceback and a hint how to read about the code: `explain` is that command in this front end."""
         if not self.code:
             return list(self.traceback)
         return [*self.traceback, f"\x1b[2mmore: {explain} {self.code}\x1b[0m", *([self.link] if self.link else [])]
 
 
 class Output(Protocol):
-    """Where the outputs of one cell go, in the order of the calls. Subclasses ignore the calls they do not define."""
+    """The destination of one cell's outputs, in the order of the calls. Subclasses ignore calls that they do not
+    define."""
 
     def stream(self, name: Stream, text: str) -> None:
-        """Append text to a stream; it is on its way when the call returns."""
+        """Append text to a stream; it has been sent when the call returns."""
         return
 
     def display(self, display: Display, display_id: str | None = None) -> None:
@@ -59,11 +60,11 @@ class Output(Protocol):
         return
 
     def result(self, display: Display) -> None:
-        """The cell's last value. At most once a cell, as the last output."""
+        """Show the cell's last value. Called at most once a cell, as the last output."""
         return
 
     def error(self, problem: Problem) -> None:
-        """The cell failed. At most once, as the last output."""
+        """Show the error of a failed cell. Called at most once, as the last output."""
         return
 
     def clear(self, *, wait: bool = False) -> None:
@@ -71,12 +72,12 @@ class Output(Protocol):
         return
 
     def page(self, display: Display) -> None:
-        """Show help beside the notebook, where the front end has a place for it."""
+        """Show help next to the notebook, if the front end has a place for it."""
         return
 
 
 class PassedOn(Output):
-    """An `Output` over another one, for those that watch some of the calls."""
+    """An `Output` that forwards all calls to another one; subclasses intercept some of them."""
 
     def __init__(self, output: Output) -> None:
         self._output = output

@@ -1,8 +1,8 @@
-"""What is shown, before it has a form: blocks of words. A view returns a document, and each front end renders it:
-`plain_text` for terminals, `bundle` for notebooks, `page` for HTML pages.
+"""Documents, independent of their rendered form: blocks of words. A view returns a document, and each front end renders
+it: `plain_text` for terminals, `bundle` for notebooks, `page` for HTML pages.
 
-A `str` is text of others, which renderers make harmless; `Own` holds our own words. The forms differ only where a class
-says so, as `Own.plain` and `Listing.indent` do.
+A `str` is untrusted text, which renderers escape; `Own` holds the project's own text. The rendered forms differ only
+where a class documents it, as `Own.plain` and `Listing.indent` do.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Ticked(str):
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """Our own words, which need no escaping: Markdown, and text where that is not the same."""
+    """The project's own text, which needs no escaping: Markdown, and plain text if that differs."""
 
     markdown: str
     plain: str | None = None
@@ -119,7 +119,7 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class Forms:
-    """A block whose plain text is another one; without `plain`, text does not show it."""
+    """A block with a different block as its plain text; without `plain`, plain text omits it."""
 
     rich: Block
     plain: Block | None = None
@@ -133,7 +133,7 @@ def line(*words: Word) -> Paragraph:
 
 
 def paragraph(text: str, plain: str | None = None) -> Paragraph:
-    """Our own words as Markdown, and as text where that is not the same."""
+    """Return a paragraph of the project's own text: Markdown, and plain text if that differs."""
     return Paragraph((Own(text, plain),))
 
 

@@ -1,8 +1,8 @@
 """Files and images as displays (docs/how-to/data-and-images.md).
 
-What came from outside is shown, and does nothing: SVG is cleaned and shown as an image, HTML stands in a frame without
-scripts, without an origin and without a network, Markdown keeps only its formatting. What is broken is one line that
-says so. `text/plain` is complete by itself, for terminals.
+Untrusted content is shown but cannot act: SVG is cleaned and shown as an image, HTML is put into a frame without
+scripts, origin or network access, Markdown keeps only its formatting. A broken file becomes one line that reports it.
+`text/plain` is complete by itself, for terminals.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ _NATIVE: Final = frozenset({"image/png", "image/jpeg", "application/pdf"})
 
 
 def file_display(file: ShownFile, *, scripts: bool = False) -> Display:
-    """A file as a display. `scripts`: those of an HTML page run, in a frame that can reach the network and nothing of
-    the notebook."""
+    """Return a file as a display. `scripts`: the scripts of an HTML page run, in a frame that can reach the network but
+    not the notebook."""
     if (drawn := picture(file.data)) is not None:
         return image_display(file.data, drawn, file.name)
     match file.media:
@@ -69,7 +69,7 @@ def file_display(file: ShownFile, *, scripts: bool = False) -> Display:
 
 
 def image_display(data: bytes, drawn: Picture | None = None, title: str = "") -> Display:
-    """The bytes of a PNG, JPEG, GIF, WebP or PDF; for broken ones a line that says so."""
+    """Return a display of a PNG, JPEG, GIF, WebP or PDF; for broken data, a line that reports it."""
     drawn = drawn or picture(data)
     if drawn is None:
         return Display({"text/plain": "(no image)"})
@@ -120,8 +120,8 @@ def _svg(file: ShownFile) -> Display:
 
 
 def _page(file: ShownFile, scripts: bool) -> Display:
-    """A page in a frame. Where HTML is sanitised, as in a notebook that is not trusted, the frame is left out and the
-    line above it stays."""
+    """Return a page in a frame. Sanitised HTML, as in an untrusted notebook, loses the frame and keeps the line above
+    it."""
     text = f"{visible(file.name)}: HTML page, {counted(file.size, 'byte')}"
     policy = "" if scripts else f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
     source = escape(f"<!DOCTYPE html>{policy}{_decoded(file.data)}")
@@ -161,7 +161,7 @@ def _json(file: ShownFile) -> Display:
         return _broken(f"{visible(file.name)}: JSON, {counted(file.size, 'byte')}, broken: {problem.reason} at {where}")
     if (table := table_of(value)) is not None:
         return table.display(file.name)
-    with suppress(ValueError):  # too many digits: then as it is written
+    with suppress(ValueError):  # too many digits: keep the source text
         text = json.dumps(value, ensure_ascii=False, indent=2)
     shown, rest = preview(text, LINES, CHARACTERS)
     return Display({"text/plain": _with_rest(f"{visible(file.name)}:\n{shown}", rest)})
@@ -201,7 +201,7 @@ def _notebook(file: ShownFile) -> Display:
         cells = [*book.cells]
         info = book.metadata.get("language_info") or {}
         shown = [part for cell in cells[:CELLS] for part in _cell(cell, str(info.get("name", "")))]
-    except Exception as problem:  # nbformat fails in many ways over what is no notebook; only some of them are words
+    except Exception as problem:  # nbformat raises many exceptions; only some have a readable message
         said = isinstance(problem, (ValueError, nbformat.ValidationError)) and "object has no" not in str(problem)
         reason = (said and clip(str(problem), 100)) or "its parts are not those of a notebook"
         return _broken(f"{visible(file.name)}: notebook, {counted(file.size, 'byte')}, broken: {reason}")

@@ -44,7 +44,7 @@ _BESIDE: Final = frozenset({"if", "parallel", "try"})
 
 @dataclass(slots=True)
 class _Drawn:
-    """A piece of the picture, from its own left upper corner. `goes_on`: the flow leaves it at the bottom."""
+    """A piece of the picture, relative to its upper left corner. `goes_on`: control flow leaves it at the bottom."""
 
     width: float
     height: float
@@ -60,8 +60,8 @@ class _Drawn:
 
 
 def flow_svg(parts: Sequence[Part], links: Mapping[Span, str] | None = None, *, styled: bool = False) -> Html:
-    """The picture. `links` are the ids of elements of the page that tell more of the steps with these spans. `styled`:
-    it has colours and a ground of its own, which can be read in any theme."""
+    """The picture. `links` maps spans of steps to the ids of page elements with details. `styled`: it has its own
+    colours and background, which are readable in any theme."""
     whole = _Drawn(0, 0, [])
     for drawn, _ in levels(parts):
         whole = _whole(drawn, links or {})
@@ -143,7 +143,7 @@ def _label(shown: str) -> _Drawn:
 
 
 def _arrow(x: float, y: float, to_x: float, to_y: float) -> str:
-    """A line that ends with a tip downwards; one that goes aside turns in the middle."""
+    """Return a line with a downward tip at its end; a line to another column turns in the middle."""
     half = (y + to_y) / 2
     aside = f"V{half:.0f}H{to_x:.0f}" if abs(x - to_x) > 1 else ""
     tip = f'<path class="tip" d="M{to_x - 4:.0f} {to_y - 6:.0f}h8l-4 6z"/>'
@@ -151,7 +151,7 @@ def _arrow(x: float, y: float, to_x: float, to_y: float) -> str:
 
 
 def _line(x: float, y: float, to_x: float, to_y: float) -> str:
-    """A line without a tip, which turns right above its end: what stands beside its beginning may be higher."""
+    """Return a line without a tip, which turns just above its end, because elements next to its start may be taller."""
     return f'<path class="flow" d="M{x:.0f} {y:.0f}V{to_y - _GAP / 2:.0f}H{to_x:.0f}V{to_y:.0f}"/>'
 
 
@@ -201,7 +201,7 @@ class _Drawing:
         return self.sequence(way.steps)
 
     def _beside(self, step: Step) -> _Drawn:
-        """A step whose ways stand side by side below it, and come together again."""
+        """Return a step with its branches side by side below it, which join again."""
         head = self.box(step)
         ways = [(way.label if way.label != step.kind else "", self._way(way)) for way in step.ways]
         if step.kind == "if" and not step.always:
@@ -238,7 +238,7 @@ class _Drawing:
         return _Drawn(inner.width + 2 * left, bottom + (10 if body.goes_on else 0), parts)
 
     def box(self, step: Step) -> _Drawn:
-        """One step: its words, what became of it, what it reads and binds."""
+        """Return the box of one step: its words, its outcome, and the names that it reads and binds."""
         mark = mark_of(step, self._marks)
         lines = [("", line) for line in _wrapped(words(step))]
         if step.inside:
@@ -275,7 +275,7 @@ def _titled(label: str, drawn: _Drawn) -> _Drawn:
 
 
 def _outline(kind: str, width: float, height: float) -> str:
-    """The path of a box: round for sessions, pointed for questions and loops, slanted for what comes in or goes out."""
+    """Return the path of a box: round for sessions, pointed for questions and loops, slanted for inputs and outputs."""
     w, h = width, height
     match kind:
         case "session" | "agent":

@@ -1,4 +1,4 @@
-"""Requests of a run that keeps answers of an earlier one, for people (docs/how-to/edit-and-continue.md)."""
+"""Readable requests of a run that keeps answers of an earlier run (docs/how-to/edit-and-continue.md)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 def told(asked: Asked) -> str:
-    """A request for people: `command c1/2/x0: make all`."""
+    """Return a request in words: `command c1/2/x0: make all`."""
     return f"{asked.kind} {asked.key}: {clip(asked.said)}" if asked.said else f"{asked.kind} {asked.key}"
 
 
 def reason(one: AskedAgain) -> str:
-    """Why a request is asked although there is an earlier run."""
+    """Return why a request is made again although there is an earlier run."""
     from prose_kernel.cassettes.differences import text_difference
 
     said, near = one.reason, one.near
@@ -55,7 +55,7 @@ class Planned(NamedTuple):
 
 
 def planned(foreseen: Foreseeing) -> Iterator[Planned]:
-    """The requests of a run that was foreseen, in their order."""
+    """Yield the requests of a predicted run, in their order."""
     from prose_kernel.runtime.earlier_answers import AskedAgain
 
     for one in foreseen.requests():

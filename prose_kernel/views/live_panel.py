@@ -1,8 +1,8 @@
 """The live view in a notebook: where it is shown, how often, and how its lines look.
 
-While branches run, it stands where their results will be: that display is replaced at the join. Everything else that
-takes long (a loop, a command whose output a name takes, a condition that is judged, a wait before a retry) is in a
-panel which the stage takes away again.
+While branches run, it is shown in place of their results: that display is replaced at the join. All other long work (a
+loop, a command whose output is bound to a name, a judged condition, a wait before a retry) is shown in a panel, which
+the stage removes again.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from prose_kernel.views.safety import visible
 from prose_kernel.views.stage import Stage
 
 DELAY: Final = 0.5
-"""Seconds that something has to take before the panel shows it."""
+"""Seconds that an activity must take before the panel shows it."""
 SILENT: Final = 2.0
 """Seconds without output after which a command that shows its own is worth a panel."""
 STEADY: Final = 0.5
-"""Seconds between two looks while only the time changes; what still says the same is not sent again."""
+"""Seconds between two checks while only the time changes; an unchanged display is not sent again."""
 
 
 class LivePanel:
-    """Hears all events of a cell while a person watches."""
+    """A listener of all events of a cell that a person watches."""
 
     def __init__(
         self,
@@ -43,7 +43,7 @@ class LivePanel:
     ) -> None:
         clock = clock or Time()
         self.run = LiveRun(clock.now, loops, asked)
-        # outside of branches, what a bare command prints has a place of its own
+        # outside of branches, the output of a bare command has its own display
         self.run.own = lambda work: not work.branches and work.bare
         self.run.apart = lambda work: work.kind == "session" and not work.branches
         self.stage = stage
@@ -52,7 +52,7 @@ class LivePanel:
         self._joining: Display | None = None
         self._visible = False
         self.time_passes: Callable[[], None] = lambda: None
-        """Called now and then while a session runs that has a display of its own."""
+        """Called periodically while a session with its own display runs."""
 
     def hear(self, event: Event) -> None:
         if type(event) in LiveRun.kinds:
@@ -60,7 +60,7 @@ class LivePanel:
             self._refresh.changed()
 
     def join(self, display_id: str) -> Display:
-        """Branches begin: what their display shows at first. `display_id` is where it stands."""
+        """Return the first display of starting branches; `display_id` is its id."""
         self._join, self._joining = display_id, live_display(self.run.lines())
         return self._joining
 
@@ -68,7 +68,7 @@ class LivePanel:
         self._join = None
 
     def end(self) -> None:
-        """The cell is over: nothing is shown live any more."""
+        """Stop the live view at the end of the cell."""
         self._refresh.stop()
         self._join = None
         self.stage.take_away()
@@ -126,6 +126,6 @@ def _row(line: Line) -> Html:
 
 
 def plain_line(line: Line) -> str:
-    """The line as text: mark, name, time, what is said beside it, and what it has printed last."""
+    """Return the line as text: mark, name, time, remark, and last printed line."""
     parts = [part for part in (line.name, line.time, *line.about, line.last) if part]
     return f"{'  ' * line.depth}{line.mark} {visible(' · '.join(parts))}".rstrip()

@@ -104,7 +104,7 @@ class LiveRun:
         self.own: Callable[[Work], bool] = lambda work: False
         """Whether its output is already shown elsewhere, line by line."""
         self.apart: Callable[[Work], bool] = lambda work: False
-        """Whether it has a live view of its own elsewhere."""
+        """Whether it has its own live view elsewhere."""
         self.tells_results = True
         """Whether the values of ended branches are shown, if there are few."""
         self.language = languages.default()
@@ -200,7 +200,7 @@ class LiveRun:
             work.title = f"gate {event.request.name}: waiting for a decision"
 
     def on_store_waits(self, event: ev.StoreWaits) -> None:
-        """A wait is no activity of the program: it is added to the open ones without a parent."""
+        """A wait isn't an activity of the program: it is added to the open ones without a parent."""
         self._open.pop(event.store, None)
         if event.reason is not None:
             work = self._open[event.store] = Work("command", event.store, event.place, self.now(), None)
@@ -247,11 +247,11 @@ class LiveRun:
         return min(began, default=None)
 
     def alone(self) -> float | None:
-        """Return the start of the oldest session with a live view of its own, or None."""
+        """Return the start of the oldest session that has its own live view, or None."""
         return min((work.begin for work in self._open.values() if self.apart(work)), default=None)
 
     def status(self, spawn: int) -> str:
-        """Return the status line for a session with a live view of its own."""
+        """Return the status line for a session that has its own live view."""
         work, now = self._open.get(spawn), self.now()
         if work is None:
             return ""

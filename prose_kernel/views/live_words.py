@@ -1,4 +1,4 @@
-"""What is under way in words: a line of a live view, times while they grow, estimates, passes, what was consumed."""
+"""The words of a live view: its lines, elapsed times, estimates, passes, consumption."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _MODIFIERS: Final = re.compile(r" \([a-z-]+: [^()]*\)?…?\Z")
 
 
 RUNS: Final = "▸"
-"""The mark of what runs, in a language that has no markers of its own."""
+"""The mark of running work in a language without its own markers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """One line of a live view. `mark` is its state (`▸ ✗ ✓`, or a marker of its language), `about` what is said beside
-    its name, `time` how long it has run, `last` the last line that it has printed."""
+    """One line of a live view. `mark` is its state (`▸ ✗ ✓`, or a marker of its language), `about` a remark after its
+    name, `time` its running time, `last` its last printed line."""
 
     name: str
     about: tuple[str, ...] = ()
@@ -61,7 +61,7 @@ def head_line(text: str) -> str:
 
 
 def fork_line(text: str) -> str:
-    """The first line of a construct with branches, without what it says of failures and strategies: its items count."""
+    """Return the first line of a construct with branches, without its options for failures and strategies."""
     return _MODIFIERS.sub("", head_line(text))
 
 
@@ -70,7 +70,7 @@ def some(parts: Iterable[str]) -> tuple[str, ...]:
 
 
 def estimate(finished: int, left: int, seconds: float) -> str:
-    """How long the rest may take, by what has finished; "" without enough of it."""
+    """Estimate how long the rest takes from the finished items; "" if too few have finished."""
     if finished < EVIDENCE or left <= 0:
         return ""
     rest = seconds / finished * left
@@ -81,7 +81,7 @@ def estimate(finished: int, left: int, seconds: float) -> str:
 
 
 def span(seconds: float) -> str:
-    """A time as it is shown while it grows: `12 s`, `5 min 06 s`, `2 h 03 min`; nothing below a second."""
+    """Return an elapsed time in whole seconds: `12 s`, `5 min 06 s`, `2 h 03 min`."""
     whole = int(seconds)
     if whole < 1:
         return ""

@@ -1,8 +1,8 @@
-"""`%step`: what a machine does, statement by statement: what each reads and binds, who is asked, what is decided.
+"""`%step`: the work of a machine by statement: the names that it reads and binds, its requests, its decisions.
 
-A hook sees each statement before it runs, a listener what comes of it. Both only remember; when the program ends, all
-of it is one display. Branches run at the same time, so what each does is kept in a lane of its own, below the statement
-that has begun it; lanes are shown in source order. So the display is the same in every run.
+A hook sees each statement before it runs, a listener its effects. Both only record; when the program ends, everything
+becomes one display. Branches run at the same time, so each has its own lane below the statement that started it; lanes
+are shown in source order. So the display is the same in every run.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class MachineAtWork(StatementHook):
         self._lane(s.branches).rows.append(_Row(s.source, node.span, seen))
 
     def _names(self, source: Source, span: Span) -> tuple[str, ...]:
-        """What a statement reads itself: of the steps that begin in it, those that stand in no body."""
+        """Return the names that a statement itself reads: steps in its bodies do not count."""
         known = self._reads.get(id(source))
         if known is None:
             steps = sorted((step.span.start, step.reads) for step in _flat(self._flow(source)))
@@ -180,7 +180,7 @@ class MachineAtWork(StatementHook):
     # ------------------------------------------------------------ the display
 
     def table(self) -> Table | None:
-        """What the machine has done; None when it came to no statement."""
+        """Return the table of executed statements; None if no statement ran."""
         rows = list(self._table(self._lanes[()], ""))
         if not rows:
             return None

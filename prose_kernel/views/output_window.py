@@ -1,8 +1,8 @@
 """The output of one command as it is displayed: the beginning, a line that says what is left out, and the end.
 
 Everything is shown as it comes until the command has printed `Limits` of it. From then on only the last line shows
-while a person watches; at the end of the command follow the note and the last part. What a value or a log keeps is not
-affected: this is about screens and notebook files.
+while a person watches; at the end of the command follow the note and the last part. Values and logs are not affected:
+the limits concern only screens and notebook files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _REMEMBERED = 400
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of one command's output is displayed; 0 is no limit."""
+    """How much of one command's output is displayed; 0 means unlimited."""
 
     size: int
     lines: int
@@ -43,7 +43,7 @@ class _Piece:
 
 
 class OutputWindow:
-    """Takes a command's output in pieces, and tells which of it is displayed. Linear, and in bounded space."""
+    """A filter that takes a command's output in pieces and returns the displayed part. Linear time, bounded space."""
 
     def __init__(self, limits: Limits) -> None:
         self.cut = False
@@ -118,7 +118,7 @@ class OutputWindow:
 
 
 def where_whole(result: CommandResult | None) -> str:
-    """Where all of a command's output is, or how it is kept."""
+    """Return the location of a command's complete output, or how to keep it."""
     if result is None or result.stdout_truncated or result.stderr_truncated:
         return "`let NAME = exec …` with `max-output:` keeps all of it"
     return "`let NAME = exec …` keeps all of it"
@@ -129,7 +129,7 @@ def _piece(stream: Stream, text: str) -> _Piece:
 
 
 def _position(text: str, size: int, lines: int, limits: Limits) -> int:
-    """How far the text may be displayed: whole lines where there are any."""
+    """Return the end of the displayed text: after a whole line, if there is one."""
     at = len(text)
     if limits.size:
         at = len(text[:size].encode("utf-8", "replace")[:size].decode("utf-8", "ignore"))
@@ -145,7 +145,7 @@ def _position(text: str, size: int, lines: int, limits: Limits) -> int:
 
 
 def _start_of_end(text: str, size: int, lines: int) -> int:
-    """Where the last `lines` lines begin that take no more than `size` bytes; inside of a line when that is longer."""
+    """Return the start of the last `lines` lines that fit into `size` bytes; within a line if it is longer."""
     at = len(text) if text.endswith("\n") else len(text) + 1
     for _ in range(lines):
         at = text.rfind("\n", 0, max(at - 1, 0)) + 1
@@ -198,7 +198,7 @@ class CommandView:
         return quiet_line(f"… {clip(self.last_line, 100)}")
 
     def finish(self, whole: str) -> None:
-        """The command is over. `whole` says where all of its output is."""
+        """Show the end of a finished command's output. `whole` describes where all of its output is."""
         for stream, held in self._texts.items():
             self._write(stream, held.end())
         parts = self._window.finish()

@@ -1,4 +1,4 @@
-"""Documents as HTML pages that need nothing from elsewhere: the frame, the style, and how texts of others get in.
+"""Documents as self-contained HTML pages: the frame, the style, and the escaping of untrusted text.
 
 The page has no script, and a policy (`Content-Security-Policy`) that allows none: nothing is loaded, the one style
 sheet is known by its hash. Whatever comes from a program, a command or a session is escaped by its element (`markup`),
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
 GENERATOR: Final = "prose_kernel"
-"""What the pages that we have written name as their maker: those may be replaced."""
+"""The generator that our pages name in their metadata; pages with it may be replaced."""
 _LOOKED_AT: Final = 4096
 
 
@@ -55,7 +55,7 @@ class Choice:
 
 
 def page(title: str, head: Html, sections: Sequence[Section], choice: Choice | None = None) -> str:
-    """A whole page; `head` stands above its sections."""
+    """Return a whole page; `head` is shown above its sections."""
     style = _style(choice)
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     policy = f"default-src 'none'; img-src data:; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
@@ -132,13 +132,13 @@ def _unwritten(path: Path, problem: Exception) -> UsageError:
 
 
 def write_page(path: Path, content: str, *, force: bool) -> None:
-    """Write a page, whole or not at all. Raises `UsageError`: what is there stays unless it is such a page itself, or
-    `force` is given; a directory stays always."""
+    """Write a page atomically. Raises `UsageError` if another file exists that isn't such a page (unless `force`), or a
+    directory."""
     from prose_kernel.access.atomic import write_whole
 
     check_page(path, force=force)
     try:
-        write_whole(path, content, contended=True)  # two reports at once, of the same run
+        write_whole(path, content, contended=True)  # two concurrent reports of the same run
     except (OSError, ValueError) as problem:
         raise _unwritten(path, problem) from None
 
@@ -211,7 +211,8 @@ _OFF: Final = {21: ("a1",), 22: ("a1", "a2"), 23: ("a3",), 24: ("a4",), 29: ("a9
 
 
 def terminal_text(shown: str) -> Html:
-    """The output of a command with its colours, as a terminal shows it: what was overwritten on a line is left out."""
+    """Return the output of a command with its colours, as a terminal shows it: overwritten parts of lines are
+    omitted."""
     found = terminal(shown.replace("\r\n", "\n"))
     if "\r" in found:
         found = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in found.split("\n"))
@@ -270,7 +271,7 @@ def _of_many(numbers: Iterator[int], what: str, style: dict[str, str]) -> None:
 
 
 def markdown_text(source: str) -> Html:
-    """Markdown of others as HTML: no tags, no images, links that do no harm, headings below those of the page."""
+    """Return untrusted Markdown as HTML: no tags or images, harmless links, headings below those of the page."""
     parser = _markdown()
     tokens = parser.parse(visible(source))
     for token in tokens:
@@ -279,8 +280,7 @@ def markdown_text(source: str) -> Html:
 
 
 def _harmless(token: Any) -> None:
-    """Take out of a token of the parser what the page has no use for; a hidden character may have been written as an
-    entity."""
+    """Remove unsafe parts of a parser's token; a hidden character may have been written as an entity."""
     token.content = visible(token.content)
     token.info = ""
     if token.type in ("heading_open", "heading_close"):
@@ -292,7 +292,7 @@ def _harmless(token: Any) -> None:
     tag = "a"
     for inner in token.children or ():
         _harmless(inner)
-        if inner.type == "link_open" and not inner.attrs["href"]:  # the only one that the parser does not ask about
+        if inner.type == "link_open" and not inner.attrs["href"]:  # the only target that the parser does not validate
             tag, inner.attrs = "span", {}
         if inner.type in ("link_open", "link_close"):
             inner.tag, tag = tag, tag if inner.type == "link_open" else "a"
@@ -301,7 +301,7 @@ def _harmless(token: Any) -> None:
 
 
 def _described(image: Any) -> Any:
-    """An image becomes its description."""
+    """Return the description of an image in its place."""
     from markdown_it.token import Token
 
     return Token("text", "", 0, content=f"[image: {image.content}]")

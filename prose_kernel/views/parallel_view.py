@@ -1,5 +1,5 @@
-"""What a `parallel` shows: a display that is live while somebody watches and ends as the results of its branches, and
-behind it what the branches have printed and shown, in source order."""
+"""The outputs of a `parallel`: a display that is live while a person watches and ends as the results of the branches,
+followed by the outputs of the branches in source order."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Item = tuple[Stream, str] | Display | cards.Note
 
 
 class ParallelView:
-    """The outermost construct of a cell that runs its branches side by side, if there is one now."""
+    """The outermost running parallel construct of a cell, if there is one."""
 
     def __init__(self, view: CellView) -> None:
         self._view = view
@@ -32,18 +32,18 @@ class ParallelView:
         return self._join is not None
 
     def holds(self, branches: tuple[BranchStep, ...]) -> bool:
-        """Whether what happens there is shown at the join."""
+        """Whether outputs of these branches are shown at the join."""
         return self._join is not None and bool(branches)
 
     def add(self, branches: tuple[BranchStep, ...], item: Item) -> bool:
-        """Keep what a branch shows until the join; False outside of branches."""
+        """Keep an output of a branch until the join; return False outside of branches."""
         if self._join is None or not branches:
             return False
         self._join.branch(branches).append(item)
         return True
 
     def started(self, event: ParallelStarted) -> None:
-        """Of an outermost construct."""
+        """Begin the view of an outermost construct."""
         view = self._view
         self._join = join = Join(event, view.language)
         if view.panel is not None and view.has_room:
@@ -63,7 +63,7 @@ class ParallelView:
         row.text = cards.branch_text(event, language)
 
     def joined(self, event: ParallelJoined) -> bool:
-        """Whether it was the outermost, whose results are shown now."""
+        """End a construct; return whether it was the outermost one, whose results are now shown."""
         join = self._join
         if join is None:
             return False
@@ -75,7 +75,7 @@ class ParallelView:
         return False
 
     def leave(self) -> None:
-        """It is over, or an error has left it: how its branches ended, then what they showed, in order."""
+        """End the construct, also after an error: show how its branches ended, then their outputs in order."""
         join, self._join = self._join, None
         if join is None:
             return
@@ -144,7 +144,7 @@ class Join:
 
 
 def fold(join: Join, outer: BranchPath, inner: int) -> None:
-    """A nested `parallel` joined: what its branches showed now belongs, in source order, to the branch around it."""
+    """Move the outputs of a joined nested `parallel`, in source order, to the enclosing branch."""
     depth = len(outer)
     paths = sorted(p for p in join.branches if len(p) > depth and p[:depth] == outer and p[depth][0] == inner)
     if not paths:

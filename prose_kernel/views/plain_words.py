@@ -1,4 +1,4 @@
-"""What a program would do, statement by statement in plain words, made of its flow; nothing is run."""
+"""An explanation of a program, statement by statement in plain words, made from its flow; nothing is run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 LINES: Final = 400
 """Steps that are explained; the rest is counted."""
 Line = tuple[int, str]
-"""How deep it stands, and a sentence in which code stands between two marks that no program can hold."""
+"""The nesting depth, and a sentence in which code is enclosed by two marks that no program can contain."""
 _CODE: Final = re.compile("\ue000([^\ue001]*)\ue001")
 
 _WAYS: Final = {
@@ -165,7 +165,7 @@ class _Words:
         return f"{said}{decides}{_called(step, 'its value')}"
 
     def _is_judged(self, step: Step) -> bool:
-        """Whether its condition is put to the judge: what stands before its bodies."""
+        """Whether the judge decides the step's condition, the part before its bodies."""
         inner = [one.span.start for way in step.ways for one in way.steps]
         end = min([one for one in inner if one > step.span.start], default=step.span.end)
         return any(step.span.start <= one.span.start < end for one in self._judged)

@@ -30,7 +30,7 @@ _QUOTED = re.compile(r"`([^`]*)`")
 
 
 def problem_of(error: BaseException, *, stderr_shown: bool = False) -> Problem:
-    """The error output of anything that ended a cell; `stderr_shown` tells that the cell shows its stderr already."""
+    """Return the error output of any exception that ended a cell; `stderr_shown`: the cell shows the stderr already."""
     match error:
         case CompileError():
             return _compile_problem(error)
@@ -56,7 +56,7 @@ def problem_of(error: BaseException, *, stderr_shown: bool = False) -> Problem:
 
 
 def simple(name: str, message: str, hint: str | None = None) -> Problem:
-    """An error that has no place in a program."""
+    """Return an error without a location in a program."""
     lines = [f"{_BOLD}{name}{_END}: {visible(message)}"]
     if hint:
         lines.append(f"{_DIM}hint: {visible(hint)}{_END}")
@@ -64,7 +64,7 @@ def simple(name: str, message: str, hint: str | None = None) -> Problem:
 
 
 def _internal(error: BaseException) -> Problem:
-    """A defect of ours. The details go to the process's own stderr, for a report."""
+    """Return the error output of an internal defect. The details go to the kernel's stderr, for a bug report."""
     traceback.print_exception(error, file=sys.__stderr__)
     message = f"{type(error).__name__} inside prose_kernel; the kernel's log has the details"
     return simple("InternalError", message, "the state of the notebook is kept; please report this")
@@ -104,13 +104,13 @@ def _run_lines(error: RunError, stderr_shown: bool) -> list[str]:
 
 
 def _message(error: RunError) -> str:
-    """The message; of one that is a whole file, as `throw` can make it, the beginning."""
+    """Return the message; the beginning of a very long one, as `throw` can make it."""
     mark = f"… ({len(error.message):,} characters in all)"
     return visible(clipped(error.message, _MESSAGE_CHARACTERS, mark, kept=_MESSAGE_CHARACTERS))
 
 
 def _command_lines(error: RunError, stderr_shown: bool) -> list[str]:
-    """What a failed command left behind: the command, its exit code, the end of its stderr unless that is shown."""
+    """Return lines about a failed command: the command, its exit code, the end of its stderr unless that is shown."""
     details = error.details
     lines = []
     command = details.get("interpolated") or details.get("command")
@@ -128,7 +128,7 @@ def _command_lines(error: RunError, stderr_shown: bool) -> list[str]:
 
 
 def warning_lines(diagnostics: Iterable[Diagnostic]) -> list[str]:
-    """The warnings among them, one line for all that say the same about different names and places."""
+    """Return lines for the warnings; equal warnings about different names and places share a line."""
     groups: dict[tuple[str, str, str], list[Diagnostic]] = {}
     for found in diagnostics:
         if found.severity == "warning":

@@ -1,5 +1,5 @@
-"""When what a person watches is drawn again: a live view soon after something has changed, and seldom while only time
-passes; a display that grows a few times a second, until what stays takes its place."""
+"""The schedule of redrawing: a live view is redrawn soon after a change, and seldom while only time passes; a growing
+display is replaced a few times a second, then by its final form."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ class Timer(Protocol):
 
 
 class Time:
-    """The clock of a live view; tests bring one that stands still."""
+    """The clock of a live view; tests use one that does not advance."""
 
     def now(self) -> float:
-        """Seconds that only grow."""
+        """Monotonic time in seconds."""
         return time.monotonic()
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> Timer:
@@ -30,8 +30,7 @@ class Time:
 
 
 class Refresh:
-    """Calls `draw`, which returns the seconds until it wants to be called again though nothing has changed; None: only
-    after a change."""
+    """Calls `draw`, which returns the seconds until the next call without a change, or None: only after a change."""
 
     def __init__(self, draw: Callable[[], float | None], clock: Time) -> None:
         self._draw = draw
@@ -41,13 +40,13 @@ class Refresh:
         self._drawn = float("-inf")
 
     def changed(self) -> None:
-        """Something else is to be seen. Costs a look at a flag where a drawing is due already."""
+        """Schedule a drawing after a change. Only checks a flag if a drawing is due already."""
         if not self._soon:
             self._soon = True
             self._set(max(0.0, self._drawn + SOONEST - self._clock.now()))
 
     def after(self, seconds: float) -> None:
-        """Draw then, unless something changes before."""
+        """Draw after `seconds`, or earlier if something changes."""
         if self._timer is None:
             self._set(seconds)
 
@@ -73,16 +72,16 @@ class Refresh:
 
 
 class Replaceable(Protocol):
-    """Where a display is shown that is replaced later."""
+    """A place for a display that is replaced later."""
 
     def reserve(self, display: Display) -> str | None:
-        """Show it and return its id; None where there is no room for one more that can be replaced."""
+        """Show the display and return its id; None if there is no room for another replaceable display."""
 
     def replace(self, display: Display, display_id: str) -> None: ...
 
 
 class GrowingDisplay:
-    """One display at a `place`; `now` makes what it shows at this moment."""
+    """One display at a `place`; `now` makes its current content."""
 
     def __init__(self, place: Replaceable, now: Callable[[], Display]) -> None:
         self._place = place
@@ -96,7 +95,7 @@ class GrowingDisplay:
         return self._display_id is not None
 
     def grow(self) -> None:
-        """Show it now for the first time, later soon: many pieces make one update."""
+        """Show the display immediately the first time; batch later updates."""
         if self._timer is not None or self._refused:
             return
         if self._display_id is None:
@@ -111,7 +110,7 @@ class GrowingDisplay:
             self._place.replace(self._now(), self._display_id)
 
     def settle(self, display: Display) -> bool:
-        """Replace what grew by what stays; False where nothing has been shown."""
+        """Replace the growing display with its final form; return False if nothing has been shown."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

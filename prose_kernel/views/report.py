@@ -1,9 +1,8 @@
 """The report of a run: one HTML page with all that happened in it (docs/how-to/reports.md).
 
-It is made of the run's journal alone, which is replayed without asking or running anything (`runs/replay.py`); so it is
-the same for every backend, and for runs that are done, have failed, were killed or still run. Two reports of runs that
-got the same answers differ only in what has the class `v` (times, tokens, cost, ids, places), in the title and in
-the timeline.
+It is made only from the run's journal, which is replayed without requests or commands (`runs/replay.py`); so it is the
+same for every backend, and for finished, failed, killed and running runs. Two reports of runs that got the same answers
+differ only in what has the class `v` (times, tokens, cost, ids, places), in the title and in the timeline.
 """
 
 from __future__ import annotations
@@ -84,7 +83,7 @@ async def run_report(found: JournalRead, state: str, settings: Settings, redact:
     usage, run = UsageTotals(), found.head.run
 
     def shown(whole: str) -> str:
-        return redact(whole).replace(run, "RUN")  # places of the run are told as they are in all of its runs
+        return redact(whole).replace(run, "RUN")  # directories of the run get the same name in all reports
 
     waiting = found.waiting()
     story = RunStory(times_of(found), shown, waiting)
@@ -139,8 +138,7 @@ class _Report:
         self._number(entry for one in story.texts for entry in one.entries)
 
     def _number(self, entries: Iterator[Entry]) -> None:
-        """Give every program that something happened in a number; know the first entry of each statement, and the last
-        of each name."""
+        """Number all programs with entries; index the first entry of each statement and the last entry of each name."""
         agenda = list(entries)[::-1]
         while agenda:
             entry = agenda.pop()
@@ -157,7 +155,7 @@ class _Report:
     # ------------------------------------------------------------ the page
 
     def page(self) -> str:
-        programs = self._programs()  # first: links lead to the lines that are there
+        programs = self._programs()  # first: links need the lines that are on the page
         sections = [self._graph(), self._timeline(), self._spent(), self._happened(), self._decided()]
         sections += [self._rest(), self._bindings(), programs, self._used(), self._about()]
         name = self.redact(self.found.head.program)
@@ -239,7 +237,7 @@ class _Report:
         return Section("timeline", "Timeline", tag("div", found, class_="frame v")) if found else None
 
     def _spent(self) -> Section | None:
-        """The statements that took most, as far as anything is known of that."""
+        """Return the most expensive statements, if their consumption is known."""
         totals = merged(list(self.story.record.cells))
         if not self.story.timed or len(totals) < 2:
             return None
@@ -275,7 +273,7 @@ class _Report:
     # ------------------------------------------------------------ tables
 
     def _rest(self) -> Section | None:
-        """Where the run could not be told again to its end: the records behind that, as they are."""
+        """Return the remaining raw records if the run could not be replayed to its end."""
         if not self.told.gap:
             return None
         rows = []
@@ -299,7 +297,7 @@ class _Report:
         return Section("decided", "Who decided", drawn(Table(head, rows, left_out=max(len(entries) - ROWS, 0))))
 
     def _decision(self, entry: Entry) -> tuple[str, str, str]:
-        """What was decided, by whom and why."""
+        """Return the decision, its author and its reason."""
         decision = entry.answered
         if entry.kind == "judgement":
             return self.entries.answer(entry), judged_by(decision.by), clip(decision.reason, 200)
@@ -363,7 +361,7 @@ class _Report:
         self.entries.kept[id(source)] = len(rows)
         more = tag("p", f"… {counted(left_out, 'more line')}", class_="cut") if left_out else ""
         head = tag("h3", self.redact(title), id=f"p{number}") if titled else ""
-        long = " long" if len(lines) > 200 else ""  # the browser lays it out when it is looked at
+        long = " long" if len(lines) > 200 else ""  # the browser lays it out when it becomes visible
         return html(head, tag("ol", *rows, class_=f"src{long}"), more)
 
     # ------------------------------------------------------------ about
@@ -410,7 +408,7 @@ def _note(*said: str) -> Html:
 
 
 def _link(line: int, entry: Entry | None) -> Html:
-    """The line of an entry, which leads to it where it is on the page."""
+    """Return the line number of an entry, as a link to the line if it is on the page."""
     return tag("a", str(line), href=f"#e{entry.number}") if entry is not None and entry.number else html(str(line))
 
 
@@ -420,8 +418,8 @@ def _cell(number: int, story: Story) -> str:
 
 
 def file_name(head: Head) -> str:
-    """The name of a report's file: the program, when the run began, and the end of its id, which no other run of that
-    second has."""
+    """Return the file name of a report: the program, the start of the run, and the end of its id, which distinguishes
+    runs of the same second."""
     program = Path(head.program).name
     program = program.removesuffix(next(filter(program.endswith, (*languages.runnable_suffixes(), ".md")), ""))
     began = _moment(head.started)[:19].replace(":", "-")
@@ -476,7 +474,7 @@ def _coloured(source: str, language: Language) -> list[Html]:
 
 
 async def report_of(run: KeptRun, settings: Settings, redact: Callable[[str], str]) -> str:
-    """The report of a run that is kept. Raises `UsageError` for one whose journal is not there or cannot be used."""
+    """Return the report of a stored run. Raises `UsageError` if its journal is missing or unusable."""
     if run.problem is not None:
         raise run.problem
     if run.journal is None:
@@ -486,7 +484,8 @@ async def report_of(run: KeptRun, settings: Settings, redact: Callable[[str], st
 
 
 def secrets_out(settings: Settings, cwd: Path) -> Callable[[str], str]:
-    """What takes secrets out of a text, as recordings do (docs/explanation/what-leaves-your-machine.md)."""
+    """Return a function that removes secrets from a text, as recordings do
+    (docs/explanation/what-leaves-your-machine.md)."""
     from prose_kernel.cassettes.redaction import Redaction
     from prose_kernel.runs.settings import surroundings
 

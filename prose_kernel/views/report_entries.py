@@ -1,7 +1,7 @@
-"""What happened, entry by entry: the middle of a report (docs/how-to/reports.md).
+"""The entries of a report, its main part (docs/how-to/reports.md).
 
-An entry is one line that opens: a command with its output, a session with its prompt and answer, a decision. Texts of
-others are shortened, so that a page stays a page however much a run has said.
+An entry is one line that opens: a command with its output, a session with its prompt and answer, a decision. Untrusted
+texts are shortened, so that the size of the page is bounded.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.events import Judged
 
 LARGEST: Final = 3_000_000
-"""Bytes of texts of others that a report holds; with all around them it stays below 10 MB."""
+"""Bytes of untrusted texts in a report; the whole page stays below 10 MB."""
 HEADS: Final = 1_500_000
-"""Bytes of what entries say in their first lines; when they are used up, those lines are short."""
+"""Bytes of the first lines of entries; when they are used up, further first lines are short."""
 ALL_TEXTS: Final = 2_000_000
 LONGEST: Final = 20_000
 SHORTEST: Final = 160
@@ -40,14 +40,14 @@ SHORTEST: Final = 160
 PICTURES: Final = 3_000_000
 """Characters of all images; those that no longer fit are named."""
 CHUNK: Final = 100
-"""Entries that the browser lays out together, when they are looked at."""
+"""Entries that the browser lays out together when they become visible."""
 FLAT: Final = 500
 """More entries than that have their passes folded."""
 _WORDS: Final[Mapping[str, str]] = {
     "command": "$",
     **dict.fromkeys(("value", "choice", "branch", "pass", "parallel", "loop"), ""),
 }
-"""What stands before an entry, where that is not its kind."""
+"""The word before an entry, if it isn't the entry's kind."""
 _OPEN: Final = frozenset({"parallel", "loop", "call", "program", "branch", "pass"})
 """Entries whose parts are seen without a click."""
 
@@ -62,7 +62,8 @@ class _Cut:
 
 
 class Entries:
-    """Draws the entries of a run. `language` is that of the text which is drawn, `directory` where the run was."""
+    """The renderer of a run's entries. `language` is the language of the current text, `directory` the directory of the
+    run."""
 
     def __init__(self, story: RunStory, language: Language, directory: str, redact: Callable[[str], str]) -> None:
         self.language, self.directory, self.redact, self.shown = language, directory, redact, story.shown
@@ -75,7 +76,7 @@ class Entries:
         """How many lines of each program are on the page."""
 
     def drawn(self, entries: Sequence[Entry]) -> Html:
-        """Entries in order; of many, the browser lays out those that are looked at."""
+        """Return the entries in order; if there are many, the browser lays out only visible ones."""
         found = [self._entry(entry) for entry in entries]
         if len(found) <= CHUNK:
             return html(*found)
@@ -112,7 +113,7 @@ class Entries:
         return tag("a", str(line), class_="ln", href=f"#s{number}-{line}")
 
     def _title(self, entry: Entry) -> Html:
-        """What the entry is on one line."""
+        """Return the entry in one line."""
         words = " ".join(self.redact(entry.words[:2000]).split())
         text, clip = self._headed, self._shortened
         match entry.kind:
@@ -143,7 +144,7 @@ class Entries:
         return clip(plain, width if self.heads > 0 else 20)
 
     def _ended(self, entry: Entry) -> str:
-        """How it ended, where that has to be said."""
+        """Return how the entry ended; "" if that is obvious."""
         said = ""
         match entry.answered:
             case CommandResult() as result:
@@ -223,7 +224,7 @@ class Entries:
         return html(self.facts(facts), *parts)
 
     def _image(self, data: bytes, name: str = "") -> Html:
-        """An image with a line about it; that line alone where it is broken, no image, or too large for the page."""
+        """Return an image with a caption; only the caption if it is broken, not an image, or too large for the page."""
         found = picture(data)
         said = found.text if found is not None else "no image"
         line = _part(f"{name}: {said}" if name else said)
@@ -239,7 +240,7 @@ class Entries:
         return html(line, tag("img", src=f"data:{media};base64,{source}", alt=said))
 
     def _file(self, file: ShownFile) -> Html:
-        """What `display:` showed: an image, anything else as text."""
+        """Return the file that `display:` showed: an image, or anything else as text."""
         if picture(file.data) is not None:
             return self._image(file.data, self.redact(file.name))
         from prose_kernel.views.files import file_text
@@ -348,7 +349,7 @@ class Entries:
                 return readable(value, self.language)
 
     def _cut(self, whole: str) -> _Cut:
-        """As much of a text as there is room for, without secrets."""
+        """Return as much of a text as fits, without secrets."""
         most = self.most if self.left > 0 else 0
         if len(whole) <= most:
             return _Cut(self.redact(whole))

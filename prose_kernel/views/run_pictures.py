@@ -1,7 +1,7 @@
-"""What happened in a run, for people: the states of a diagram, the timeline, the profile (`run_record`).
+"""Views of a run for people: the states of a diagram, the timeline, the profile (`run_record`).
 
-Each exists twice. The one that is saved says what is the same in every run: order, branches, retries, who answered. The
-one for a person (`Display.person`) has times, tokens and cost, and draws the timeline to scale.
+Each has two versions. The saved one contains what is equal in all runs: order, branches, retries, origins of answers.
+The version for a person (`Display.person`) adds times, tokens and cost, and draws the timeline to scale.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ def _without_figures(marks: Mapping[Span, Mark] | None) -> dict[Span, Mark] | No
 
 
 def marks(cells: Sequence[CellRecord], source: Source) -> dict[Span, Mark]:
-    """What became of the statements of one text, which any of these cells may have run (a block, a function)."""
+    """Return the outcomes of the statements of one text, which any of these cells may have run (a block, a
+    function)."""
     return {total.span: _mark(total) for total in merged(cells) if total.source is source}
 
 
@@ -92,7 +93,7 @@ def seconds(count: float) -> str:
 
 
 def cost(figures: Figures) -> str:
-    """US dollars; nothing for what cost nothing."""
+    """Return the cost in US dollars; "" if it is zero."""
     known = f"${figures.cost:.4f}" if figures.cost else ""
     unknown = f"{figures.unpriced:,} unknown" if figures.unpriced else ""
     return " + ".join(part for part in (known, unknown) if part)
@@ -103,7 +104,7 @@ def cost(figures: Figures) -> str:
 
 @dataclass(slots=True)
 class _Row:
-    """One activity: where it stands, when it was in order, and in the time of the run."""
+    """One activity: its row, its position in the order of steps, and its times in the run."""
 
     branch: str
     depth: int
@@ -147,7 +148,7 @@ def timeline_display(cells: Sequence[CellRecord]) -> Display:
 
 
 def timeline_svg(cells: Sequence[CellRecord], most: int, *, timed: bool) -> Html:
-    """The same picture for a page that brings its own colours; "" for cells in which nothing took time."""
+    """Return the timeline for a page with its own colours; "" for cells without activities."""
     shown, rest = _rows(cells, most)
     return Html(_svg(shown, rest, cells, timed, styled=False) if shown else "")
 
@@ -163,7 +164,7 @@ def _rows(cells: Sequence[CellRecord], most: int) -> tuple[list[_Row], str]:
 
 
 def _laid_out(lane: Lane, branch: str, depth: int, at: int, rows: list[_Row]) -> int:
-    """Append the rows of a line of control that begins at step `at`; where it ends."""
+    """Append the rows of a line of control that begins at step `at`; return the step at which it ends."""
     for item in lane.items:
         if isinstance(item, Lanes):
             ends = [_laid_out(one, "/".join(step.label for step in one.steps), depth + 1, at, rows) for one in item]
@@ -196,8 +197,8 @@ _STYLE: Final = (
 
 
 def _svg(rows: Sequence[_Row], rest: str, cells: Sequence[CellRecord], timed: bool, *, styled: bool = True) -> str:
-    """The timeline as a picture with a ground of its own, so that it can be read in any theme (`styled`); it holds no
-    script, and what a screen reader reads out says as much as the bars."""
+    """Return the timeline as a picture, with its own background for any theme if `styled`. It contains no script, and
+    its description for screen readers has the same content as the bars."""
     scale = _Scale(rows, cells, timed)
     height = _HEIGHT * (len(rows) + 1 + bool(rest)) + 12
     total = f", {seconds(scale.length)}" if timed else ""
@@ -309,7 +310,7 @@ def profile_display(cells: Sequence[CellRecord]) -> Display:
 
 
 def merged(cells: Sequence[CellRecord]) -> list[Total]:
-    """What each statement did, in all of these cells together."""
+    """Return the totals of each statement over all of these cells."""
     found: dict[tuple[int, Span], Total] = {}
     for cell in cells:
         for key, total in cell.totals.items():

@@ -1,8 +1,8 @@
-"""What the cells of a notebook did, for `%timeline`, `%profile` and the states of `%graph`: a listener that keeps
-little of each event, and never more than `ACTIVITIES` and `CELLS`.
+"""The record of a notebook's cells, for `%timeline`, `%profile` and the states of `%graph`: a listener that keeps
+little of each event, and at most `ACTIVITIES` and `CELLS`.
 
-An activity is something that takes time: a command, a session with its attempts, a gate. Times are of a clock that only
-grows; they differ from run to run, so they are shown where nothing is compared (`display.Display.person`).
+An activity takes time: a command, a session with its attempts, a gate. Times are monotonic; they vary from run to run,
+so they are shown only where outputs are not compared (`display.Display.person`).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ LABEL: Final = 120
 
 @dataclass(slots=True)
 class Figures:
-    """What something consumed. `cost` is in US dollars; `unpriced` counts answers whose price is not known."""
+    """Consumption. `cost` is in US dollars; `unpriced` counts answers whose price is not known."""
 
     seconds: float = 0.0
     tokens_in: int = 0
@@ -50,8 +50,8 @@ class Figures:
 
 @dataclass(slots=True, eq=False)
 class ActivityRecord(Activity):
-    """`waits` are the pauses before retries: when, and how long; `by` is who answered or decided. `said` are the answer
-    and the reason of a judgement."""
+    """`waits` are the pauses before retries: start and length. `by` names the origin of the answer or decision. `said`
+    are the answer and the reason of a judgement."""
 
     label: str = ""
     by: str = ""
@@ -85,7 +85,7 @@ class Total:
 
 @dataclass(slots=True)
 class CellRecord:
-    """What one cell did. `ended` is None while it runs. Activities in blocks of other cells are among its own."""
+    """The activities of one cell, including those in blocks of other cells. `ended` is None while it runs."""
 
     source: Source
     language: Language
@@ -96,7 +96,7 @@ class CellRecord:
     totals: dict[tuple[int, Span], Total] = field(default_factory=dict)
 
     def flow(self) -> tuple[Step, ...]:
-        """The steps of the program; what was known when it ran has no influence on them."""
+        """The steps of the program, independent of the state in which it ran."""
         return self.language.flow(self.language.compile(self.source, cell=True).program, self.source)
 
     def total(self, of: ActivityRecord) -> Total:
@@ -125,7 +125,7 @@ class RunRecord:
         self._cell: CellRecord | None = None
 
     def steps_of(self, source: Source) -> tuple[Step, ...]:
-        """The steps of a program that is remembered; of any other text none."""
+        """Return the steps of a remembered program; none for any other text."""
         return next((cell.flow() for cell in self.cells if cell.source is source), ())
 
     def begin(self, source: Source, language: Language) -> None:
@@ -135,7 +135,7 @@ class RunRecord:
         self.cells.append(self._cell)
 
     def end(self, *, unfinished: bool = False) -> None:
-        """The cell is over, and what was open was cancelled with it; `unfinished`: it is still running."""
+        """End the cell: its open activities were cancelled, or (`unfinished`) are still running."""
         cell, self._cell = self._cell, None
         if cell is None:
             return
@@ -147,7 +147,7 @@ class RunRecord:
 
     @property
     def open(self) -> list[ActivityRecord]:
-        """What has begun and not ended, in the order in which it began."""
+        """Return the open activities in the order of their starts."""
         return [activity for activity in self._open.open.values() if activity.kind != "branch"]
 
     def __call__(self, event: ev.Event) -> None:
@@ -228,13 +228,12 @@ def consumed(event: ev.SessionFinished | ev.Judged) -> Figures:
     return Figures(0.0, usage.tokens_in, usage.tokens_out, usage.cost or 0.0, int(usage.cost is None))
 
 
-# ---------------------------------------------------------------- what branches did, in source order
+# ---------------------------------------------------------------- activities of branches, in source order
 
 
 @dataclass(slots=True)
 class Lane:
-    """The activities of one line of control in order, and between them the constructs whose branches stand side by
-    side."""
+    """The activities of one line of control in order, and between them its parallel constructs."""
 
     steps: tuple[ev.BranchStep, ...] = ()
     items: list[ActivityRecord | Lanes] = field(default_factory=list)
@@ -251,7 +250,7 @@ class Lanes:
 
 
 def lanes(activities: list[ActivityRecord]) -> Lane:
-    """The activities as they belong together, independent of which branch was faster."""
+    """Return the activities grouped by branch, independent of which branch was faster."""
     root = Lane()
     forks: dict[tuple[tuple[ev.BranchStep, ...], int], Lanes] = {}
     for activity in activities:

@@ -110,7 +110,7 @@ class RunStory:
 
     @property
     def timed(self) -> bool:
-        """Whether the journal tells when things happened; one of an earlier version does not."""
+        """Whether the journal has times; journals of earlier versions do not."""
         return any(took.asked for took in self._times.values())
 
     @property
@@ -123,7 +123,7 @@ class RunStory:
         return self._number
 
     def waiting(self, source: Source) -> list[Span]:
-        """The statements of a text that were under way at the end of what the journal holds."""
+        """Return the statements of a text that were running at the end of the journal."""
         return [entry.span for entry in self._waiting if entry.source is source]
 
     # ------------------------------------------------------------ texts
@@ -136,7 +136,7 @@ class RunStory:
         self.record.begin(source, language)
 
     def end(self, status: str | None, error: RunError | None, t: int) -> None:
-        """The text is over, or (`status` None) not yet: then what is open is under way."""
+        """End the text. If it hasn't ended (`status` None), its open entries are still running."""
         story = self.texts[-1]
         story.status, story.error = status, error
         for spawn in [spawn for spawn in self._open if self._results and spawn in self._began]:
@@ -172,11 +172,11 @@ class RunStory:
     # ------------------------------------------------------------ times
 
     def _seconds(self, t: int) -> float:
-        """A time of the journal as seconds, without the hours in which nothing was under way."""
+        """Return a time of the journal in seconds, without long idle gaps."""
         return (t - sum(length for end, length in self._cuts if end <= t)) / 1000
 
     def _clock(self, key: str, *, begins: bool) -> float | None:
-        """Set the record's clock for a request that is asked (`begins`) or answered; how long it took."""
+        """Set the record's clock for a request that is made (`begins`) or answered; return its duration."""
         took = self._times.get(key)
         if took is None or not took.asked:
             self._now = self._latest
@@ -196,7 +196,7 @@ class RunStory:
             self.record(event)
 
     def _line(self, place: ev.Place) -> list[_Level]:
-        """The line of control of a place; blocks that an error has left are closed."""
+        """Return the line of control of a place; close blocks that an error has left."""
         key = place.program, place.branches
         line = self._lines.get(key)
         if line is None:
@@ -206,8 +206,8 @@ class RunStory:
         return line
 
     def _branch(self, place: ev.Place) -> list[_Level]:
-        """The first statement of a branch: an entry of its own inside that of its construct."""
-        if not place.branches:  # a program that nothing has called: an import that runs at the root
+        """Return the levels of a branch; its first statement adds an entry inside its construct's entry."""
+        if not place.branches:  # a program without a caller: an import that runs at the root
             return [_Level(self._lines[(), ()][-1].entries, None, place.depth)]
         step = place.branches[-1]
         fork = self._forks.get(step.parallel)
@@ -229,8 +229,8 @@ class RunStory:
         return Entry(kind, words, place.source, place.span, number=self._number)
 
     def _add(self, kind: str, words: str, place: ev.Place, *, request: bool = False) -> Entry:
-        """A new entry where the event happened. What comes too often is counted in the last one of its kind, and the
-        entry has no number: what happens in it belongs to what is around it."""
+        """Add an entry at the place of the event. Frequent entries are counted in the last one of their kind and have
+        no number: their parts belong to the enclosing entry."""
         line = self._line(place)
         self.counts[kind] = self.counts.get(kind, 0) + 1
         key = id(place.source), place.span, kind
@@ -402,7 +402,7 @@ class RunStory:
 
     def on_failed(self, event: ev.Failed) -> None:
         if isinstance(event.error, ResumeMismatch):
-            return  # the run has not failed: it cannot be told further
+            return  # the run has not failed: it cannot be replayed further
         line = self._line(event.place)
         last = line[-1].entries[-1] if line[-1].entries else None
         if last is not None and last.state == "failed" and last.kind != "error":
@@ -416,7 +416,7 @@ class RunStory:
     def on_warned(self, event: ev.Warned) -> None:
         self._add("warning", f"{event.message} [{event.code}]", event.place)
 
-    # ------------------------------------------------------------ what has others inside
+    # ------------------------------------------------------------ entries that contain others
 
     def on_parallel_started(self, event: ev.ParallelStarted) -> None:
         count = event.count if event.iterations else len(event.labels)
@@ -434,7 +434,7 @@ class RunStory:
 
     def on_branch_finished(self, event: ev.BranchFinished) -> None:
         asked = [getattr(entry.asked, "at", "") for entry in self._open.values()] if event.status == "cancelled" else []
-        for at in asked:  # what ends with the branch has no event of its own
+        for at in asked:  # work that ends with the branch has no separate event
             if at.startswith(f"{event.place.at}/") and (took := self._times.get(at)) is not None and took.answered:
                 self._latest = max(self._latest, self._seconds(took.answered))
         self._now = self._latest

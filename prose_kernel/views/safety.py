@@ -22,7 +22,7 @@ _ASCII_HIDDEN = bytes(c for c in range(128) if (c < 32 and c not in (9, 10, 13))
 
 @lru_cache(maxsize=256)
 def _shown(character: str) -> str:
-    """The visible stand-in of a hidden character."""
+    """Return the visible replacement of a hidden character."""
     code = ord(character)
     if code < 32:
         return chr(0x2400 + code)
@@ -41,7 +41,7 @@ def _keep_colour(match: re.Match[str]) -> str:
 def terminal(text: str) -> str:
     """Text for an output stream: colours, tabs, line ends and carriage returns stay; everything else is made visible.
 
-    Linear, and next to nothing for text that holds no control characters.
+    Linear, and cheap for text without control characters.
     """
     if text.isascii():
         data = text.encode("ascii")
@@ -82,11 +82,11 @@ def html_text(text: str) -> str:
 
 
 LITERAL = "mathjax_ignore tex2jax_ignore"
-"""Class of an HTML element whose text is what it is: a dollar sign begins no formula."""
+"""Class of an HTML element with literal text: a dollar sign does not begin a formula."""
 
 
 def clip(text: str, width: int = 120) -> str:
-    """The first line, cut to `width` characters; an ellipsis tells that something is missing."""
+    """Return the first line, cut to `width` characters; an ellipsis marks a cut."""
     line, newline, rest = text[: width * 4].lstrip("\n").partition("\n")
     more = bool(newline and rest.strip())
     line = visible(line).rstrip()
@@ -119,8 +119,8 @@ _ALLOWED = frozenset({"http", "https", "mailto", "ftp"})
 
 
 def markdown(text: str) -> str:
-    """Markdown written by somebody else: formatting stays, tags are shown as text, images become links, and links keep
-    only harmless targets. Code stays as it was written. Linear."""
+    """Return untrusted Markdown made safe: formatting stays, tags are shown as text, images become links, links keep
+    only harmless targets. Code is unchanged. Linear."""
     text = visible(text.replace("\r\n", "\n"))
     out: list[str] = []
     block: list[str] = []
@@ -144,8 +144,8 @@ def markdown(text: str) -> str:
 
 
 def _code_block(lines: list[str]) -> str:
-    """A fenced block; one with anything in it that could act outside of code is written as HTML, so that no other
-    reading of Markdown can bring it to life."""
+    """Return a fenced block; content that could act outside of code is written as HTML, so that no other Markdown
+    parser can activate it."""
     if not any(_LIVE.search(line) for line in lines):
         return "".join(lines)
     return f"<pre><code>{_entities(''.join(lines[1:-1]).rstrip(chr(10)))}</code></pre>\n"
@@ -174,24 +174,24 @@ def _target(match: re.Match[str]) -> str:
 
 
 def _entities(text: str) -> str:
-    """Text inside an HTML tag inside Markdown: nothing of it means anything to either, nor becomes a link."""
+    """Escape text inside an HTML tag inside Markdown: neither interprets it or turns it into a link."""
     return re.sub(r"[*_`$~\[\]\\|{}!#:@]", lambda m: f"&#{ord(m.group())};", html.escape(text, quote=False))
 
 
 def inline_code(text: str) -> str:
-    """One line as a Markdown code span that nothing in it can close; also safe in a table cell."""
+    """Return one line as a Markdown code span that its content cannot close; also safe in a table cell."""
     text = " ".join(visible(text).split("\n"))
     return f"<code>{_entities(text)}</code>" if text else ""
 
 
 def inline_text(text: str) -> str:
-    """One line as Markdown in which nothing means anything; also safe in a table cell."""
+    """Return one line as Markdown without any markup; also safe in a table cell."""
     text = " ".join(visible(text).split("\n"))
     return f'<span class="{LITERAL}">{_entities(text)}</span>' if _FORMULA.search(text) else _entities(text)
 
 
 def fenced(text: str, language: str = "") -> str:
-    """A Markdown code block that nothing in the text can close, and in which nothing can act."""
+    """Return a Markdown code block that the text cannot close and in which nothing can act."""
     if _LIVE.search(text):
         return f"<pre><code>{_entities(visible(text))}</code></pre>"
     longest = max((len(run) for run in re.findall(r"`{3,}", text)), default=2)

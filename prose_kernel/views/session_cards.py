@@ -1,9 +1,9 @@
 """MIME bundles for sessions: a display that grows while a person watches and ends as Markdown, and its tool calls.
 
 A live run, its replay and a run without a person watching end in the same bundle: the answer's source is named by
-origin, which a recording keeps; provider, model, tokens, cost and time are facts. Text of sessions is hostile until
-made safe: formatting stays, tags are shown as text, images become links, so that nothing is loaded until somebody
-clicks, and links keep only harmless targets.
+origin, which a recording keeps; provider, model, tokens, cost and time are facts. Text of sessions is untrusted until
+made safe: formatting stays, tags are shown as text, images become links, so that nothing is loaded without a click, and
+links keep only harmless targets.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ ORIGINS = {
     "dry-run": "dry run",
     "function": "Python function",
 }
-"""Who made an answer, in the words of its header; the same when it is replayed."""
+"""The origin of an answer, in the words of its header; the same when it is replayed."""
 _NUMBERED = re.compile(r"--\d+$")
 """The end of the directory of a function that is called again: `inline--writer--2`."""
 _MARKS = {"ok": "✓", "refused": "✗", "failed": "✗"}
@@ -94,7 +94,7 @@ def _head(request: SessionRequest, name: str | None, *more: str) -> list[doc.Wor
 def _display(
     head: Sequence[doc.Word], quiet: Sequence[str], body: Iterable[doc.Block], facts: dict[str, object]
 ) -> Display:
-    """The one shape of all that a session shows: header, what happened on the way, text."""
+    """Return the common display of sessions: header, events on the way, text."""
     lines = [doc.line(*head), *map(doc.line, quiet)]
     small = f"<small>{'<br>'.join(map(markdown, lines))}</small>"
     return bundle(doc.group(doc.paragraph(small, "\n  ".join(map(plain_text, lines))), *body, facts=facts))
@@ -105,7 +105,7 @@ def _attempts(failed: Sequence[str]) -> list[str]:
 
 
 def _capped(text: str, count: int) -> list[doc.Block]:
-    """A text, cut where a notebook would suffer, with a note about that."""
+    """Return a text, cut at the limit of a notebook with a note about it."""
     shown = text[:SHOWN]
     if not shown.strip():
         return [doc.paragraph("*(empty)*", "(empty)")]
@@ -117,7 +117,7 @@ def _capped(text: str, count: int) -> list[doc.Block]:
 
 
 def text_display(text: str) -> Display:
-    """An answer that is looked at again, as the value of a cell: text alone."""
+    """Return an earlier answer as the value of a cell: text without a header."""
     return bundle(doc.group(*_capped(text, len(text))))
 
 
@@ -133,7 +133,7 @@ def answer_display(
 ) -> Display:
     """A session's answer: header, the attempts that failed before it, the text as Markdown.
 
-    `notes` are what the provider wants to be read beside its answer; they are shown as they are.
+    `notes` are remarks of the provider about its answer; they are shown unchanged.
     """
     body = _capped(text, len(text))
     if request.output is not None and len(text) <= SHOWN and "\\" in text:  # Markdown would take the escapes away
@@ -153,8 +153,8 @@ def clip_block(text: str, limit: int = 20_000) -> str:
 def failure_display(
     request: SessionRequest, name: str | None, failed: Sequence[str], streamed: Streamed | None = None
 ) -> Display:
-    """A session that has given no answer: each attempt with its cause. What arrived before is a fact: it differs from
-    run to run."""
+    """Return the display of a session without an answer: each attempt with its cause. Partial text goes into the facts,
+    because it varies from run to run."""
     facts: dict[str, object] = {"at": request.at}
     if streamed is not None and streamed.count:
         facts["partial"] = streamed.beginning[:20_000]
@@ -164,8 +164,8 @@ def failure_display(
 def live_display(
     request: SessionRequest, name: str | None, streamed: Streamed, failed: Sequence[str], doing: str
 ) -> Display:
-    """A session while it runs: the last of its text, and what it is doing. Nothing in it folds, because each update
-    would fold it again."""
+    """Return the display of a running session: the end of its text, and its status. It has no collapsible parts,
+    because each update would collapse them again."""
     text = streamed.end
     before = streamed.count - len(text)
     note = f"… {before:,} characters before …\n\n" if before else ""
@@ -180,7 +180,7 @@ INTERRUPTED = "interrupted: this answer is not complete"
 
 
 def partial_display(request: SessionRequest, name: str | None, streamed: Streamed, failed: Sequence[str]) -> Display:
-    """A session that was interrupted: what had arrived, and a mark behind it that no text can swallow."""
+    """Return the display of an interrupted session: the received text, followed by a mark that the text cannot hide."""
     body = _capped(streamed.beginning, streamed.count) if streamed.count else []
     body.append(doc.paragraph(f"**■ {INTERRUPTED}**", f"■ {INTERRUPTED}"))
     return _display(_head(request, name), _attempts(failed), body, {})
@@ -190,7 +190,7 @@ def partial_display(request: SessionRequest, name: str | None, streamed: Streame
 
 
 def usage_facts(usage: Usage) -> dict[str, object]:
-    """What was consumed, for metadata; unknown tokens and an unknown cost are left out."""
+    """Return the consumption for the metadata; unknown tokens and an unknown cost are omitted."""
     known = ("requests", "tokens_in", "tokens_out") if usage.counted else ("requests",)
     facts: dict[str, object] = {name: getattr(usage, name) for name in known}
     if usage.cost is not None:
@@ -199,7 +199,7 @@ def usage_facts(usage: Usage) -> dict[str, object]:
 
 
 def session_facts(request: SessionRequest, result: SessionResult, seconds: float | None = None) -> dict[str, object]:
-    """Where an answer came from: everything that may differ between a live run and its replay."""
+    """Return the source of an answer: everything that may differ between a live run and its replay."""
     facts: dict[str, object] = {"at": request.at, "provider": result.provider, "origin": result.origin}
     facts["replayed"] = result.replayed
     facts.update(result.details)
@@ -219,7 +219,7 @@ def doing(tool: ToolUse) -> str:
 
 
 def trace_display(request: SessionRequest, trace: Sequence[ToolUse], name: str | None = None) -> Display:
-    """The tool calls of a session in order, folded away: an output of its own, because it is HTML."""
+    """Return the collapsed list of a session's tool calls in order: a separate output, because it is HTML."""
     who = name or request.agent or request.label or "session"
     refused = sum(call.outcome != "ok" for call in trace)
     title = f"{visible(who)}: {doc.counted(len(trace), 'tool call')}"

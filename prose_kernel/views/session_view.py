@@ -1,9 +1,9 @@
 """Sessions of one cell: their text while it streams, and the final outputs. These do not depend on whether a person
 is watching.
 
-A session that runs alone has a display of its own, which grows and is replaced by the answer. Sessions of a
-`parallel` show their last line beside their branch; their answers are shown at the join. Failed attempts are
-listed in the display of their session.
+A session outside of `parallel` has its own display, which grows and is replaced by the answer. Sessions of a `parallel`
+show their last line next to their branch; their answers are shown at the join. Failed attempts are listed in the
+display of their session.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class _Talk:
 
 
 class SessionViews:
-    """The sessions of one cell. `live` tells that a person is watching; `status` says beside a session's text who is
-    asked, for how long, and when it is tried again."""
+    """The sessions of one cell. `live`: a person is watching. `status` returns the line for a session's text: the
+    provider, the elapsed time, the time of the next attempt."""
 
     def __init__(self, place: Replaceable, *, live: bool, status: Callable[[int], str] = lambda spawn: "") -> None:
         self._place = place
@@ -58,7 +58,7 @@ class SessionViews:
             talk.notes.clear()
 
     def progressed(self, event: SessionProgressed, *, alone: bool) -> None:
-        """Something of a session can be seen; `alone` where it has a display of its own."""
+        """Show progress of a session; `alone`: the session has its own display."""
         talk = self._talks.get(event.spawn)
         if talk is None:
             return
@@ -73,14 +73,14 @@ class SessionViews:
             talk.display.grow()
 
     def time_passes(self) -> None:
-        """A person watches sessions that have a display of their own: what is said beside their text has changed."""
+        """Update the status lines of sessions that have their own display."""
         for talk in self._talks.values():
             talk.display.grow()
 
     def finished(self, event: SessionFinished) -> tuple[Display, ...]:
-        """An attempt is over. Returns what is still to be shown of the session: nothing while it is tried again.
+        """End an attempt. Returns the remaining displays of the session: none if it is retried.
 
-        A provider's notes are shown while it works only; those of a dry run are its result and stay.
+        A provider's notes are shown only while it works; notes of a dry run are its result and stay.
         """
         talk = self._talks.get(event.spawn) or self._new(event)
         if event.result is None:
@@ -114,7 +114,7 @@ class SessionViews:
         return () if talk.display.settle(failure) else (failure,)
 
     def interrupted(self) -> None:
-        """The cell ends while sessions run: what they have shown stays, with a mark behind it."""
+        """End the displays of running sessions: their text stays, followed by a mark."""
         talks, self._talks = list(self._talks.values()), {}
         for talk in talks:
             talk.display.settle(shown.partial_display(talk.request, talk.name, talk.streamed, talk.failed))

@@ -1,10 +1,10 @@
-"""The outputs of a cell that somebody watches, with a panel that leaves no trace.
+"""The outputs of a watched cell, with a panel that is not saved.
 
-Jupyter knows no output that goes away: what is displayed stays in the notebook. So the stage remembers what the cell
-has shown, and takes the panel away by clearing the cell and showing all of it again, in one go (`clear_output` with
-`wait`: nothing flickers). The notebook then holds what it would hold had nobody watched (docs/reference/jupyter.md 7).
-This is done once in most cells, at their end. A cell that has shown much, or has asked the person something (the front
-end puts the answer among its outputs), gets no panel.
+Jupyter cannot remove a single output: displays stay in the notebook. So the stage remembers the cell's outputs, and
+removes the panel by clearing the cell and showing all of them again, in one step (`clear_output` with `wait`, without
+flicker). The notebook then has the same outputs as without a watching person (docs/reference/jupyter.md 7). This is
+done once in most cells, at their end. A cell that has shown much, or has asked the person something (the front end puts
+the answer among its outputs), gets no panel.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ MOST: Final = 200_000
 OUTPUTS: Final = 60
 """Outputs that are shown a second time, at most."""
 _SPEAKS: Final = ("ask", "show")
-"""What the methods of an asker that reach the person begin with."""
+"""Prefixes of an asker's methods that reach the person."""
 
 
 class Stage(PassedOn):
-    """An `Output` over another one. What is shown beside it has to be announced with `hold`."""
+    """An `Output` that wraps another one. Call `hold` before anything is shown without it."""
 
     def __init__(self, output: Output) -> None:
         super().__init__(output)
@@ -56,7 +56,7 @@ class Stage(PassedOn):
             self._output.update(display, self._panel)
 
     def take_away(self, *, more: bool = False) -> None:
-        """Remove the panel; `more` tells that another output follows at once."""
+        """Remove the panel; `more`: another output follows immediately."""
         if self._panel is None:
             return
         self._panel = self._last = None
@@ -68,7 +68,7 @@ class Stage(PassedOn):
                 self._output.stream(shown[0], "".join(shown[1] or ()))
 
     def hold(self) -> None:
-        """From now on the cell has no panel."""
+        """Show no panel in this cell from now on."""
         self.take_away()
         self.open = False
         self._shown = []
@@ -120,7 +120,7 @@ def _size(display: Display) -> int:
 
 
 class Announced:
-    """An asker of a cell that may have a panel: it goes away before the person is asked or told anything."""
+    """An asker of a cell that may have a panel: it removes the panel before it reaches the person."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
@@ -133,6 +133,6 @@ class Announced:
 
 
 def announced(asker: Asker) -> tuple[Asker, Announced]:
-    """The same object twice: as what it does, and as what it is."""
+    """Return the wrapped asker twice, typed as an `Asker` and as an `Announced`."""
     found = Announced(asker)
     return cast("Asker", found), found

@@ -1,10 +1,10 @@
-"""SVG without anything that acts or leads elsewhere.
+"""SVG without active content or external references.
 
-A drawing may come from anywhere, and it is a program: scripts, event handlers, animations of links, whole HTML pages in
-`foreignObject`, references that tell a server who looks, entities that grow without end. defusedxml reads it, because
-an SVG is XML and must stay XML (a sanitiser of HTML changes it), and because it refuses entities before they are
-expanded. Of the tree only elements that draw are kept, and of their attributes only what stays inside of the drawing.
-It is then shown as an image (`<img>`), in which no browser runs or fetches anything.
+A drawing may be untrusted, and it is a program: scripts, event handlers, animations of links, whole HTML pages in
+`foreignObject`, references that reveal the viewer to a server, entities that expand without end. defusedxml reads it,
+because an SVG is XML and must stay XML (a sanitiser of HTML changes it), and because it refuses entities before they
+are expanded. Of the tree only elements that draw are kept, and of their attributes only what stays inside of the
+drawing. It is then shown as an image (`<img>`), in which no browser runs or fetches anything.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _DRAWN: Final = frozenset(
     """.split()  # noqa: SIM905 - a list of words
 )
 _HARMLESS: Final = frozenset({"metadata", "a", "view"})
-"""Left out, or replaced by their content, without a word."""
+"""Elements that are omitted, or replaced by their content, without a notice."""
 _LOCAL_IMAGE: Final = re.compile(r"data:image/(png|jpeg|gif|webp);base64,[A-Za-z0-9+/=\s]*\Z")
 _ELSEWHERE: Final = re.compile(r"url\(\s*[\"']?\s*(?!#)|@import|image-set|image\(|src\(|\\|&", re.IGNORECASE)
 _INSIDE: Final = re.compile(r"url\(\s*[\"']?\s*#([^\"')]+)")
@@ -40,12 +40,12 @@ _NUMBER: Final = re.compile(r"\s*(\d{1,6}(?:\.\d+)?)\s*(?:px|pt)?\s*\Z")
 
 
 class NotDrawn(ValueError):
-    """The text is no drawing that can be shown; the message says why."""
+    """The text is not a drawing that can be shown; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A harmless SVG. `width` and `height` are 0 where it names none; `removed` says what was taken away, in words."""
+    """A harmless SVG. `width` and `height` are 0 where it names none; `removed` describes the removed parts."""
 
     text: str
     width: int
@@ -151,7 +151,7 @@ def _size(root: Element) -> tuple[int, int]:
 
 def _unfolds_to(root: Element) -> int:
     """How many elements a browser draws: each reference to a part of the drawing draws that part again, with the
-    references in it. A few lines that refer to each other can so fill a day."""
+    references in it. A few lines that refer to each other can thus take a day."""
     named: dict[str, Element] = {}
     for element in root.iter():
         if known := element.get("id"):

@@ -58,13 +58,13 @@ class ValueTable:
         return plain_text(self.document)
 
     def fitted(self, width: int) -> str:
-        """The same in lines of at most `width` columns of a terminal (0: as wide as it is): long cells are cut, and the
-        last columns left out where that is not enough."""
+        """Return the table in at most `width` terminal columns (0: unlimited): long cells are cut, then the last
+        columns omitted."""
         cells = ([screen_width(visible(cell)) for cell in row] for row in (self.columns, *self.rows))
         return (self._narrowed(list(map(max, zip(*cells, strict=True))), width) if width else self).text
 
     def _narrowed(self, widths: list[int], most: int) -> ValueTable:
-        """As many columns as fit, none of them narrower than it has to be."""
+        """Return the columns that fit, none narrower than necessary."""
         count = len(widths)
         while count > 1 and sum(min(one, _NARROWEST) for one in widths[:count]) + _GAP * (count - 1) > most:
             count -= 1
@@ -85,7 +85,7 @@ class ValueTable:
         )
 
     def display(self, title: str = "") -> Display:
-        """The table as a display of its own, below a title."""
+        """Return the table as a separate display, below a title."""
         above = tag("div", tag("code", title)) if title else ""
         more = quiet(self.rest) if self.rest else ""
         shown = doc.group(doc.line(title) if title else None, self.document)
@@ -156,7 +156,7 @@ def _cell(value: Value) -> str:
 
 
 def _are_numbers(column: list[Value], counts: Callable[[Value], bool], texts: bool) -> bool:
-    """Whether all that stands in a column is numbers; an empty cell does not count against it."""
+    """Whether all cells of a column are numbers; empty cells are ignored."""
     empty = (None, "") if texts else (None,)
     known = [value for value in column if value not in empty]
     return bool(known) and all(map(counts, known))

@@ -20,12 +20,12 @@ _PRE = "margin: 2px 0; white-space: pre-wrap"
 
 
 def facts(task: TaskSnapshot) -> dict[str, object]:
-    """The record's projection for rich clients: metadata, which takes no part in comparisons."""
+    """Return the task's record for rich clients: metadata, which comparisons ignore."""
     return {"task": _projection(task)}
 
 
 def _projection(task: TaskSnapshot) -> dict[str, object]:
-    """Without the places of this machine, because notebooks are passed on; `prose tasks show` has them."""
+    """Return the record without local paths, because notebooks are shared; `prose tasks show` has them."""
     return {name: value for name, value in asdict(task).items() if name not in ("workdir", "shell")}
 
 
@@ -36,7 +36,7 @@ def last_lines(preview: str) -> list[str]:
 
 
 def task_card(task: TaskSnapshot, preview: str = "", *, age: float | None = None) -> Display:
-    """The card of a task. `age` is shown only while a person watches: what is saved does not depend on time."""
+    """Return the card of a task. `age` is shown only while a person watches: saved outputs do not depend on time."""
     head = f"task {task.number}: {visible(task.summary)}"
     state = ending_of(task) + (f", {span(age) or '0 s'}" if age is not None and not task.ended else "")
     hints = [] if task.ended else [f"%task {task.number} follow, %stop {task.number}"]
@@ -48,7 +48,7 @@ def task_card(task: TaskSnapshot, preview: str = "", *, age: float | None = None
 
 
 def completed_card(command: str, receipt: CommandCompleted) -> Display | None:
-    """What there is to say of a command that ended in its window, beside its output; None for nothing."""
+    """Return remarks about a command that ended within its wait, in addition to its output; None if there are none."""
     if receipt.exit_status == 0 and not receipt.background_ended:
         return None
     return command_card(command, [receipt.summary_text], {}, bad=receipt.exit_status != 0)
@@ -76,7 +76,7 @@ def output_display(output: TaskOutput) -> Display:
 
 
 def news_display(tasks: Sequence[TaskSnapshot], earlier: Sequence[TaskSnapshot], waiting: int) -> Display | None:
-    """The quiet line at the start of a cell; None when there is nothing to tell."""
+    """Return the quiet line at the start of a cell; None if there is no news."""
     lines = []
     if tasks:
         lines.append(f"{counted(len(tasks), 'task')} ended: {_listed(tasks)}")

@@ -1,4 +1,4 @@
-"""What a test has found: findings of cells and programs, how each of them ended, and all of it as JUnit XML."""
+"""The results of a test: findings of cells and programs, the outcome of each, and all results as JUnit XML."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Statement:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One thing that is not as committed. `saved` tells that `--update` mends it by saving what came now."""
+    """One difference from the committed state. `saved`: `--update` resolves it by saving the current output."""
 
     message: str
     at: Statement | None = None
@@ -52,7 +52,7 @@ class Finding:
 @dataclass(frozen=True, slots=True)
 class Outcome:
     """How one cell, one case of a program, or one matter of a whole file ended. `line` is the first line in the file;
-    `why` says why it was skipped, or what was updated."""
+    `why` is the reason for skipping it, or the updated part."""
 
     name: str
     status: Status
@@ -67,8 +67,8 @@ class Outcome:
 @dataclass(frozen=True, slots=True)
 class Tested:
     """All outcomes of one file. `notes` are remarks that fail nothing; `used` are the lines of recordings that were
-    used, each with its cassette, `unused` those of shared cassettes that were not, with words for them. `report` is
-    what the command prints of the file; `exit` is the exit status that it wants, if that is more than a failure's."""
+    used, each with its cassette, `unused` those of shared cassettes that were not, with words for them. `report` is the
+    printed report of the file; `exit` is its exit status if higher than a failure's."""
 
     path: str
     outcomes: tuple[Outcome, ...] = ()
@@ -91,7 +91,7 @@ class Tested:
 
 
 def difference(expected: str, actual: str) -> tuple[str, ...]:
-    """The lines that differ, `-` what is committed and `+` what came, with a line of context; never a long text."""
+    """Return the differing lines, `-` committed and `+` current, with a line of context; never a long text."""
     want, got = (text.split("\n") if text else [] for text in (expected, actual))
     begin = 0
     while begin < min(len(want), len(got)) and want[begin] == got[begin]:

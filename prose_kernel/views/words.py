@@ -1,4 +1,4 @@
-"""The words of a language for people: the word at a cursor, its documentation, offers that fit what is typed."""
+"""The words of a language for people: the word at a cursor, its documentation, matching completions."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def word_at(code: str, cursor: int) -> tuple[str, int]:
 
 
 def is_property(code: str, start: int, word: str) -> bool:
-    """Whether the word names a property: alone before a `:`, or before a `=` in brackets."""
+    """Whether the word names a property: as the only word before a `:`, or before a `=` in brackets."""
     after = code[start + len(word) :].lstrip(" ")
     line = code[code.rfind("\n", 0, start) + 1 : start]
     if after.startswith("=") and not after.startswith("=="):
@@ -61,7 +61,7 @@ def documentation(word: str, entry: Entry, language: Language) -> doc.Group:
 
 
 def with_section(found: doc.Block, word: str, language: Language) -> doc.Block:
-    """The documentation of a word, and which section of the reference says more."""
+    """Return the documentation of a word, and the section of the reference with more details."""
     section = reference.about(word, language.name)
     if section is None:
         return found
@@ -70,7 +70,7 @@ def with_section(found: doc.Block, word: str, language: Language) -> doc.Block:
 
 
 def matching(offers: Iterable[Offer], prefix: str) -> list[Offer]:
-    """The offers that begin with what is typed, names before keywords; each text once."""
+    """Return the offers that begin with `prefix`, names before keywords; each text once."""
     found: dict[str, Offer] = {}
     for offer in offers:
         if offer.text.startswith(prefix) and offer.text != prefix:
@@ -79,10 +79,10 @@ def matching(offers: Iterable[Offer], prefix: str) -> list[Offer]:
 
 
 def paths(base: Path, typed: str, kind: str) -> list[Offer]:
-    """The entries that go on with a typed path, each for its last part: `programs`, `directories` or any `files`."""
+    """Return completions of the last part of a typed path: `programs`, `directories` or any `files`."""
     parent, _, prefix = typed.rpartition("/")
     named = parent + "/" if parent or typed.startswith("/") else ""
-    folder = base / os.path.expanduser(named)  # noqa: PTH111 - a home directory of nobody stays as it is
+    folder = base / os.path.expanduser(named)  # noqa: PTH111 - an unknown user's home stays unexpanded
     return list(_entries(folder, prefix, kind)) if typed or kind != "files" else []
 
 
