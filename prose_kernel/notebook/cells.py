@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from prose_kernel.views.run_record import RunRecord
 
 _CHANGE_ALL = (["run"], ["reset"], ["provider"], ["restore"], ["back"])
-"""Magics after which other names are known than before."""
+"""Magics that change the known names."""
 _ENDS_THE_RUN = re.compile(r"^%(?:reset|restore|back)\b.*$", re.MULTILINE)
 _LAST_WORDS = 0.5
 """Seconds that cards of tasks have at the end to show how their tasks ended."""
@@ -62,19 +62,19 @@ class LastRun:
 
 
 class Rewinder(Protocol):
-    """What may bring a running text back to where it was before one of its statements: a debugger."""
+    """A debugger, which may rewind a running text to one of its statements."""
 
     def text_begins(self) -> None:
-        """A program text begins to run."""
+        """Note that a program text begins to run."""
         ...
 
     def way_back(self) -> tuple[int, int] | None:
-        """The number of that statement, and of the first record of the journal that then counts no more; None unless a
-        person wants that. Asked when the text has been left."""
+        """Return the number of that statement, and of the first record of the journal that is discarded; None without a
+        request to rewind. Called after the text has ended."""
         ...
 
     def again(self, number: int) -> None:
-        """The text begins again, to be held before that statement."""
+        """Note that the text begins again, and pause before that statement."""
         ...
 
 
@@ -137,7 +137,7 @@ class Cells:
 
     @cached_property
     def language(self) -> Language:
-        """That of a cell which names none, in the profile that the notebook's metadata names when it is first read."""
+        """The language of cells that name none, in the profile from the notebook's metadata when it is first read."""
         path = self.notebook_path
         return in_notebook(self._kernels, Path(self.cwd, path)) if path else self._kernels
 
@@ -168,7 +168,7 @@ class Cells:
             workspace.add_hook(hook)
 
     def add_hook(self, hook: StatementHook) -> None:
-        """Let it look at each statement before it runs, here and in later runs."""
+        """Call a hook before each statement, in this and later runs."""
         self._hooks.append(hook)
         if self._workspace is not None:
             self._workspace.add_hook(hook)
@@ -192,7 +192,7 @@ class Cells:
         """The providers of sessions and conditions, and the mode of recording (`settings.WHO_ANSWERS`), here and in
         later runs.
 
-        Raises `UsageError` for nonsense; then nothing has changed.
+        Raises `UsageError` for invalid values; then nothing has changed.
         """
         before, workspace = dict(self.overrides), self.workspace
         former = workspace.settings.who_answers
@@ -207,7 +207,7 @@ class Cells:
             raise
 
     async def connect(self, address: str) -> None:
-        """Let other machines run commands, here and in later runs; `off`: this one. Raises `UsageError`; then nothing
+        """Run commands on other machines, in this and later runs; `off`: on this one. Raises `UsageError`; then nothing
         has changed."""
         await self.workspace.connect(address)
         self.overrides["remote"] = address
@@ -227,7 +227,7 @@ class Cells:
         return language.programs(self.cwd, program=contract_of(notebook), profile=self.settings.profile)
 
     def targets(self, language: Language) -> Any:
-        """What a cell of a language may `call`; None in a language without calls."""
+        """Return the targets of `call` in a cell of a language; None for a language without calls."""
         profile = language.profile or self.settings.profile
         if profile not in languages.WITH_CALLS:
             return None
@@ -235,7 +235,7 @@ class Cells:
         return language.targets(self.programs(language).load_contract, profile, known)
 
     def check_restorable(self) -> None:
-        """Raise `UsageError` where no run can be brought back."""
+        """Raise `UsageError` if no run can be restored."""
 
     async def restore(self, how: Resumption, decisions: Mapping[str, bool] | None = None) -> None:
         """Restore a run: the next cell continues it. Nothing of a run has begun here. `decisions` confirm its
@@ -367,7 +367,7 @@ class Cells:
         language: Language | None = None,
         opening: Opening | None = None,
     ) -> Problem | None:
-        """Run a cell to its end. Never raises: what went wrong has been shown through `output.error` and is returned.
+        """Run a cell to its end. Never raises: an error has been shown through `output.error` and is returned.
 
         `live` is true if a person is watching; `language` is that of a cell whose first line does not name one;
         `opening` is the front end's id of the cell. An interrupt ends the cell with a problem named
@@ -414,7 +414,8 @@ class Cells:
         return None
 
     def remember(self, opening: Opening, language: Language | None, *, failed: bool) -> None:
-        """A cell of the run is over. One that runs again takes its own place; without an id every cell is another."""
+        """Record a finished cell of the run. A cell that runs again replaces its record; without an id every cell is a
+        new one."""
         key = object() if opening.key.startswith("text:") else opening.key
         code = _ENDS_THE_RUN.split(opening.code)[-1]  # the cells above belong to an ended run
         ran = self.ran.setdefault(key, LastRun(language or self.language))
@@ -434,10 +435,10 @@ class Cells:
         )
 
     async def again(self, cell: Cell, output: Output, view: CellView) -> None:
-        """Run a cell once more from within another one, shown there. Raises what its programs raise."""
+        """Run a cell again from within another one, with its outputs there. Raises the errors of its programs."""
         calling, running = self.provenance.calling, view.language
         failed = True
-        opening = replace(cell.opening, run=CellRun(keeps=True))  # another run than the one before
+        opening = replace(cell.opening, run=CellRun(keeps=True))  # a new execution of the cell
         self.provenance.begin(opening)
         try:
             async with self.front_end.rerunning(opening):
@@ -451,7 +452,7 @@ class Cells:
                 self.provenance.begin(calling)
 
     def _linked(self, problem: Problem) -> Problem:
-        """An error that leads to its documentation, where that is on the web."""
+        """Return the error with a link to its documentation, if that is on the web."""
         if not problem.code:
             return problem
         from prose_kernel.runs import reference
@@ -538,7 +539,7 @@ class Cells:
             if piece.magic:
                 find(piece.text, language)
         if any(p.magic and p.text.split(None, 1)[:1] in _CHANGE_ALL for p in pieces):
-            return  # what is known will be different by then
+            return  # the known names will have changed by then
         lines: list[str] = []
         for piece in pieces:
             if not piece.magic:
@@ -620,7 +621,7 @@ class Cells:
         return await self._again(compiled, view, *back)
 
     async def _again(self, compiled: Compiled, view: CellView, number: int, record: int) -> Value:
-        """Run a text again that was left to go back in it: answers from before `record` are those that it got."""
+        """Run a text again after a rewind: answers from before `record` are reused."""
         from prose_kernel.runs.resumption import Resumption
         from prose_kernel.storage.journal_reading import read
         from prose_kernel.views.cell_view import CellView
@@ -648,7 +649,7 @@ class Cells:
 
     @contextmanager
     def _watched(self, workspace: Workspace, view: CellView) -> Iterator[None]:
-        """Show what the machine does in here, where a person has asked for it."""
+        """Show the work of the machine in this context, if a person has requested it."""
         if not self.stepwise:
             yield
             return
@@ -699,7 +700,7 @@ class Cells:
         return self._workspace.values() if self._workspace is not None else {}
 
     def inspect(self, code: str, cursor: int, detail: int = 0) -> Display | None:
-        """What is known about the word at a cursor position; None for nothing."""
+        """Return help for the word at a cursor position, or None."""
         from prose_kernel.notebook import inspection
 
         found = inspection.inspect(self, code, cursor, detail)

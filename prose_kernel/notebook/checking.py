@@ -35,7 +35,7 @@ _NO_PROGRAM: Final = "no program has run yet"
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """How one requirement is met; `found` says what there is instead."""
+    """The result of one requirement; `found` describes the actual state."""
 
     check: Check
     passed: bool

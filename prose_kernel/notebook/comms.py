@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from prose_kernel.notebook.panel import Panel
 
 KINDS: Final = ("comm_open", "comm_msg", "comm_close")
-"""Messages of comms. Nobody replies to them."""
+"""Messages of comms. They have no replies."""
 OPEN: Final = 64
 """Channels that are open at the same time; the oldest are closed. Reloaded pages leave some open."""
 
@@ -40,7 +40,7 @@ class Comm:
 
 
 class Comms:
-    """The open channels of the kernel, and what they can be opened to. Nonsense is ignored."""
+    """The open channels of the kernel, and what they can be opened to. Invalid messages are ignored."""
 
     def __init__(self, kernel: ProseKernel) -> None:
         self._kernel = kernel

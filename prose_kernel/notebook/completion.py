@@ -48,7 +48,7 @@ def complete(cells: Cells, code: str, cursor: int) -> Completions:
     line = code[code.rfind("\n", 0, cursor) + 1 : cursor]
     if where == "comment":
         return Completions(cursor, cursor)
-    if where == "code" and line.startswith(_STATEMENT):  # what follows is a program's line
+    if where == "code" and line.startswith(_STATEMENT):  # the rest is a program's line
         code = code[: cursor - len(line)] + line.removeprefix(_STATEMENT)
         return complete(cells, code, len(code)).moved(len(_STATEMENT))
     if where == "code" and line.startswith("%"):
@@ -180,7 +180,7 @@ def _providers(cells: Cells) -> list[str]:
 
 
 def _judges(cells: Cells) -> list[str]:
-    """Those among them that can judge."""
+    """Return the providers that can judge."""
     from prose_kernel.models.providers.choice import KEYLESS
 
     return [name for name in _providers(cells) if name not in KEYLESS]

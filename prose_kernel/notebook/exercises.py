@@ -74,7 +74,7 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True, rename={"is_": "is"
         return next(name for name in _FEATURES if getattr(self, name) is not None)
 
     def problem(self) -> str | None:
-        """Why the check makes no sense; None when it does."""
+        """The reason why the check is invalid, or None."""
         chosen = [name for name in _FEATURES if getattr(self, name) is not None]
         if len(chosen) != 1:
             return f"exactly one of {', '.join(_FEATURES)} says what is looked at" + (
@@ -99,7 +99,7 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True, rename={"is_": "is"
 
 
 class Wrong(Struct, frozen=True, forbid_unknown_fields=True):
-    """An answer that must not pass; `says` is a part of what the learner reads then."""
+    """An answer that must not pass; `says` is a part of the learner's feedback."""
 
     answer: str
     says: str = ""

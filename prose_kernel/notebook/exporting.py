@@ -2,8 +2,8 @@
 
 A program of several cells is their texts one below the other. Constructs that only cells allow are written as in
 programs (`Language.merged`); magics become comments, and options of `prose run` at the top; words of a notebook are
-comments. What cannot be said in one program is refused, with the reason. Blank lines are kept: between two cells there
-is one, and a cell that has another number of them above it says so in its metadata.
+comments. Cells that cannot be expressed in one program are refused, with the reason. Blank lines are kept: between two
+cells there is one, and a cell that has another number of them above it says so in its metadata.
 """
 
 from __future__ import annotations

@@ -420,7 +420,7 @@ class Front(FrontEnd):
     # ------------------------------------------------------------ running
 
     def _opening(self, python: bool = False) -> Opening:
-        """How the cell that IPython runs is known."""
+        """Return the identity of the cell that IPython runs."""
         kernel, number = getattr(self.shell, "kernel", None), self.shell.displayhook.prompt_count
         parent = kernel.get_parent("shell") if kernel is not None else {}
         code = parent.get("content", {}).get("code") or ""

@@ -18,7 +18,7 @@ Message = dict[str, Any]
 
 
 def error_content(problem: Problem) -> dict[str, object]:
-    """An error in one of our kernels."""
+    """Return the message content of an error."""
     return {"ename": problem.ename, "evalue": problem.evalue, "traceback": problem.lines("%explain")}
 
 

@@ -1,4 +1,4 @@
-"""What is in the file of a notebook, checked: for `prose run`, `prose test` and `prose export`."""
+"""The checked content of a notebook file: for `prose run`, `prose test` and `prose export`."""
 
 from __future__ import annotations
 

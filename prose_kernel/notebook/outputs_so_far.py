@@ -20,7 +20,7 @@ runs now: `{"cells": [{cell, request, count, done, number, outputs: [{kind, cont
 CELLS: Final = 200
 """Cells whose outputs are kept."""
 MOST: Final = 5_000_000
-"""Characters that are kept of one cell; what comes after them is left out, and said to be."""
+"""Characters that are kept of one cell; later output is omitted, with a note."""
 
 Content = dict[str, Any]
 
@@ -40,7 +40,7 @@ class CellLog:
     _size: int = 0
 
     def add(self, kind: str, content: Content) -> int:
-        """Take in what is about to be sent. Returns its number in this execution."""
+        """Add an output that is about to be sent. Returns its number in this execution."""
         with self.lock:
             self.number += 1
             if kind == "clear_output":

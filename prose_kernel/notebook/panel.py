@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 TARGET: Final = "prose_kernel:panel"
 SECONDS: Final = 0.3
-"""Between two looks at a cell that runs."""
+"""Seconds between two checks of a running cell."""
 PREVIEW: Final = 120
 WHOLE: Final = 20_000
 """Characters of a value that the panel unfolds."""
@@ -105,13 +105,13 @@ class Panel:
     # ------------------------------------------------------------ what happens
 
     def begun(self) -> None:
-        """A cell begins."""
+        """Note that a cell begins."""
         if any(self._links.values()) and not self._looking:
             self._looking = True
             self._later(SECONDS, self._look)
 
     def ended(self) -> None:
-        """A cell is over."""
+        """Note that a cell has ended."""
         if self._links:
             self._stale(list(self._links))
             for link in self._links:
@@ -133,7 +133,7 @@ class Panel:
         self._ordered.send({"kind": "run"})
         return True
 
-    # ------------------------------------------------------------ what is said
+    # ------------------------------------------------------------ messages
 
     def _stale(self, links: Sequence[Link]) -> None:
         """Say which cells are stale: now, or when the files that answers depend on have been looked at.
@@ -196,7 +196,7 @@ class Panel:
         }
 
     def _follow_kept(self) -> None:
-        """Which answers a click may have asked again: those that the last runs of cells have kept."""
+        """Send the answers that a click can request again: those that the last runs of cells have kept."""
         run = self._cells.current
         kept = run.journal.kept_by_cells() if run is not None and run.journal is not None else {}
         cells = {**self._kept, **kept}
@@ -209,7 +209,7 @@ class Panel:
             link.send({"kind": "kept", "cells": {cell: list(paths[:ANSWERS]) for cell, paths in kept.items()}})
 
     def _follow(self) -> None:
-        """All that the panel shows, as far as it has changed."""
+        """Send the changed parts of the panel."""
         shown = [link for link, on in self._links.items() if on]
         if not shown:
             return
@@ -285,7 +285,7 @@ def _binding(name: str, named: Named, version: Version | None) -> dict[str, obje
 
 
 def _made(version: Version | None) -> dict[str, object]:
-    """Which cell made it, for a click on it, and of what."""
+    """Return the cell that made a value, for a click on it, and its inputs."""
     if version is None:
         return {"cell": None, "by": "", "from": []}
     line, _ = version.source.line_column(version.span.start)

@@ -38,7 +38,7 @@ _NOT_THEIRS: Final = object()
 
 @dataclass(frozen=True, slots=True)
 class GivenImage(GivenFile):
-    """The same with its bytes, before they are in a file."""
+    """A `GivenFile` with its bytes, before they are in a file."""
 
     data: bytes = field(repr=False)
 

@@ -28,7 +28,7 @@ def _link_jupyter_server_extension(app: ServerApp) -> None:
 
 
 def _load_jupyter_server_extension(app: ServerApp) -> None:
-    """Everything was done when the extension was linked."""
+    """Do nothing: linking the extension has done everything."""
 
 
 def with_contract_files(manager: type[Any]) -> type[Any]:

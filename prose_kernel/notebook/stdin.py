@@ -4,9 +4,9 @@ A question goes to the front end that has sent the cell, over a channel that no 
 end can answer it. Its metadata holds the form of the question (`runtime/forms.py`): the JupyterLab extension makes
 buttons and fields of it, any other front end shows its input box; the answer is the same `input_reply` in both cases.
 
-A reloaded page is a new client. The metadata of a question therefore holds a key of its cell, which the
-extension keeps for its tab: with it, the same tab asks on the control channel (`prose_question_request`) to be asked
-instead of the page that it was.
+A reloaded page is a new client. The metadata of a question therefore holds a key of its cell, which the extension keeps
+for its tab: with it, the same tab requests on the control channel (`prose_question_request`) to receive the questions
+in place of its old page.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _POLL_SECONDS = 0.02
 _SENT_SECONDS = 1.0
 
 Address = tuple[Any, Any]
-"""Identity and message of the request in whose name a front end is asked."""
+"""Identity and message of the request for which a front end is asked."""
 
 
 @dataclass(slots=True)
@@ -70,7 +70,7 @@ class StdinChannel:
     `kernel` needs `session`, `stdin_socket`, `iopub_socket` and `iopub_thread`. `current` gives the identity and the
     parent message of the executing request; it is called at each question, because parallel questions belong to the
     same cell. `available` follows `allow_stdin` of the current request; `show` writes next to the program's own output.
-    `magic` is what a magic begins with in this notebook.
+    `magic` is the prefix of magics in this notebook.
     """
 
     def __init__(
@@ -109,7 +109,7 @@ class StdinChannel:
 
     async def _exchange(self, prompt: str, form: Form | None) -> str:
         with suppress(zmq.Again):
-            while True:  # answers to questions that were withdrawn
+            while True:  # answers to withdrawn questions
                 self._kernel.stdin_socket.recv_multipart(zmq.NOBLOCK)
         await self._outputs_are_sent()
         page = self._asked_page()
@@ -164,7 +164,7 @@ class StdinChannel:
         so that a front end which ignores it gets nothing new."""
         kernel = self._kernel
         metadata = {"prose": {"withdrawn": question.asked}}
-        with suppress(Exception):  # it must not take the place of what ended the question
+        with suppress(Exception):  # it must not hide the error that ended the question
             kernel.session.send(
                 kernel.iopub_socket,
                 "status",
@@ -177,8 +177,8 @@ class StdinChannel:
     # ------------------------------------------------------------ a reloaded page
 
     def asked_again(self, stream: Any, ident: Any, parent: Any) -> None:
-        """Answer `prose_question_request`; called on the control thread. Whoever has the key of the cell is the tab
-        that was asked, under a new identity: what waits is asked again there, and its old identity is asked no more."""
+        """Answer `prose_question_request`; called on the control thread. A client with the key of the cell is the same
+        tab under a new identity: open questions are sent there, no longer to its old identity."""
         content = parent.get("content")
         key = str(content.get("key", "")) if isinstance(content, dict) else ""
         page = self._page
@@ -225,7 +225,7 @@ def _id(request: Any) -> object:
 
 
 def described(form: Form) -> dict[str, object]:
-    """A form as the extension reads it. Nothing in its texts acts, and nothing in them is hidden."""
+    """Return a form as the extension reads it. Its texts are made harmless and contain no hidden characters."""
     field = form.field
     return {
         "kind": form.kind,

@@ -1,4 +1,4 @@
-"""Line magics about what is still true: `%stale`, `%rerun`, and `%bindings` with what made each name."""
+"""Line magics about stale cells: `%stale`, `%rerun`, and `%bindings` with the origin of each name."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ async def ask(call: Call) -> None:
 
 
 async def _rerun_here(call: Call) -> None:
-    """Run what is stale until nothing is, each cell once: a cell whose inputs turn out to be the same does not run."""
+    """Run stale cells until none is left, each cell once: a cell whose inputs turn out to be the same does not run."""
     cells = call.cells
     done: list[Cell] = []
     current = cells.provenance.calling

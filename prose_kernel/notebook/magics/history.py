@@ -234,7 +234,7 @@ def journal_of(call: Call) -> JournalRead | None:
     return read(run.journal_file) if run.journal_file is not None else None
 
 
-# ---------------------------------------------------------------- what came back
+# ---------------------------------------------------------------- restored names
 
 
 def _restored(

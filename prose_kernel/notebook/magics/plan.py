@@ -1,4 +1,4 @@
-"""Line magics about what a text would do: `%prompt` and `%plan`. Nothing runs."""
+"""Line magics about the effects of a text: `%prompt` and `%plan`. Nothing runs."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ async def _plan_of_cell(call: Call, text: str, language: Language) -> None:
 
 
 async def _previewed(call: Call, text: str, name: str, language: Language) -> tuple[Compiled, tuple[Preview, ...]]:
-    """A text and what it would ask. Raises `CompileError`."""
+    """Return a compiled text and its requests. Raises `CompileError`."""
     workspace = call.cells.workspace
     compiled = languages.without_errors(workspace.compile(text, name, language))
     return compiled, await workspace.preview(compiled, language)

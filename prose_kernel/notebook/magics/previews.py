@@ -83,7 +83,7 @@ def _recording(preview: Preview, told: Description) -> list[tuple[str, str]]:
 
 def plan(found: Sequence[Preview], left_out: Sequence[str], services: SessionServices) -> doc.Group:
     """Everything in source order, each with its text and what is not known of it, and the sum at the end. `left_out`
-    is what the sum does not contain."""
+    names the parts that the sum omits."""
     shown = [_planned(number, preview, services) for number, preview in enumerate(found[:SHOWN], 1)]
     blocks: list[doc.Block] = [doc.line(doc.Strong(_head(found))), *(block for block, _ in shown)]
     if more := len(found) - len(shown):

@@ -159,7 +159,8 @@ def taken(words: list[str], option: str, magic: Magic, told: str = "") -> str | 
 
 
 def on_or_off(call: Call, magic: Magic, now: bool) -> bool:
-    """What `on` or `off` behind a magic asks for; alone, it says what holds `now`. Raises `UsageError`."""
+    """Return whether a magic is followed by `on` or `off`; without a word, show the current state. Raises
+    `UsageError`."""
     use(call, magic, 0, 1)
     if not call.words:
         call.say("on" if now else "off")

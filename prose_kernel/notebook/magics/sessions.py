@@ -1,4 +1,4 @@
-"""Line magics about sessions: who answers them, who judges, what is recorded, what was consumed."""
+"""Line magics about sessions: providers, judges, recordings, consumption."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def _cassette(call: Call) -> doc.Table:
     return doc.Table(("recording", ""), rows, ())
 
 
-# ---------------------------------------------------------------- what was consumed
+# ---------------------------------------------------------------- consumption
 
 
 @magic("%usage", "what this run has consumed: sessions, judgements, tokens and cost by provider and model")

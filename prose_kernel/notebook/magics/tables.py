@@ -47,7 +47,7 @@ def bindings(cells: Cells) -> doc.Table:
 
 
 def binding(cells: Cells, name: str) -> doc.Group:
-    """The whole of one binding. Raises `UsageError` when there is none of that name."""
+    """Return one binding in full. Raises `UsageError` if there is none of that name."""
     names = cells.names()
     if name not in names:
         near = Nearest()(name, names)
@@ -99,7 +99,7 @@ def agents(cells: Cells) -> doc.Table:
 
 
 def blocks(cells: Cells) -> doc.Table:
-    """The table of `%blocks`: what can be called, the functions of VVM among them."""
+    """Return the table of `%blocks`: callable blocks, and functions of VVM."""
     rows = []
     for one in _defined(cells, "block", "function"):
         block = one.definition

@@ -375,7 +375,7 @@ async def _next_follow_up(cells: Cells) -> TaskFollowUp | None:
 
 
 async def tell_news(cells: Cells, output: Output, *, live: bool) -> None:
-    """At the start of a cell: which tasks have ended since the last one, where a person is there to read it."""
+    """At the start of a cell, show the tasks that have ended since the last one, if a person is watching."""
     earlier = await _earlier(cells, live=live)
     service = cells.current.task_service.made if cells.current is not None else None
     if not live:

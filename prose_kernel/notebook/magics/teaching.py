@@ -1,5 +1,5 @@
-"""Magics for those who learn: `%explain` says what something is, `%step` shows the machine at work, `%check`
-looks at the answer to an exercise."""
+"""Magics for learners: `%explain` explains a word, `%step` shows the work of the machine, `%check` checks the answer to
+an exercise."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def _program(call: Call, text: str, name: str, language: languages.Language) -> 
 
 
 def _word(call: Call, word: str, language: languages.Language) -> doc.Block:
-    """What is known about a word, and which section of the reference is about it."""
+    """Return the documentation of a word, and its section of the reference."""
     found = inspection.describe(call.cells, word, language)
     if found is None:
         near = Nearest()(word.lstrip("%"), tables.helpful_words(language))
