@@ -72,7 +72,8 @@ class Answer:
 
     @property
     def harm(self) -> int:
-        """How bad a miss is: a wrong yes, a wrong no, an answer where there is none, none where there is one."""
+        """A rank of a miss, worst first: a wrong yes, a wrong no, an answer instead of "uncertain", "uncertain" instead
+        of an answer."""
         if self.verdict is None:
             return 4
         if self.item.label is None:
@@ -82,7 +83,7 @@ class Answer:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """So many of so many, and the interval in which the true share lies with 95 % confidence (Wilson)."""
+    """A count out of a total, and the interval that contains the true share with 95 % confidence (Wilson)."""
 
     count: int
     of: int
@@ -119,7 +120,7 @@ class Calibration:
 
     @property
     def confusion(self) -> dict[str, dict[str, int]]:
-        """By right answer, how often each answer was given."""
+        """The number of each answer, by right answer."""
         found = {label: dict.fromkeys((*WORDS.values(), NO_ANSWER), 0) for label in WORDS.values()}
         for answer in self.answers:
             found[WORDS[answer.item.label]][answer.said] += 1
@@ -148,7 +149,7 @@ class Calibration:
 
     @property
     def models(self) -> Counter[str]:
-        """Which models have answered how often: a chain of fallbacks may have more than one."""
+        """The number of answers of each model: a chain of fallbacks may have more than one."""
         said = (str(a.verdict.details.get("model", "")) for a in self.answers if a.verdict is not None)
         return Counter(name for name in said if name)
 
@@ -209,7 +210,7 @@ async def calibrate(
 
 
 def load(path: Path, shown: str = "") -> tuple[Item, ...]:
-    """The items of a file. Raises `UsageError`, which names the line, for one that is broken."""
+    """Return the items of a file. Raises `UsageError` with the line of an invalid item."""
     shown = shown or str(path)
     try:
         text = plain_files.read(path, LARGEST).decode("utf-8-sig")
@@ -239,7 +240,7 @@ def load(path: Path, shown: str = "") -> tuple[Item, ...]:
 
 
 def of_category(items: Sequence[Item], category: str | None) -> tuple[Item, ...]:
-    """The items of one category; all for None. Raises `UsageError` for one that there is not."""
+    """Return the items of one category; all for None. Raises `UsageError` for an unknown category."""
     found = tuple(item for item in items if category is None or item.category == category)
     if not found:
         names = ", ".join(sorted({item.category for item in items}))

@@ -40,7 +40,7 @@ AN_ANSWER = 1000
 
 
 class Script(Protocol):
-    """Answers written beforehand; None where it has none for a question at this execution path."""
+    """Prepared answers; None if there is none for a question at this execution path."""
 
     def judgement(self, text: str, at: str = "") -> str | None: ...
 
@@ -141,7 +141,7 @@ class Asked:
 
 
 def _fix(request: JudgeRequest) -> str:
-    """The hint for a question that no part of the chain can decide."""
+    """Return the hint for a question that no part of the chain can decide."""
     return FIX if request.subject is None else ASK
 
 
@@ -152,7 +152,7 @@ def _no_label(request: JudgeRequest) -> str:
 
 
 def _no_rules(request: JudgeRequest, rules: RulesMode, criteria: bool) -> str:
-    """Why no rule may answer a question; empty when one may. Criteria of VVM have rules only where `criteria` is set
+    """Return why no rule may answer a question; "" if one may. Criteria of VVM have rules only if `criteria` is set
     (docs/reference/vvm.md 4.6)."""
     if rules == "off":
         return "the rules are off"
@@ -215,7 +215,7 @@ class JudgeChain:
         self._dry_run = dry_run
 
     async def decide(self, request: JudgeRequest) -> Verdict:
-        """The verdict of the first in the chain that has one. Raises `Undecided`."""
+        """Return the first verdict in the chain. Raises `Undecided`."""
         why = _no_rules(request, self._rules, self._criteria)
         if not why:
             from prose_kernel.judging import rules
@@ -288,7 +288,7 @@ class JudgeChain:
         return await self._others.choose(request, labels)
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
-        """The value at a member path of a prose text. Raises `Undecided`."""
+        """Return the value at a member path of a prose text. Raises `Undecided`."""
         if self._rules != "only" and self._scripted is not None:
             said = self._scripted.extracted(path, request.at)
             if said is not None:
@@ -299,8 +299,8 @@ class JudgeChain:
         return await self._others.extract(request, value, path)
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
-        """The items of a prose text. Raises `Undecided`; also for a text of several lines, which its lines split alike
-        in every mode (openprose.md 3.11), so that no question is asked about the output of `ls`."""
+        """Return the items of a prose text. Raises `Undecided`; also for a text of several lines, which every mode
+        splits by lines (openprose.md 3.11), so that no question is asked about the output of `ls`."""
         if self._rules != "only" and self._scripted is not None:
             said = self._scripted.items(value, request.at)
             if said is not None:
@@ -340,8 +340,8 @@ _NAMED = re.compile(
 
 
 def _named_label(request: JudgeRequest, labels: tuple[str, ...]) -> Pick | None:
-    """The label that the binding holds whose name the criteria are. More words may ask for another one: `what comes
-    after the stage`."""
+    """Return the label in the binding that the criteria name exactly. With more words they may mean another label:
+    `what comes after the stage`."""
     from prose_kernel.judging import facts
 
     found = _NAMED.fullmatch(request.question.strip())

@@ -1,4 +1,4 @@
-"""The forms of a clause: which words about one binding have a test (docs/reference/judge-rules.md)."""
+"""The forms of a clause: the tests for words about one binding (docs/reference/judge-rules.md)."""
 
 from __future__ import annotations
 
@@ -210,7 +210,7 @@ def clause(text: str) -> Condition:
 
 
 def _rewritten(words: str) -> Condition | None:
-    """A condition in another order of words, put as one that has a form; None where it has none of these orders."""
+    """Return a condition with another word order in a known form; None if there is no such form."""
     if match := _CHAIN.fullmatch(words):
         low, one, path, two, high = (match[name] for name in ("low", "one", "path", "two", "high"))
         if path is None:

@@ -20,7 +20,7 @@ WEAK = frozenset(("word", "true", "numbers", "sign"))
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """The answer of the rules: `answer` None is Unknown; `rule` names the form; `why` is one line for people."""
+    """The answer of the rules: `answer` None is Unknown; `rule` names the form; `why` is one readable line."""
 
     answer: bool | None
     rule: str
@@ -29,7 +29,7 @@ class Ruling:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """The number of another binding, which a number is compared with."""
+    """The number of another binding, to compare a number with."""
 
     subject: str
     sign: Callable[[float, float], bool]
@@ -79,7 +79,7 @@ class Clause:
 
 @dataclass(frozen=True, slots=True)
 class Unparsed:
-    """Words that have none of the forms."""
+    """Words without a known form."""
 
     text: str
 
@@ -175,7 +175,7 @@ def clauses(condition: Condition) -> list[Clause]:
 
 
 def _name_among(words: str, bindings: Mapping[str, Value]) -> str:
-    """The binding that these words may mean; "" without one."""
+    """Return the binding that these words may mean; "" if there is none."""
     folded = re.sub(r"^the\s+", "", words.casefold())
     wanted = {folded, folded.replace(" ", "_"), folded.replace(" ", "-"), folded.partition(".")[0].partition("[")[0]}
     return next((name for name in bindings if name.casefold() in wanted), "") if words else ""

@@ -102,13 +102,13 @@ def _element(value: Value, index: int) -> tuple[bool, Value]:
 
 
 def structure(text: str) -> Value:
-    """The JSON array or object that a text is, or that its first fenced block holds; None without one."""
+    """Return the JSON array or object in a text, or in its first fenced block; None if there is none."""
     found = json_in(text)
     return found if isinstance(found, list | dict) else None
 
 
 def untouchable(value: Value) -> bool:
-    """A placeholder for a value that does not exist yet: the marker of a dry run, or a collection that holds one."""
+    """Return whether a value does not exist yet: the marker of a dry run, or a collection that contains one."""
     match value:
         case list():
             return any(_marked(element) for element in value)
@@ -125,7 +125,7 @@ def _marked(value: Value) -> bool:
 
 
 def text(value: Value) -> str | None:
-    """The value's text when it is one."""
+    """Return the value if it is a text, else None."""
     match value:
         case str():
             return value
@@ -138,12 +138,12 @@ def text(value: Value) -> str | None:
 
 
 def plain(text: str) -> str:
-    """A text as it is compared: in NFC, with straight quotes, plain spaces and newlines."""
+    """Return a text in the form for comparisons: NFC, with straight quotes, plain spaces and newlines."""
     return unicodedata.normalize("NFC", text).translate(_PLAIN).replace("\r\n", "\n")
 
 
 def looser(text: str) -> str:
-    """A text without what a reader does not see: invisible characters, widths and other forms of the same letters."""
+    """Return a text without invisible differences: invisible characters, widths and other forms of the same letters."""
     return unicodedata.normalize("NFKC", _INVISIBLE.sub("", plain(text)))
 
 
@@ -153,7 +153,7 @@ def whole(value: Value) -> bool:
 
 
 def exit_code(value: Value) -> int | None:
-    """The exit code of a command; None if it is not reliable: `pytest | tail` ends with 0 in any case."""
+    """Return the exit code of a command; None if it is not reliable: `pytest | tail` always ends with 0."""
     return value.result.exit_code if isinstance(value, ExecText) and not (value.bare or code_hidden(value)) else None
 
 
@@ -163,7 +163,7 @@ def code_hidden(value: Value) -> bool:
 
 
 def number(value: Value) -> tuple[float, bool] | None:
-    """A number, or a text that is nothing but one; and whether it is a percentage."""
+    """Return a number, or a text that is only a number; and whether it is a percentage."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
@@ -176,13 +176,13 @@ def number(value: Value) -> tuple[float, bool] | None:
 
 
 def version(text: str) -> tuple[int, ...] | None:
-    """The parts of a version of several points: `1.10.0`."""
+    """Return the parts of a version with several dots: `1.10.0`."""
     match = _VERSION.fullmatch(text.strip())
     return tuple(map(int, match[1].split("."))) if match is not None and len(text) <= SHORT else None
 
 
 def short(value: Value) -> str | None:
-    """A value that can be an answer: trimmed text of one short line, a number, a boolean."""
+    """Return a value that can be an answer: trimmed text of one short line, a number, a boolean."""
     if isinstance(value, list | dict | ErrorValue):
         return None
     said = "null" if value is None else inserted_text(value).strip()
@@ -190,7 +190,7 @@ def short(value: Value) -> str | None:
 
 
 def yes_no(value: Value) -> bool | None:
-    """A boolean, or a text that is nothing but the answer. Text after a "Yes," may revoke it."""
+    """Return a boolean, also from a text that is only the answer. Text after a "Yes," may revoke it."""
     if isinstance(value, bool):
         return value
     match = _ANSWER.fullmatch((text(value) or "").strip())
@@ -198,7 +198,7 @@ def yes_no(value: Value) -> bool | None:
 
 
 def count(value: Value, unit: str) -> tuple[int, int] | None:
-    """How many words, lines, characters or items a value has: the least and the most that may be meant."""
+    """Return how many words, lines, characters or items a value has: the minimum and the maximum that may be meant."""
     if unit == "item":
         items = _items(value)
         return None if items is None else (items, items)
@@ -236,7 +236,7 @@ def _items(value: Value) -> int | None:
 
 
 def _bullets(said: str) -> int | None:
-    """The items of the one list that a text holds; None where it may hold two, or a list in a list."""
+    """Return the number of items of the one list in a text; None if it may have two, or nested lists."""
     lines = said.rstrip().split("\n")
     marks = [match[0][0] if (match := _BULLET.match(line)) else "" for line in lines]
     listed = [number for number, mark in enumerate(marks) if mark]

@@ -27,7 +27,8 @@ _SUBMIT: Final = Button("Submit", "", "", main=True)
 
 
 class HumanJudge:
-    """The person, asked in words; every conversation holds the turn, and anything not understood is asked again."""
+    """The `Judge` port, answered by the person; every conversation holds the turn, and an unclear answer is asked for
+    again."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = serial(asker)
@@ -110,7 +111,7 @@ def _indented(text: str) -> str:
 
 
 def _value(request: JudgeRequest) -> str:
-    """The one value of a criterion of VVM, or the beginning of a long one; the person can ask for the rest."""
+    """Return the one value of a criterion of VVM, or the beginning of a long one; the person can ask for the rest."""
     if request.subject is None:
         return ""
     text = _beginning(request.subject)
@@ -125,7 +126,7 @@ def _beginning(text: str) -> str:
 
 
 def _known(request: JudgeRequest) -> Iterable[str]:
-    """The bindings that the question names, else all, each in a few words; and the last events."""
+    """Yield the bindings that the question names, else all, each in a few words; and the last events."""
     if request.subject is not None:
         yield f"The value:\n  {_indented(request.subject)}"
         return

@@ -58,13 +58,13 @@ def decidable(text: str) -> bool:
 
 
 def subjects(text: str) -> tuple[str, ...]:
-    """The bindings that a condition is about, each once."""
+    """Return the bindings that a condition is about, each once."""
     names = (NAME.match(clause.subject) for clause in clauses(parse(text)))
     return tuple(dict.fromkeys(name[0] for name in names if name is not None))
 
 
 def named(text: str) -> tuple[str, ...]:
-    """The forms that a condition is made of (`number`, `empty`, `word` ...), each once; empty when a part has none."""
+    """Return the forms of a condition (`number`, `empty`, `word` ...), each once; empty if a part has none."""
     condition = parse(text)
     return () if unread(condition) else tuple(dict.fromkeys(clause.rule for clause in clauses(condition)))
 
@@ -88,7 +88,7 @@ _NOT = re.compile(r"\s*not\s+|\s*not(?=\()")
 
 @lru_cache(maxsize=1024)
 def parse(text: str) -> Condition:
-    """The condition in the grammar; `Unparsed` for everything that has none of its forms. Never raises."""
+    """Parse a condition; return `Unparsed` for a text without a known form. Never raises."""
     if len(text) > LONGEST:
         return Unparsed(text)
     if match := _NEGATED.fullmatch(text):
@@ -111,11 +111,11 @@ def parse(text: str) -> Condition:
 
 
 class _NoRule(Exception):
-    """The text as a whole has no reading: unbalanced parentheses, or nested too deep."""
+    """The text cannot be parsed: unbalanced parentheses, or nested too deeply."""
 
 
 class _Parser:
-    """Recursive descent over the connecting tokens; the text between them is clauses."""
+    """Recursive descent over the connecting tokens; the text between them consists of clauses."""
 
     def __init__(self, text: str, tokens: list[tuple[str, int, int]]) -> None:
         self._text = text
@@ -137,7 +137,7 @@ class _Parser:
         self._next += 1
 
     def _joined(self, depth: int) -> Condition:
-        """Conditions with `and` or `or` between them, up to the end or a closing parenthesis."""
+        """Parse conditions joined by `and` or `or`, up to the end or a closing parenthesis."""
         operands, words = [self._unit(depth)], []
         while (word := self._peek()) in ("and", "or"):
             words.append(word)
@@ -171,7 +171,7 @@ class _Parser:
 
 
 def _grouped(operands: list[Condition], words: list[str], loose: str) -> Condition:
-    """The reading in which the other word binds closer than `loose`."""
+    """Return the reading in which the other word binds more tightly than `loose`."""
     groups = [[operands[0]]]
     for word, operand in zip(words, operands[1:], strict=True):
         if word == loose:
@@ -183,7 +183,7 @@ def _grouped(operands: list[Condition], words: list[str], loose: str) -> Conditi
 
 
 def _one_of_two(condition: Condition) -> Condition:
-    """`either a failed or b failed`: whether both may have failed, depends on who says it."""
+    """Return the condition for `either a failed or b failed`, which leaves open whether both may have failed."""
     if not isinstance(condition, Combination):
         return Unparsed("")
     return Readings((condition, Combination("and", (condition, Negation(Combination("and", condition.operands))))))

@@ -158,13 +158,13 @@ def _number(found: Mapping[str, str | None]) -> Test:
 
 
 def _numeral(text: str | None) -> tuple[float, bool] | None:
-    """The number in a condition: digits, or a word up to twelve."""
+    """Return the number in a condition: digits, or a word up to twelve."""
     words = re.sub(r"\s+percent$", "%", (text or "").casefold())
     return (facts.WORDS.index(words), False) if words in facts.WORDS else facts.number(words)
 
 
 def _between(low: tuple[float, bool] | None, high: tuple[float, bool] | None) -> Test:
-    """Between two numbers. At the ends it depends on who says it."""
+    """Test for a number between two others; whether the ends are included is ambiguous."""
 
     def test(value: Value) -> bool | None:
         number = facts.number(value)
@@ -176,7 +176,7 @@ def _between(low: tuple[float, bool] | None, high: tuple[float, bool] | None) ->
 
 
 def _version(found: Mapping[str, str | None]) -> Test:
-    """Two versions of several points each."""
+    """Test two versions with several dots each."""
     sign = found.get("op") or found.get("sign") or "=="
     compare, wanted = comparison(sign), facts.version(found["version"] or "")
 
@@ -210,7 +210,7 @@ def _null(value: Value) -> bool | None:
 
 
 def _error(value: Value) -> bool | None:
-    """With an error: a command that ended with 0 may have had some all the same."""
+    """Return whether a command had an error; Unknown for an exit code 0, which does not exclude errors."""
     return True if facts.exit_code(value) not in (None, 0) else None
 
 
@@ -284,7 +284,7 @@ def _equal(found: Mapping[str, str | None]) -> Test | None:
 
 
 def _bare_version(text: str) -> str:
-    """A version without what may be left out; any other text as it is."""
+    """Return a version without its optional parts; any other text unchanged."""
     match = re.fullmatch(r"[vV]?(\d+(?:\.\d+)*?)(?:\.0+)*", text)
     return match[1] if match is not None and re.search(r"[.vV]", text) else text
 

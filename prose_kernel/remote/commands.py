@@ -40,7 +40,7 @@ NO_WORKER = 8.0
 
 @dataclass(frozen=True, slots=True)
 class WorkerState:
-    """A worker, for people: its machine and address, its places, how many of them are taken, its resources, and whether
+    """A worker for display: its machine and address, its places, how many of them are taken, its resources, and whether
     it is being retired."""
 
     host: str
@@ -53,7 +53,7 @@ class WorkerState:
 
 @dataclass(frozen=True, slots=True)
 class RemoteState:
-    """The workers in use, and why others are not."""
+    """The workers in use, and the reasons why others are not used."""
 
     url: str
     encrypted: bool
@@ -146,7 +146,7 @@ class RemoteCommands:
 
     @property
     def run_id(self) -> str | None:
-        """The run whose commands it runs."""
+        """The run whose commands are executed."""
         return self._owner.run if self._owner is not None else None
 
     async def _opened(self) -> None:
@@ -178,7 +178,8 @@ class RemoteCommands:
     # ------------------------------------------------------------ the port
 
     async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
-        """As `Commands.run`. When a worker is lost, the result has the outcome `lost`, and nothing is repeated."""
+        """Run a command as `Commands.run` does. If its worker is lost, the result has the outcome `lost`, and nothing
+        is repeated."""
         link, loop = self._connection, asyncio.get_running_loop()
         if self._closed:
             return CLOSED
@@ -215,7 +216,7 @@ class RemoteCommands:
         return await answered(answer, lambda: link.post(self._cancel, command[0]))
 
     def interrupt(self) -> None:
-        """A user's interrupt, from any thread; as `ShellCommands.interrupt`, on all workers."""
+        """Interrupt all workers for the user, from any thread, as `ShellCommands.interrupt` does."""
         self._connection.post(self._interrupt)
 
     def close(self) -> None:
@@ -272,7 +273,7 @@ class RemoteCommands:
         return False
 
     def _wait_for_resources(self, group: Group) -> None:
-        """No worker meets the needs of these commands: wait a while for one that does."""
+        """Wait a while for a worker that meets the needs of these commands: none does now."""
         needs = shown(needs_of(group))
         if needs not in self._unmet:
             self._unmet[needs] = self._connection.loop.call_later(NO_WORKER, self._refuse_unmet, needs)

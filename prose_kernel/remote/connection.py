@@ -50,7 +50,7 @@ _LEAVING = "it is being retired"
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """The scheduler to connect to; `url` is as typed. `resources` are those of a `local` cluster."""
+    """The scheduler to connect to; `url` is as entered. `resources` are those of a `local` cluster."""
 
     url: str
     resources: Mapping[str, float] = field(default_factory=dict)
@@ -175,7 +175,7 @@ class Connection:
             self._cluster.close()
 
     def post(self, callback: Callable[..., None], *arguments: object) -> bool:
-        """Call something in the connection's loop; False when there is none."""
+        """Call a function in the connection's loop; return False if there is none."""
         if self._loop is None:
             return False
         try:
@@ -186,7 +186,7 @@ class Connection:
 
     @property
     def refused(self) -> tuple[str, ...]:
-        """Why workers are not used, each reason once."""
+        """The reasons why workers are not used, each once."""
         return tuple(sorted({str(problem) for problem in tuple(self._refused.values())}))
 
     @property
@@ -283,7 +283,7 @@ class Connection:
 
     @property
     def _ladder(self) -> float:
-        """Seconds for a worker to end commands."""
+        """The seconds that a worker needs to end commands."""
         return _ACTOR + 3 * self._terms.grace
 
     async def _first_look(self) -> None:
@@ -312,7 +312,7 @@ class Connection:
             await asyncio.sleep(0.1)
 
     async def _look(self) -> None:
-        """Begin to take in new workers, forget those that have gone."""
+        """Start to add new workers, and forget those that have gone."""
         known: Mapping[str, Any] = (await self._client.scheduler.identity(n_workers=-1))["workers"]
         for address in [address for address in self._refused if address not in known]:
             del self._refused[address]
@@ -421,7 +421,7 @@ class Connection:
         return True
 
     async def _farewell(self) -> None:
-        """End everything on all workers, at the same time and within the time of a ladder."""
+        """End everything on all workers simultaneously, within the time of a ladder."""
         workers = tuple(self.workers.values())
         patience = 3 * self._terms.grace + LEASE
         await asyncio.gather(*(worker.close(patience) for worker in workers))
@@ -430,11 +430,8 @@ class Connection:
 
 
 class Actor:
-    """Calls of an actor's methods.
-
-    Dask's own proxy would repeat a call whose connection broke, wait for ever for an actor that is gone, and bind
-    itself to whichever client the process uses otherwise.
-    """
+    """Calls of an actor's methods. Dask's own proxy would repeat a call whose connection broke, wait forever for a lost
+    actor, and bind itself to any other client of the process."""
 
     def __init__(self, client: Any, address: str, key: str, *, direct: bool) -> None:
         self._client = client
@@ -516,7 +513,7 @@ def _write_private(path: Path, text: str) -> None:
 
 
 def _load() -> None:
-    """Import Dask. It must not talk on the streams of a program that did not use it before."""
+    """Import Dask without output on the streams of a program that did not use it before."""
     if sys.modules.get("distributed") is not None:
         return
     try:
@@ -540,7 +537,7 @@ def _security(keys: Mapping[str, str]) -> Any:
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:
-    """Tasks that Dask has left running."""
+    """Cancel tasks that Dask has left running."""
     left = asyncio.all_tasks(loop)
     for task in left:
         task.cancel()

@@ -25,11 +25,11 @@ _REASON_LATE: Final = 0.3
 
 
 class Superseded(Exception):
-    """A later process has taken the run over."""
+    """A later process has taken over the run."""
 
 
 class Host:
-    """A plugin of one Dask worker. All calls in the worker's loop, unless they say otherwise."""
+    """A plugin of one Dask worker. All calls in the worker's loop, unless documented otherwise."""
 
     def __init__(self, worker: Any) -> None:
         self.leaving = False
@@ -44,7 +44,7 @@ class Host:
         self._tenants.add(tenant)
 
     def gone(self, tenant: Work) -> None:
-        """Nothing of a driver's work is left. From any thread."""
+        """Record that nothing of a driver's work is left. From any thread."""
         with contextlib.suppress(RuntimeError):  # the worker has ended
             self._loop.call_soon_threadsafe(self._gone, tenant)
 
@@ -63,7 +63,7 @@ class Host:
     # ------------------------------------------------------------ retirement
 
     def watch(self) -> None:
-        """Hear of changes of the worker's status that the scheduler asks for."""
+        """Notice changes of the worker's status that the scheduler requests."""
         handlers = self._worker.stream_handlers
         change = handlers["worker-status-change"]
 
@@ -79,13 +79,13 @@ class Host:
         handlers["worker-status-change"] = changed
 
     async def drain(self) -> None:
-        """Take no more commands, and return when the last one has ended."""
+        """Refuse new commands, and return when the last one has ended."""
         if self._tenants:
             self._leave()
             await self._empty.wait()
 
     async def teardown(self, worker: Any) -> None:
-        """The worker closes, and Dask waits for this: a retired worker lets its commands end, others end them."""
+        """End commands before the worker closes; Dask waits for this. A retired worker lets its commands finish."""
         if self._tenants and not self.leaving:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._left.wait(), _REASON_LATE)

@@ -35,7 +35,7 @@ INHERITED = (
 
 
 def places() -> int:
-    """How many commands a worker runs at the same time."""
+    """Return how many commands a worker runs simultaneously."""
     return max(8, 2 * (os.cpu_count() or 1))
 
 
@@ -49,7 +49,7 @@ class LocalCluster:
         self._started = False
 
     def start(self) -> tuple[str, Mapping[str, str]]:
-        """The scheduler's address, and the keys for it. Blocks. Raises `UsageError`."""
+        """Start the cluster; return the scheduler's address, and the keys for it. Blocks. Raises `UsageError`."""
         env = {n: v for n, v in os.environ.items() if any(fnmatch.fnmatchcase(n, pattern) for pattern in INHERITED)}
         orphans.adopt()  # what leaves the workers stays below the run
         self._process = process = subprocess.Popen(
@@ -105,7 +105,7 @@ class LocalCluster:
 
 
 def _read(stream: object, words: list[str]) -> None:
-    """Take what it says, so that it never waits for us; the last lines are kept."""
+    """Read the output of the process, so that it never blocks; the last lines are kept."""
     with contextlib.suppress(ValueError, OSError):
         for line in stream:  # type: ignore[attr-defined]
             if line.strip():
@@ -114,7 +114,7 @@ def _read(stream: object, words: list[str]) -> None:
 
 
 def main(workers: int, places: int, resources: Mapping[str, float]) -> None:
-    """The process: print one line, wait for the end of standard input, end the cluster."""
+    """Run the process: print one line, wait for the end of standard input, end the cluster."""
     for number in (signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_IGN)
     import dask

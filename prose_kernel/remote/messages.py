@@ -31,13 +31,13 @@ class Start(Struct, frozen=True):
 
 
 class Stop(Struct, frozen=True):
-    """The caller does not want a command any more."""
+    """The caller no longer needs a command."""
 
     number: int
 
 
 class Interrupt(Struct, frozen=True):
-    """A user's interrupt of everything that runs."""
+    """A user's interrupt of all running commands."""
 
 
 class Hold(Struct, frozen=True):
@@ -82,7 +82,7 @@ class Declined(Struct, frozen=True):
 
 
 class Leaving(Struct, frozen=True):
-    """The worker is being retired: it takes no more commands. It is of no command, so its number is 0."""
+    """The worker is being retired: it accepts no more commands. It belongs to no command, so its number is 0."""
 
     number: int = 0
     at: int = 1

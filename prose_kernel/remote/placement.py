@@ -1,4 +1,4 @@
-"""Commands that wait for a place on a worker, and what a worker offers."""
+"""Commands that wait for a place on a worker, and the places that a worker offers."""
 
 from __future__ import annotations
 

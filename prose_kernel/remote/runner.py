@@ -57,8 +57,8 @@ def versions() -> dict[str, str]:
 
 
 class Runner:
-    """The actor. `mark` is how the marker of its commands begins, `shell` the shell or None, `grace` the time between
-    two steps of a ladder, `lease` how long it continues without a sign of its driver."""
+    """The actor. `mark` is the prefix of the marker of its commands, `shell` the shell or None, `grace` the seconds
+    between two steps of a ladder, `lease` the seconds that it continues without contact to its driver."""
 
     def __init__(self, mark: str, shell: str | None, grace: float = GRACE, lease: float = messages.LEASE) -> None:
         self._work = Work(mark, shell, grace, lease)
@@ -79,12 +79,12 @@ class Runner:
         self._work.meant(instance).take(batch, orders)
 
     async def exchange(self, instance: str, seen: Mapping[int, int]) -> tuple[messages.News, ...]:
-        """News of all commands, as soon as there are any; none after a while. `seen` says which messages have arrived:
-        the number of the last one of each command. Until that is said they are kept and sent again."""
+        """Return news of all commands, as soon as there are any; none after a while. `seen` is the number of the last
+        message of each command that has arrived. Until then messages are kept and sent again."""
         return await self._work.meant(instance).news(seen)
 
     async def close(self, instance: str) -> None:
-        """End everything. Returns when nothing is left; the results are still to be fetched."""
+        """End everything. Returns when nothing is left; the results can still be fetched."""
         await asyncio.to_thread(self._work.meant(instance).close)
 
     def __del__(self) -> None:
@@ -136,7 +136,7 @@ class Work:
         return self
 
     def _look(self) -> None:
-        """End everything when the driver has been silent for too long."""
+        """End everything if the driver has been silent for too long."""
         assert self._loop is not None
         if self._ended:
             return
@@ -153,12 +153,13 @@ class Work:
             self._host.gone(self)
 
     def leave(self) -> None:
-        """Take no more commands, because the worker is being retired."""
+        """Accept no more commands, because the worker is being retired."""
         self._leaving = True
         self._news.set()
 
     def end(self) -> None:
-        """The same without an order of the driver: it is gone, was replaced, or the worker closes. It gets an error."""
+        """End everything without an order of the driver, which is lost or was replaced, or because the worker closes.
+        It gets an error."""
         self._ended = True
         self._wake()
         self.close()
@@ -198,7 +199,7 @@ class Work:
         command.start(self._shell.process(order.request, command, command.done))
 
     def _wake(self) -> None:
-        """From any thread: there is something to send."""
+        """Signal, from any thread, that there is something to send."""
         if self._loop is None:
             return
         try:
@@ -231,7 +232,7 @@ class Work:
                 return ()
 
     def _collect(self) -> tuple[messages.News, ...]:
-        """Something of every command that has something, and no more than a load; the others are first next time."""
+        """Return pending news of every command, up to a maximum load; the other commands come first next time."""
         found: list[messages.News] = [_LEAVING] if self._leaving and not self._left else []
         room = _LOAD
         for number in tuple(self._commands):
@@ -258,10 +259,8 @@ def _read(proof: str) -> tuple[str | None, str]:
 
 
 class _Command:
-    """One command: the `Feed` of its process, and what waits for the driver.
-
-    `feed` and `done` are called in the engine's thread, the others in the worker's loop.
-    """
+    """One command: the `Feed` of its process, and the messages for the driver. `feed` and `done` are called in the
+    engine's thread, the others in the worker's loop."""
 
     def __init__(self, number: int, engine: Engine, wake: Callable[[], None]) -> None:
         self.full = False
@@ -334,7 +333,7 @@ class _Command:
     # ------------------------------------------------------------ the worker's loop
 
     def decline(self) -> None:
-        """The command is not started here."""
+        """Report that the command is not started here."""
         self._kept.append((0, messages.Declined(self._number, 1)))
         self._wake()
 
@@ -352,7 +351,7 @@ class _Command:
         return size, found
 
     def arrived(self, at: int) -> bool:
-        """The driver has everything up to this message; True when that was the last."""
+        """Forget messages that the driver has, up to this one; return True if that was the last."""
         with self._lock:
             while self._kept and self._kept[0][1].at <= at:
                 size, message = self._kept.popleft()

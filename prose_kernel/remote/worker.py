@@ -39,10 +39,8 @@ T = TypeVar("T")
 
 
 async def within(call: Awaitable[T], seconds: float) -> T:
-    """The answer of a call, or `TimeoutError`: at that time, even if the call does not let itself be cancelled.
-
-    `asyncio.wait_for` would wait for it then, and may swallow a cancellation that comes together with the answer.
-    """
+    """Return the result of a call, or raise `TimeoutError` after `seconds`, even if the call cannot be cancelled.
+    `asyncio.wait_for` would wait for it then, and may lose a cancellation that arrives together with the result."""
     task = asyncio.ensure_future(call)
     try:
         done, _ = await asyncio.wait((task,), timeout=seconds)
@@ -109,18 +107,18 @@ class RemoteCommand:
         return False
 
     def _room(self) -> None:
-        """The consumer has caught up."""
+        """Continue the output: the consumer has caught up."""
         if self.worker is not None and not self.ended:
             self.worker.tell(messages.Hold(self.number, on=False))
 
     def stop(self) -> None:
-        """The caller does not want it any more. It is given time to end, but not for ever."""
+        """Stop a command that the caller no longer needs. It gets time to end, but not unlimited."""
         if self.worker is not None and not self.ended:
             self.worker.tell(messages.Stop(self.number))
             self.is_to_end("cancelled")
 
     def is_to_end(self, why: Outcome) -> None:
-        """Its end was ordered, and is not waited for without a limit."""
+        """Limit the wait for the end of a command that was ordered to end."""
         if self.ending or self.worker is None:
             return
         self.ending = why
@@ -133,7 +131,7 @@ class RemoteCommand:
         self.lose()
 
     def lose(self) -> None:
-        """Nothing more will be heard of it."""
+        """End a command of which no more messages will arrive."""
         self.finish(
             CommandResult(
                 "lost",
@@ -149,7 +147,7 @@ class RemoteCommand:
         )
 
     def refuse(self, outcome: Outcome) -> None:
-        """End one that was never sent."""
+        """End a command that was never sent."""
         number = signal.SIGINT if outcome == "interrupted" else signal.SIGTERM
         self.finish(CommandResult(outcome, 128 + number, kind="signal"))
 
@@ -169,7 +167,7 @@ def _size(request: CommandRequest) -> int:
 
 
 class _Kept:
-    """The beginning of a stream as far as it has come: what a lost command's value holds."""
+    """The received beginning of a stream: the value of a lost command."""
 
     def __init__(self, most: int) -> None:
         self._pieces: list[str] = []
@@ -190,7 +188,7 @@ class _Kept:
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """How many commands a worker runs at the same time, and its resources."""
+    """How many commands a worker runs simultaneously, and its resources."""
 
     places: int
     resources: Mapping[str, float] = field(default_factory=dict)
@@ -255,12 +253,12 @@ class Worker:
         self.tell(messages.Start(command.number, command.request))
 
     def tell(self, *orders: messages.Order) -> None:
-        """In order, together with what waits already."""
+        """Send orders in sequence, after those that already wait."""
         self._orders += orders
         self._more.set()
 
     def interrupt(self) -> None:
-        """A user's interrupt of everything that runs there."""
+        """Interrupt all commands there for the user."""
         self.tell(messages.Interrupt())
         for command in self.running.values():
             command.is_to_end("interrupted")
@@ -270,7 +268,7 @@ class Worker:
         await self._asked(self._runner.claim(self.facts.instance, owner), patience)
 
     def forget(self, command: RemoteCommand) -> None:
-        """Its place and resources stay taken: it may still run."""
+        """Keep the place and resources of a command taken: it may still run."""
         self.running.pop(command.number, None)
         self._forgotten.append(command.request.needs)
         self.places = max(0, self.places - 1)
@@ -335,7 +333,7 @@ class Worker:
         return True
 
     def lose(self) -> None:
-        """It cannot be reached: what it runs is lost; what was not sent to it yet can go elsewhere."""
+        """Give up an unreachable worker: its commands are lost; those not yet sent can go to another one."""
         if self._gone:
             return
         self._gone = True
@@ -350,7 +348,7 @@ class Worker:
                 command.lose()
 
     async def close(self, patience: float) -> None:
-        """End everything there, if it can be reached. Its commands get their results before that."""
+        """End everything there, if the worker can be reached. Its commands get their results before that."""
         if self._gone:
             return
         try:

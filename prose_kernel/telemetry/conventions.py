@@ -32,13 +32,13 @@ _TOOL: Final = re.compile(r"[\w.:/-]{1,100}")
 
 
 def provider_name(provider: str) -> str:
-    """`gen_ai.provider.name` for one of our providers; a name that the conventions do not list stays."""
+    """Return `gen_ai.provider.name` for one of our providers; a name that is not in the conventions is unchanged."""
     name = provider.partition(":")[0]
     return _PROVIDERS.get(name, name)
 
 
 def tool_name(name: str) -> str:
-    """The name of a tool. A model may call a tool that does not exist, by any text: that is content, and not
+    """Return the name of a tool. A model may call a tool that does not exist, by any text: that is content, and not
     reported."""
     return name if _TOOL.fullmatch(name) else "unknown"
 

@@ -32,7 +32,7 @@ from prose_kernel.telemetry.spans import Attribute, Kind, Span, Status
 
 @dataclass(frozen=True, slots=True)
 class Operation:
-    """A request to a model, or a call of a tool, that has begun (`runtime.tracing.Operation`)."""
+    """A running request to a model, or call of a tool (`runtime.tracing.Operation`)."""
 
     spans: Spans
     span: Span
@@ -156,7 +156,7 @@ class Spans(Outline):
             self._close(("session", event.spawn), status, error)
 
     def _answered(self, attempt: Span, result: SessionResult) -> None:
-        """Only now it is known who answers. A person or a script does not chat as generative AI does."""
+        """Name the answering provider, which is known only now. A person or a script is not a chat of generative AI."""
         attempt.attributes["prose.replayed"] = result.replayed
         if result.origin:
             attempt.attributes["prose.origin"] = result.origin
@@ -203,7 +203,7 @@ class Spans(Outline):
             yield
 
     def request(self, at: str, provider: str, model: str) -> Operation | None:
-        """A request to a model begins (`runtime.tracing.Watch`)."""
+        """Begin a request to a model (`runtime.tracing.Watch`)."""
         attributes: dict[str, Attribute] = {"gen_ai.operation.name": "chat", "gen_ai.request.model": model}
         found = self._operation(at, "request", f"chat {model}", attributes)
         if found is not None:
@@ -213,7 +213,7 @@ class Spans(Outline):
         return found
 
     def tool(self, at: str, name: str) -> Operation | None:
-        """A call of a tool begins."""
+        """Begin a call of a tool."""
         name = tool_name(name)
         attributes: dict[str, Attribute] = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": name}
         return self._operation(at, "tool", f"execute_tool {name}", attributes)
@@ -270,7 +270,7 @@ class Spans(Outline):
 
 
 class TracedCommands:
-    """The `Commands` port around another one. A variable that the program sets itself stays."""
+    """A `Commands` port that wraps another one. A variable that the program sets itself is not changed."""
 
     def __init__(self, commands: Commands, spans: Spans) -> None:
         self._commands = commands

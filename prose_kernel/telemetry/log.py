@@ -64,7 +64,7 @@ class LogFile:
             self._measured.clear()
 
     def _metrics(self) -> list[dict[str, Any]]:
-        """Each measure with its attributes: how many values there were, and their sum."""
+        """Return each measure with its attributes: the number of values, and their sum."""
         return [
             {"name": name, "attributes": dict(attributes), "count": len(values), "sum": round(sum(values), 6)}
             for (name, attributes), values in sorted(self._measured.items(), key=str)

@@ -36,7 +36,7 @@ class Measure(NamedTuple):
 
 
 def of(span: Span) -> Iterator[Measure]:
-    """The measures of a span that has ended."""
+    """Yield the measures of a span that has ended."""
     assert span.end is not None
     seconds, found = (span.end - span.begin) / 1e9, span.attributes
     if span.kind in ("request", "tool") or (span.kind == "attempt" and found.get("gen_ai.operation.name") == "chat"):

@@ -95,13 +95,13 @@ class Tracer:
 
 
 def _text(text: str) -> str:
-    """Text without secrets that UTF-8 can say. The name of a file may hold other bytes, and one such name would lose
-    all spans that are sent with it."""
+    """Return a text without secrets that can be encoded in UTF-8. A file name may contain other bytes, and one such
+    name would lose all spans that are sent with it."""
     return hidden_of_process()(text).encode("utf-8", "backslashreplace").decode()
 
 
 def written(attributes: Mapping[str, Attribute]) -> dict[str, Attribute]:
-    """Attributes in text that UTF-8 can say."""
+    """Return attributes with text that can be encoded in UTF-8."""
     return {name: _text(value) if isinstance(value, str) else value for name, value in attributes.items()}
 
 
@@ -217,7 +217,7 @@ def _nothing(record: logging.LogRecord) -> bool:
 
 
 class Patient(SpanExporter):
-    """Exports through another exporter, and says once that it does not work. Called in the exporting thread."""
+    """Exports through another exporter, and warns once if that fails. Called in the exporting thread."""
 
     def __init__(self, exporter: SpanExporter, warn: Callable[[str], None]) -> None:
         self._exporter = exporter

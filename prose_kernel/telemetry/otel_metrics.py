@@ -53,10 +53,10 @@ class Meter:
         }
 
     def begun(self, span: Span) -> None:
-        """Nothing is measured of what has not ended."""
+        """Do nothing: only ended spans are measured."""
 
     def noted(self, span: Span, note: Note) -> None:
-        """Nor of what happens at one moment."""
+        """Do nothing: notes are not measured."""
 
     def ended(self, span: Span) -> None:
         for measure in measures.of(span):
@@ -71,7 +71,7 @@ class Meter:
 
 
 def _no_warning(text: str) -> None:
-    """The tracer says it of the same variables."""
+    """Do nothing: the tracer warns about the same variables."""
 
 
 def _provider(environment: Mapping[str, str]) -> MeterProvider:

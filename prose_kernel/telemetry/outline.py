@@ -72,7 +72,7 @@ class Outline:
         self._end_cell("ok")
 
     def close(self) -> None:
-        """End what is left, and let the recorders write it. Bounded in time; called in a thread."""
+        """End the remaining spans, and let the recorders write them. Bounded in time; called in a thread."""
         self._end_run("ok", None)
         for recorder in self._recorders:
             recorder.close()
@@ -91,7 +91,7 @@ class Outline:
         return span
 
     def _name(self, span: Span) -> None:
-        """Give a span the ids that no tracer has given it."""
+        """Give a span ids, if no tracer has given it any."""
         if span.span_id:
             return
         if span.parent is not None:
@@ -116,7 +116,7 @@ class Outline:
             span.message = error.message[:LONGEST]
 
     def _say(self, span: Span, key: str, text: object) -> None:
-        """An attribute that holds content."""
+        """Set an attribute that contains content."""
         if self._content and text:
             span.attributes[key] = text if isinstance(text, Whole) else str(text)[:LONGEST]
 
@@ -137,7 +137,7 @@ class Outline:
         return span
 
     def _keep(self) -> None:
-        """Name the run's span in the run's directory, as soon as there is one: none is made for it."""
+        """Write the id of the run's span into the run's directory, as soon as that exists: none is made for it."""
         if self._kept or self._run is None or self._directory is None or not self._directory.is_dir():
             return
         self._kept = True
@@ -146,7 +146,7 @@ class Outline:
 
     @staticmethod
     def _earlier(file: Path) -> str:
-        """The span of this run in its former process; "" without one."""
+        """Return the span of this run in its former process; "" if there is none."""
         try:
             found = plain_files.read_text(file, plain_files.SMALL).strip()
         except (OSError, UnicodeDecodeError):
@@ -182,7 +182,7 @@ class Outline:
             self._finish(cell, status, error)
 
     def _at(self, place: ev.Place) -> Span:
-        """The span of the statement of the root that runs. Statements of the root run one after the other, so one has
+        """Return the span of the running statement of the root. Its statements run one after the other, so one has
         begun when the last one ended. Programs that it calls count their own statements."""
         if self._statement is None or (place.ordinal != self._ordinal and not place.program):
             self._end_statement("ok")
@@ -195,7 +195,7 @@ class Outline:
         return self._statement
 
     def _mark(self, span: Span, place: ev.Place) -> None:
-        """The place of something, and the kind of its statement."""
+        """Set the place of an event, and the kind of its statement."""
         line, column = place.source.line_column(place.span.start)
         for name in ("prose.kind", "prose.block", "prose.branch"):
             span.attributes.pop(name, None)
@@ -243,7 +243,7 @@ class Outline:
     # ------------------------------------------------------------ what happens at one moment
 
     def on_failed(self, event: ev.Failed) -> None:
-        """An error, where it arose: it may still be caught, and then no span has it."""
+        """Note an error where it arose: it may still be caught, and then no span has it."""
         self._note(event.place, "exception", {"exception.type": event.error.code}, event.error.message)
 
     def on_warned(self, event: ev.Warned) -> None:
@@ -260,7 +260,7 @@ class Outline:
     # ------------------------------------------------------------ what takes time inside
 
     def _opened(self, key: object, kind: Kind, name: str, place: ev.Place, parent: Span | None = None) -> Span:
-        """A span that has begun but of which the recorders do not know yet: attributes follow."""
+        """Return a span that has begun but is not reported to the recorders yet: attributes follow."""
         span = self._begin(kind, name, parent or self._at(place))
         self._mark(span, place)
         self._open[key] = span

@@ -15,7 +15,7 @@ _CONTEXT: Final = re.compile("[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})([0-9
 
 
 def trace_and_span(traceparent: str) -> tuple[str, str] | None:
-    """The ids in a `traceparent` of W3C trace context; None where it is none."""
+    """Return the ids in a `traceparent` of W3C trace context; None if it is invalid."""
     found = _CONTEXT.fullmatch(traceparent)
     return (found[1], found[2]) if found is not None else None
 
@@ -55,7 +55,7 @@ class Span:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """Something that happened at one moment of a span: a warning, an error that may still be caught."""
+    """A momentary event of a span: a warning, an error that may still be caught."""
 
     name: str
     at: int
@@ -69,11 +69,12 @@ class Recorder(Protocol):
     """Whether it gives spans their ids; the others find them there. Such a recorder comes first."""
 
     def begun(self, span: Span) -> None:
-        """A span has begun; its parent has before."""
+        """Report that a span has begun; its parent has begun before."""
 
     def noted(self, span: Span, note: Note) -> None: ...
 
     def ended(self, span: Span) -> None: ...
 
     def close(self) -> None:
-        """No span follows. Returns within seconds, whatever the other side does; called in a thread."""
+        """End the recording: no span follows. Returns within seconds, even if the other side hangs; called in a
+        thread."""
