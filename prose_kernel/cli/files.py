@@ -131,6 +131,12 @@ def is_outside(program: str, directory: Path) -> bool:
     return not inside and not is_bundled(plain)
 
 
+def shortest(path: Path, cwd: Path) -> str:
+    """A path as a person types it from `cwd`; one that is not below it as it is."""
+    relative = os.path.relpath(path, cwd)
+    return str(path) if relative.startswith("..") else relative
+
+
 def _is_path(target: str) -> bool:
     return target.startswith(("./", "../", "/", "~/"))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Mapping
@@ -319,7 +318,7 @@ def _error_text(request: Request, ended: Ended, error: ProseError) -> str:
 def _where(request: Request, ended: Ended) -> str:
     """The directory of the run, and the command that resumes it (docs/reference/openprose.md 8)."""
     cwd = Path.cwd()
-    lines = [f"\nrun directory: {_shortest(ended.run_directory, cwd)}"] if ended.run_directory is not None else []
+    lines = [f"\nrun directory: {files.shortest(ended.run_directory, cwd)}"] if ended.run_directory is not None else []
     if ended.journal is not None:
         options = "".join(f" {shlex.quote(part)}" for part in request.who_answers)
         name = request.program_file
@@ -336,13 +335,8 @@ def _named(directory: Path, cwd: Path) -> str:
     from prose_kernel.storage.runs import places
 
     here = [place.path for place in places(cwd, settings.load(cwd, problems=[]).state_dir)]
-    name = _shortest(directory, cwd)
+    name = files.shortest(directory, cwd)
     return directory.name if directory.parent in here else shlex.quote(name if "/" in name else f"./{name}")
-
-
-def _shortest(path: Path, cwd: Path) -> str:
-    relative = os.path.relpath(path, cwd)
-    return str(path) if relative.startswith("..") else relative
 
 
 def _result(ended: Ended) -> dict[str, object]:

@@ -4,7 +4,6 @@ all that happened in one of them as an HTML page (docs/how-to/reports.md)."""
 from __future__ import annotations
 
 import asyncio
-import os
 import re
 import shlex
 import sys
@@ -276,7 +275,7 @@ def _page(run: KeptRun, bound: list[StoredBinding]) -> Iterator[str]:
     language = f" ({run.language})" if run.language else ""
     yield f"  program    {run.program or '-'}{language}"
     yield f"  begun      {_begun(run)} UTC"
-    yield f"  kept in    {_shown(run.directory)}, {_size(run)}"
+    yield f"  kept in    {files.shortest(run.directory, Path.cwd())}, {_size(run)}"
     if run.journal is not None:
         yield from _of_head(run)
         for cell in _cells(run):
@@ -340,11 +339,6 @@ def _of_step(step: Step) -> str:
     answer = f" → {clip(step.answer, 60)}" if step.answer.strip() else ""
     made = f" ({clip(str(step.made), 120)})" if step.made.calls or step.made.doing else ""
     return f"  {step.mark} {step.at}  {step.kind} {clip(step.said, 80)}{answer}{made}"
-
-
-def _shown(path: Path) -> str:
-    relative = os.path.relpath(path)
-    return str(path) if relative.startswith("..") else relative
 
 
 # ---------------------------------------------------------------- diff

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, closing
 from pathlib import Path
 from types import TracebackType
 from typing import Unpack
@@ -121,7 +121,7 @@ class EventStream:
 # ---------------------------------------------------------------- cells
 
 
-class AsyncSession:
+class AsyncSession(AbstractAsyncContextManager["AsyncSession"]):
     """A run that is fed cell by cell, in the caller's event loop: `async with AsyncSession() as session`.
 
     Names stay bound from cell to cell; an error in one leaves them as they are. `language` is that of cells that name
@@ -157,16 +157,13 @@ class AsyncSession:
         """End the run and every process that it has left."""
         await self._execution.workspace.close(self._error)
 
-    async def __aenter__(self) -> AsyncSession:
-        return self
-
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         await self.close()
 
 
-class Session:
+class Session(AbstractContextManager["Session"]):
     """`AsyncSession` for code without an event loop: `with Session() as session: session.cell("...")`.
 
     Its methods may be called from any thread; cells of several threads run one after the other.
@@ -199,9 +196,6 @@ class Session:
         with self._turn:
             self._thread.wait(self._session.close(), self._session.interrupt)
             self._thread.close()
-
-    def __enter__(self) -> Session:
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None

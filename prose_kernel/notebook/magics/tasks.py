@@ -12,9 +12,9 @@ import contextvars
 import io
 import itertools
 import shlex
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from prose_kernel.errors import TaskRefused, UsageError
 from prose_kernel.notebook.magics.registry import Call, in_cell, magic, use
@@ -25,7 +25,6 @@ from prose_kernel.runtime.services import (
     TaskCaller,
     TaskEvent,
     TaskFollowUp,
-    TaskReceipt,
     TaskSnapshot,
 )
 from prose_kernel.views import task_cards
@@ -147,7 +146,8 @@ async def run_command(cells: Cells, asked: Asked, output: Output, view: CellView
     watching = asked.fields.get("yield_time_ms") != 0
     shown = view.command_view()
     try:
-        receipt = await _refusable(tasks.start(asked.fields, caller, shown.feed if watching else None))
+        with _refusals():
+            receipt = await tasks.start(asked.fields, caller, shown.feed if watching else None)
         if isinstance(receipt, CommandCompleted) and not watching:
             shown.feed("stdout", receipt.stdout_preview)
             shown.feed("stderr", receipt.stderr_preview)
@@ -163,13 +163,13 @@ async def run_command(cells: Cells, asked: Asked, output: Output, view: CellView
     await _Card.show(cells, tasks, receipt.task_id, output, live=view.live)
 
 
-async def _refusable(work: Any) -> TaskReceipt:
+@contextlib.contextmanager
+def _refusals() -> Iterator[None]:
     """Turn a refusal into a `UsageError`."""
     try:
-        found: TaskReceipt = await work
+        yield
     except TaskRefused as refused:
         raise UsageError(refused.message, hint=refused.hint) from None
-    return found
 
 
 # ---------------------------------------------------------------- cards that follow their tasks
@@ -268,7 +268,7 @@ async def task_(call: Call) -> None:
     use(call, task_, 1, 2)
     name, *verb = call.words
     cells, service = call.cells, call.cells.workspace.opened.tasks
-    try:
+    with _refusals():
         task = await service.status(name, TaskCaller())
         match verb:
             case []:
@@ -283,8 +283,6 @@ async def task_(call: Call) -> None:
                 await _rerun(call, service, name)
             case _:
                 raise task_.wrong(f"{verb[0]} is not understood")
-    except TaskRefused as refused:
-        raise UsageError(refused.message, hint=refused.hint) from None
 
 
 async def _follow(call: Call, service: TaskService, task: TaskSnapshot) -> None:
@@ -300,10 +298,8 @@ async def _follow(call: Call, service: TaskService, task: TaskSnapshot) -> None:
 @magic("%stop ID", "stop a task; a second time, kill it")
 async def stop(call: Call) -> None:
     use(call, stop, 1, 1)
-    try:
+    with _refusals():
         await _stop(call, call.cells.workspace.opened.tasks, call.words[0])
-    except TaskRefused as refused:
-        raise UsageError(refused.message, hint=refused.hint) from None
 
 
 async def _stop(call: Call, service: TaskService, name: str) -> None:
