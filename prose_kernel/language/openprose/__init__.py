@@ -1,7 +1,7 @@
 """OpenProse: text in, tree and diagnostics out.
 
-`decode`, `parse`, `format_program` and `compile_source` are all that other rooms call. Nothing is imported before it is
-used, so importing this package costs nothing.
+`decode`, `parse`, `format_program` and `compile_source` are the package's interface. It imports its modules on first
+use, so importing the package is cheap.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ _PARTS_BELOW: Final = frozenset({"W121", "E015"})  # on the line before it
 
 
 def decode(data: bytes, name: str) -> Source:
-    """The source in a file's bytes: a BOM is dropped, CRLF becomes LF. Raises CompileError with E109 for bad UTF-8."""
+    """Decode a file's bytes: drop a BOM, turn CRLF into LF. Raises CompileError with E109 for bad UTF-8."""
     from prose_kernel.language.diagnostics import decode
 
     return decode(data, name)
 
 
 def parse(source: Source, profile: Profile = "default") -> Parsed:
-    """Syntax alone: the tree as far as it could be read, and what was found (openprose.md 1, 2)."""
+    """Parse without checks: the tree as far as the text is readable, and the syntax errors (openprose.md 1, 2)."""
     from prose_kernel.language.openprose.parser import parse
 
     return parse(source, profile)
 
 
 def format_program(program: Program) -> str:
-    """The canonical form of openprose.md 8; it parses to an equal program, but for the order of its parts."""
+    """Return the canonical form (openprose.md 8). It parses to an equal program, except for the order of its parts."""
     from prose_kernel.language.openprose.formatter import format_program
 
     return format_program(program)
@@ -57,7 +57,7 @@ def compile_source(
     cell: bool = False,
     pipefail: bool = False,
 ) -> Compiled[Program]:
-    """A program read and checked: every finding of openprose.md 9 that needs no run. Never raises.
+    """Parse and check a program: every finding of openprose.md 9 that needs no run. Never raises.
 
     `known` holds the names that earlier cells have defined, `load` gives the contract of a `use` path, `cell` applies
     the notebook rule of 3.1, `pipefail` is the setting `exec_pipefail` (W052).
@@ -81,7 +81,7 @@ def compile_source(
 
 
 def _with_positional(parsed: Parsed, checked: Sequence[Diagnostic], source: Source) -> list[Diagnostic]:
-    """The checks, with E004 where a call of a known program has arguments without names (6.2)."""
+    """Add E004 to the checks where a call of a known program has arguments without names (6.2)."""
     from prose_kernel.language.diagnostics import diagnostic
 
     found = list(checked)
@@ -98,11 +98,11 @@ def _with_positional(parsed: Parsed, checked: Sequence[Diagnostic], source: Sour
 
 
 def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], profile: Profile) -> list[Diagnostic]:
-    """All findings, without those that only repeat another one.
+    """Return all findings, without those that only repeat another one.
 
-    A string that is never closed is not empty as well, a statement without effect not undefined as well. A part that
-    could not be read is not counted, and not called missing. What `strict` refuses as a token (E004) is one mistake
-    when a check of its own names it better at the same place.
+    An unclosed string is not also reported as empty, nor a statement without effect as undefined. A part that could not
+    be parsed is neither counted nor reported as missing. A token that `strict` refuses (E004) is dropped if a check
+    reports a more specific error at the same place.
     """
     from prose_kernel.language.openprose.builder import NO_EFFECT
     from prose_kernel.language.openprose.checker import EMPTY
@@ -137,7 +137,7 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
 
 
 def _as_command(d: Diagnostic, shows: str) -> Diagnostic:
-    """A statement without effect whose line is a command of the shell, or a value that can be shown."""
+    """Improve the finding for a statement without effect that is a shell command, or a value that can be shown."""
     from prose_kernel.language.openprose import newcomers
 
     text = d.source_line.strip()
@@ -149,7 +149,7 @@ def _as_command(d: Diagnostic, shows: str) -> Diagnostic:
 
 
 def _without_arguments(checked: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
-    """In `print(x)` the one mistake is the call, whatever its arguments are."""
+    """Keep only the finding for the call in `print(x)`; drop those for its arguments."""
     from prose_kernel.language.openprose.name_resolution import NO_FUNCTION
 
     calls = {d.line: d.column for d in checked if d.code == "E025" and d.message.startswith(NO_FUNCTION)}
@@ -159,7 +159,7 @@ def _without_arguments(checked: Sequence[Diagnostic]) -> Sequence[Diagnostic]:
 def _with_piped_commands(
     read: Sequence[Diagnostic], checked: Sequence[Diagnostic]
 ) -> tuple[Sequence[Diagnostic], Sequence[Diagnostic]]:
-    """`ls | wc -l` is one command, not a pipeline with an unknown name and an unknown operation."""
+    """Merge the findings of `ls | wc -l` into one for the command; it isn't a pipeline with unknown names."""
     from prose_kernel.language.openprose import newcomers
 
     lines = {
@@ -176,13 +176,13 @@ def _with_piped_commands(
 
 
 def _is_inside(found: Sequence[Diagnostic], idle: Sequence[tuple[int, int]], d: Diagnostic) -> bool:
-    """Whether a finding lies inside a statement without effect (`ls -la`)."""
+    """Return whether a finding lies inside a statement without effect (`ls -la`)."""
     at = bisect_right(idle, (d.span.start, len(found))) - 1
     return at >= 0 and d.span.start < found[idle[at][1]].span.end
 
 
 def _explain_idle(found: list[Diagnostic], idle: Sequence[tuple[int, int]], undefined: Diagnostic) -> None:
-    """A statement that is only a name has no effect; when nothing has that name, that is the mistake."""
+    """Improve the message of a statement that is only an undefined name: the mistake is the missing name."""
     from prose_kernel.language.openprose import newcomers
 
     at = bisect_right(idle, (undefined.span.start, len(found))) - 1

@@ -1,7 +1,7 @@
 """Conditions in ProseScript that need no markers: docs/reference/prose-md.md 3.4.
 
-All of it is decided on the header's own line. Where names alone could be an expression or words, the parser keeps both
-(`tree.Bare`) and the checker decides, because only it knows the variables (rule 5b).
+All of it is decided on the header's own line. If a condition consists only of names, the parser keeps both readings,
+expression and words (`tree.Bare`), and the checker decides, because only it knows the variables (rule 5b).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _EVIDENT: Final = (*_LITERALS, tree.Array, tree.Object, tree.ProgramCall, tree.M
 _NAMES: Final = (tree.Name, tree.Member, tree.Logical, tree.Not, tree.Binary)
 
 ReadExpression = Callable[[str], tree.Expression | None]
-"""Reads a text as an expression, None if it is none; the parser's `read_expression`."""
+"""Parses a text as an expression, or returns None; the parser's `read_expression`."""
 Reading = Literal["words", "names", "string"]
 
 
@@ -42,8 +42,8 @@ Reading = Literal["words", "names", "string"]
 class BareCondition:
     """The text of a header between its keyword and `end`; `keyword` is where the keyword begins.
 
-    `names` could be an expression if each name is a variable; then `variable` says that a loop's `as NAME` at the end
-    would be words too. `colon` is where a colon makes words unreadable (E312), -1 for nowhere.
+    `names` could be an expression if each name is a variable; in that case `variable` means that a loop's trailing `as
+    NAME` would be words too. `colon` is where a colon makes words unreadable (E312), or -1.
     """
 
     reading: Reading
@@ -55,8 +55,9 @@ class BareCondition:
 
 
 def read(text: str, at: int, expression: ReadExpression | None) -> BareCondition | None:
-    """The condition of the header on the line that begins at `at`. None: there is none, or the line is read as in
-    openprose.md (expressions, markers, what is incomplete). Without `expression` only evident words are words."""
+    """Return the condition of the header on the line that begins at `at`; None without a header, or if the line
+    follows the rules of openprose.md (expressions, markers, incomplete text). Without `expression`, only evident words
+    count as words."""
     header = _HEADER.match(text, at)
     if header is None:
         return None
@@ -87,7 +88,7 @@ def read(text: str, at: int, expression: ReadExpression | None) -> BareCondition
 
 
 def variable_in(text: str) -> int:
-    """Where `as NAME` begins at the end of the text of a condition."""
+    """Return the offset of a trailing `as NAME` in the text of a condition."""
     found = _VARIABLE.match(text)
     return text.index("as", len(found[1])) if found is not None else 0
 
@@ -131,7 +132,7 @@ def _colons(text: str, at: int = 0) -> Iterator[int]:
 
 
 def _reading(text: str, read_expression: ReadExpression | None) -> Literal["words", "names", "expression"]:
-    """Rules 5 and 6, as far as the text alone tells."""
+    """Apply rules 5 and 6 as far as the text decides them; the variables aren't known here."""
     if not text:
         return "words"
     if _TWO_WORDS.search(_STRING.sub('""', text)):
@@ -147,7 +148,7 @@ def _reading(text: str, read_expression: ReadExpression | None) -> Literal["word
 
 
 def _operands(expression: tree.Expression) -> Iterator[tree.Expression]:
-    """What `and`, `or` and `not` connect, or the whole."""
+    """Yield the operands of `and`, `or` and `not`, or the expression itself."""
     stack = [expression]
     while stack:
         node = stack.pop()
@@ -160,7 +161,7 @@ def _operands(expression: tree.Expression) -> Iterator[tree.Expression]:
 
 
 def _is_evident(node: tree.Expression) -> bool:
-    """Rule 5a for one operand."""
+    """Apply rule 5a to one operand."""
     if isinstance(node, _EVIDENT):
         return True
     if isinstance(node, tree.Binary) and node.operator == "is" and isinstance(node.left, _LITERALS):

@@ -13,7 +13,7 @@ from prose_kernel.language.openprose.tree import Body, Expression, Name, Stateme
 from prose_kernel.language.source import Span
 
 _FORGETTABLE: Final = frozenset({"if", "elif", "else", "for", "repeat", "loop", "try", "catch", "finally"})
-"""Whose body is missing when the statement below is not indented (E147); elsewhere an empty body is a remark."""
+"""Headers without a body are E147 if the next statement isn't indented; elsewhere an empty body is a warning."""
 _STRATEGIES: Final = ("all", "first", "any")
 _POLICIES: Final = ("fail-fast", "continue", "ignore")
 
@@ -29,7 +29,7 @@ class Pipeline:
 
 
 class BodyBuilder(SpawnBuilder):
-    """What a header with a body becomes: conditions, loops, branches, handlers, pipelines."""
+    """Builds statements that have bodies: conditions, loops, branches, handlers, pipelines."""
 
     def body(self, start: int, end: int, statements: Sequence[Statement] = ()) -> Body:
         return tuple(statements)
@@ -37,7 +37,7 @@ class BodyBuilder(SpawnBuilder):
     def _empty(self, start: int, end: int, word: str, body: Body) -> bool:
         """W120, or E147 (then True) where the statement below was probably meant to be the body.
 
-        `end` lies on the header's last line. Nothing is said when the body is empty because it could not be read.
+        `end` lies on the header's last line. Reports nothing if the body is empty because it could not be parsed.
         """
         if body or self.findings.error_since(start):
             return False
@@ -277,7 +277,7 @@ class BodyBuilder(SpawnBuilder):
     ) -> Expression:
         """A condition of `if` or `loop`: not a lone string (2.1), not an empty marker (1.7).
 
-        `start` is where the header begins; what may be words there is kept as both.
+        `start` is the offset of the header; an ambiguous condition keeps both readings.
         """
         if self.depths:
             self.depths.clear()

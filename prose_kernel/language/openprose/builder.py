@@ -1,8 +1,8 @@
 """Reductions to nodes: what each production of grammar.lark becomes, and what is wrong with it in itself.
 
 A method is called for the production (or alias) of its name, with the start and end of its text and the values of its
-symbols, punctuation left out; a production without a method becomes the node of its name. What only the `default`
-profile accepts (openprose.md 2.3, last column) is reported here under `strict`. Bad values are reported and replaced by
+symbols, punctuation left out; a production without a method becomes the node of its name. Under `strict`, this module
+reports the forms that only `default` accepts (openprose.md 2.3, last column). Bad values are reported and replaced by
 their defaults, so that they cause no further findings.
 """
 
@@ -25,7 +25,7 @@ _STRICT_VALUES: Final = (tree.Number, tree.Constant, tree.Member, tree.Discretio
 
 
 class Builder(BodyBuilder):
-    """The semantic actions of one parse: the program and its statements; the bases build what stands in them.
+    """The semantic actions of one parse: the program and its statements; the base classes build their parts.
 
     After `program` the findings are complete.
     """

@@ -39,7 +39,7 @@ class CallChecker:
         return found if isinstance(found, CallTarget) else None
 
     def held(self, node: tree.Call) -> Result | None:
-        """What a name holds that is bound straight to a call of a target with several outputs (3.6)."""
+        """Describe the value of a name bound directly to a call of a target with several outputs (3.6)."""
         target = self.target(node)
         if target is None or len(target.outputs) < 2:
             return None
@@ -49,7 +49,7 @@ class CallChecker:
         return Contract({}, tuple(output.name for output in target.outputs))
 
     def check(self, node: tree.Call) -> None:
-        """Everything about one call; the calls in its inputs are checked through `value`."""
+        """Check one call; `value` checks the calls in its inputs."""
         for argument in node.arguments:
             self.reader.expression(argument)
         found = self._lookup(node)
@@ -79,7 +79,7 @@ class CallChecker:
     # ---- targets
 
     def _lookup(self, node: tree.Call) -> CallTarget | CallProblem | None:
-        """None where nothing is known about what is called before it runs."""
+        """Look up the target; None if it is only known at run time."""
         interface, (name, is_path) = self.survey.interface, node.named
         if interface.targets is None:
             return None
@@ -132,7 +132,7 @@ class CallChecker:
                               f"add a line `{each.name}: ...` below the call")  # fmt: skip
 
     def _undeclared(self, name: tree.Name, target: CallTarget, declared: Mapping[str, CallInput]) -> None:
-        """A name that is no input of the target: a modifier, an input of an open target, or E027."""
+        """Check a name that isn't an input of the target: a modifier, an input of an open target, or E027."""
         if name.id in MODIFIERS or target.is_modified_by(name.id) or target.takes_any:
             return
         hint = f"its inputs: {', '.join(declared)}" if declared else "it has no inputs"
@@ -145,7 +145,7 @@ class CallChecker:
 
 
 def check_result(survey: Survey, node: tree.Object) -> None:
-    """E318 and W315: a literal object that a script returns, against the outputs of its node (3.7)."""
+    """Check a literal object that a script returns against the outputs of its node: E318, W315 (3.7)."""
     outputs = survey.interface.outputs
     if survey.interface.kind in ("cell", "delegation") or not outputs:
         return

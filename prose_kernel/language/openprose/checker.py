@@ -1,7 +1,7 @@
-"""The static checks of a program: every compile-time code of openprose.md 9 that grammar alone cannot decide.
+"""The static checks of a program: every compile-time code of openprose.md 9 that needs more than the grammar.
 
-One walk over the tree in text order. It recurses into bodies, with at most five of Python's frames a level: the lexer
-lets no program nest more than 100 levels deep.
+One walk over the tree in text order. It recurses into bodies, using at most five Python frames per level; the lexer
+limits nesting to 100 levels.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ _NO_VALUE = (tree.Gate, tree.Throw, tree.Return, tree.Break, tree.Continue, tree
 
 
 def free_inputs(program: Program, source: Source) -> dict[str, bool]:
-    """The names that the script of a delegation reads and never declares: further inputs of its instances.
+    """Return the names that a delegation's script reads but never declares; they are further inputs of its instances.
 
-    False for those that occur only in texts, where an unknown name keeps its braces (prose-md.md 3.3).
+    The value is False for names that occur only in texts, where an unknown name keeps its braces (prose-md.md 3.3).
     """
     checker = Checker(program, source, "prosescript", Known(variables=interface_of(source).known()), False, None)
     checker.run()
@@ -48,7 +48,8 @@ def free_inputs(program: Program, source: Source) -> dict[str, bool]:
 
 
 def answer_at(program: Program, source: Source, known: Known, load: LoadContract | None, key: str) -> Schema | None:
-    """The typed answer of which a program reads the field `key`, which it does not have."""
+    """Return the schema of the typed answer from which a program reads the field `key`, which the answer doesn't
+    have."""
     checker = Checker(program, source, "default", known, True, load)
     checker.run()
     return checker.reader.fields_at(key)
@@ -116,7 +117,7 @@ class Checker:
         return self.survey.finish()
 
     def _finish(self) -> None:
-        """What can be judged only when the whole text has been seen."""
+        """Make the checks that need the whole text."""
         self.declarations.finish()
         for bare in self._undecided:
             self._decide(bare, [name for name in _names(bare) if not self._may_read(name.id)])
@@ -137,7 +138,7 @@ class Checker:
             self._judge_end()
 
     def _judge_end(self) -> None:
-        """W120, W313: whether a script says what its result is (prose-md.md 3.1, 3.7)."""
+        """Check that a script returns a result: W120, W313 (prose-md.md 3.1, 3.7)."""
         if not self._statements:
             source = self.survey.source
             fences = source.fences if isinstance(source, ScriptSource) else None
@@ -151,7 +152,7 @@ class Checker:
     # ---------------------------------------------------------------- values and bodies
 
     def _value(self, value: Node) -> None:
-        """Check what stands to the right of `=` or as a statement, with the bodies in it."""
+        """Check a right-hand side of `=` or an expression statement, including the bodies in it."""
         visit = self._visit.get(type(value))
         if visit is not None:
             visit(self, value)
@@ -166,9 +167,9 @@ class Checker:
         item: Schema | None = None,
         isolated: bool = False,
     ) -> None:
-        """Check a body with its temporary names; `item` is what the first of them holds, where that is known.
+        """Check a body with its temporary names; `item` is the schema of the first one's value, if known.
 
-        `isolated`: each iteration is its own, what it binds is dropped when it ends (3.7).
+        `isolated`: each iteration has its own scope; its bindings are dropped when it ends (3.7).
         """
         frame = self.survey.frame
         outer, frame.place = frame.place, place
@@ -190,7 +191,7 @@ class Checker:
             frame.fresh = fresh
 
     def visit_use(self, node: tree.Use) -> None:
-        """Imports have been registered before the walk."""
+        """Do nothing; imports were registered before the walk."""
         survey = self.survey
         if not survey.script:
             return
@@ -208,7 +209,7 @@ class Checker:
                 survey.report(found.code, node.path.span, found.message, found.hint)
 
     def visit_skill_import(self, _node: Node) -> None:
-        """They have been registered before the walk."""
+        """Do nothing; skill imports were registered before the walk."""
 
     # ---------------------------------------------------------------- plain statements
 
@@ -244,7 +245,7 @@ class Checker:
             self.declarations.assign(node.name, None)
 
     def _is_contracts(self, node: tree.Output | tree.Input) -> bool:
-        """E310: the contract owns the interface of a script. Its names count as known."""
+        """Report E310 in scripts, whose interface the contract owns. The declared names count as known."""
         if not self.survey.script or self.survey.interface.kind == "cell":
             return False
         word = "output" if isinstance(node, tree.Output) else "input"
@@ -307,13 +308,13 @@ class Checker:
             check_result(self.survey, node.value)
 
     def _ends_script(self) -> bool:
-        """Whether a `return` here ends the script; then, or with `throw`, it says what its result is (3.7)."""
+        """Return whether a `return` here ends the script; `return` and `throw` define the script's result (3.7)."""
         ends = self.survey.frame.is_root and not self.survey.frame.place.in_branch
         self._returns = self._returns or ends
         return ends
 
     def visit_break(self, node: tree.Break | tree.Continue) -> None:
-        if not self.survey.frame.place.in_loop and not self.strict:  # there it is E004, wherever it stands
+        if not self.survey.frame.place.in_loop and not self.strict:  # `strict` reports E004 anywhere
             word = "break" if isinstance(node, tree.Break) else "continue"
             hint = "it leaves or continues the innermost `for`, `repeat` or `loop`"
             self.survey.report("E166", node.span, f"`{word}` outside a loop", hint)
@@ -329,10 +330,10 @@ class Checker:
         self.survey.gate(node)
         self.properties.gate(node.name, node.properties)
 
-    # ---------------------------------------------------------------- what a binding tells
+    # ---------------------------------------------------------------- bound values
 
     def _held(self, value: Node) -> Held:
-        """What a variable holds that is bound straight to this value."""
+        """Describe the value of a variable that is bound directly to `value`."""
         spawn = value.spawns[-1] if isinstance(value, tree.Arrow) else value
         if isinstance(spawn, tree.Exec):
             return None if any(item.name.id == "format" for item in spawn.properties) else "exec"
@@ -351,7 +352,7 @@ class Checker:
         return self.reader.answer(value)
 
     def _given_by(self, body: tree.Body) -> Answer | None:
-        """What a body gives whose last statement is a session, and that ends nowhere else."""
+        """Return the answer of a body that ends only at its last statement, a session; else None."""
         last = body[-1] if body else None
         if not isinstance(last, tree.ExpressionStatement) or not isinstance(last.value, tree.Session | tree.Resume):
             return None
@@ -359,7 +360,7 @@ class Checker:
         return None if ends else self._answer(last.value)
 
     def _items(self, node: tree.Pipe) -> list[Schema | None]:
-        """The items that each operation of a pipeline gets, and those of its result, where they are typed answers."""
+        """Return the item schemas for each operation of a pipeline and for its result; None for untyped ones."""
         held = self.reader.answer(node.source)
         items = [typed_answers.item(held.schema) if held is not None else None]
         for operation in node.operations:
@@ -371,7 +372,7 @@ class Checker:
         return items
 
     def _answer(self, node: tree.Session | tree.Resume) -> Answer | None:
-        """What a session answers, where the program says it: the session's `output` over the agent's."""
+        """Return the declared answer of a session: the session's own `output`, else the agent's."""
         if self.strict:
             return None
         if any(item.name.id == "output" for item in node.properties):
@@ -381,12 +382,12 @@ class Checker:
         return Answer(schema) if schema is not None else None
 
     def _export(self, node: tree.BlockCall) -> None:
-        """The soft exports of a bare `do` (3.6)."""
+        """Add the names that a bare `do` exports (3.6)."""
         survey, block = self.survey, node.block.id
         if self.strict:
             return
         if survey.block(block) is None:
-            # A misspelt block is one finding; what it would have exported is not another.
+            # A misspelt block is one finding; its missing exports aren't reported as well.
             block = survey.near(block, survey.blocks) or ""
             if not block:
                 return
@@ -529,7 +530,7 @@ class Checker:
         for branch in node.branches:
             if branch.name is not None:
                 if branch.name.id in names:
-                    self._repeated.add(id(branch))  # that is E154, and nothing else
+                    self._repeated.add(id(branch))  # E154 reports it; skip further checks
                 names.add(branch.name.id)
             if node.modifiers.on_fail == "continue":
                 self._tolerated.add(id(branch))
@@ -542,7 +543,7 @@ class Checker:
             frame.show(name)
 
     def _count_span(self, span: Span) -> Span:
-        """Where the value of `count:` stands in the modifiers."""
+        """Return the span of the value of `count:` in the modifiers."""
         text = self.survey.source.slice(span)
         at = text.find("count")
         if at < 0:
@@ -583,7 +584,7 @@ class Checker:
         frame = self.survey.frame
         self.reader.collection(node.collection, "E162")
         place = frame.place.child(Construct(frame.place))
-        # `parallel for` is none of the loops that `break` leaves (2.3 row 38); one around it still is.
+        # `break` doesn't leave a `parallel for` (2.3 row 38), but it leaves a loop around one.
         place.in_loop = place.in_loop or node.modifiers is None
         place.in_branch = place.in_branch or node.modifiers is not None
         names = [(name, "loop variable") for name in (node.item, node.index) if name is not None]
@@ -612,7 +613,7 @@ class Checker:
         self._body(place, body, *([(variable, "loop variable")] if variable else []), isolated=concurrent)
 
     def _condition(self, node: tree.Expression) -> None:
-        """A condition of a header; where names could be words, it is decided which they are (prose-md.md 3.4)."""
+        """Check a header's condition; decide whether ambiguous names are words or an expression (prose-md.md 3.4)."""
         if not isinstance(node, tree.Bare):
             self.reader.expression(node)
             return
@@ -665,7 +666,7 @@ class Checker:
             self._body(construct.place.child(construct), option.body)
 
     def _is_blank(self, start: int, end: int) -> bool:
-        """Whether a head without body really has none, rather than one that could not be read."""
+        """Return whether a header really has no body, as opposed to an unreadable one."""
         below = self.survey.source.slice(Span(start, end)).partition("\n")[2]
         return all(not line or line.startswith("#") for line in map(str.strip, below.split("\n")))
 
@@ -694,17 +695,17 @@ class Checker:
         self._body(place, body, *temporaries, item=item, isolated=node.kind == "pmap")
 
     _visit: ClassVar = visitors(tree, vars())
-    """Of the class, because bound methods would make each check a cycle of garbage."""
+    """A class attribute, because bound methods would create a reference cycle per check."""
 
 
 def _names(node: tree.Bare) -> list[Name]:
-    """The variables that a bare condition names; the fields of its paths are none."""
+    """Return the variables that a bare condition names; fields of paths aren't included."""
     fields = {id(part.name) for part in walk(node.expression) if isinstance(part, tree.Member)}
     return [part for part in walk(node.expression) if isinstance(part, Name) and id(part) not in fields]
 
 
 def settled(program: Program, decided: Mapping[int, bool]) -> Program:
-    """The program with each bare condition as what it was decided to be."""
+    """Return the program with each bare condition replaced by the chosen reading."""
 
     without_variable: set[int] = set()
 
@@ -723,7 +724,7 @@ def settled(program: Program, decided: Mapping[int, bool]) -> Program:
 
 
 def _may_raise(value: Node) -> bool:
-    """Whether a branch that is this value can fail: all but a command whose own `on-fail` says otherwise."""
+    """Return whether a branch with this value can fail: anything but a command with its own `on-fail`."""
     if not isinstance(value, tree.Exec):
         return True
     for item in value.properties:

@@ -11,7 +11,7 @@ _NAME_GOES_ON = re.compile(r"[A-Za-z0-9_{\[]")
 
 
 def braces_hint(inside: str, name: str, nearest: str | None, after_dollar: bool) -> str:
-    """What to write instead, for braces that the shell or awk wants (E053)."""
+    """Return what to write for braces that are meant for the shell or awk (E053)."""
     escaped = f"\\{{{inside}\\}}"
     if after_dollar:
         plain = f"write `${inside}`, or " if inside == name else "write "
@@ -21,8 +21,8 @@ def braces_hint(inside: str, name: str, nearest: str | None, after_dollar: bool)
 
 
 def safe_form(text: Text, first: Interpolation) -> str:
-    """The command of W051 with environment variables in the place of interpolations; of a long one the line of
-    `first` alone."""
+    """Return the command of W051 with environment variables instead of interpolations; for a long command, only the
+    line of `first`."""
     shown, entries = safe_command(text)
     variables = _variables(text)
     line = next((line for line in shown.split("\n") if f"${variables[first.raw]}" in line), shown).strip()
@@ -34,7 +34,7 @@ def safe_form(text: Text, first: Interpolation) -> str:
 
 
 def safe_command(text: Text) -> tuple[str, str]:
-    """The command of W051 with environment variables in the place of interpolations, and the entries of `env`."""
+    """Return the command of W051 with environment variables instead of interpolations, and the entries of `env`."""
     variables = _variables(text)
     entries = ", ".join(_entry(name, raw[1:-1]) for raw, name in variables.items())
     return _rewritten(text, variables), entries
@@ -45,7 +45,7 @@ def _entry(name: str, path: str) -> str:
 
 
 def _variables(text: Text) -> dict[str, str]:
-    """For each interpolation, as it is written, the name of a variable of its own."""
+    """Map each interpolation, as written, to a variable name."""
     found: dict[str, str] = {}
     for part in text.interpolations:
         if part.raw in found:
@@ -60,7 +60,7 @@ def _variables(text: Text) -> dict[str, str]:
 
 
 def _rewritten(text: Text, variables: dict[str, str]) -> str:
-    """The command with quoted variables, whatever quotes of the shell stand around them."""
+    """Return the command with quoted variables, whatever shell quotes surround them."""
     done: list[str] = []
     quote = ""
     for index, part in enumerate(text.parts):
@@ -86,7 +86,7 @@ def _is_dollar(parts: tuple[str | Interpolation, ...], index: int) -> bool:
 
 
 def _quote_after(part: str, quote: str) -> str:
-    """The shell's quote that is open after `part`, "" for none."""
+    """Return the shell quote that is open after `part`, "" for none."""
     escaped = False
     for char in part:
         if escaped:

@@ -1,4 +1,5 @@
-"""A text of OpenProse that is being written: is it complete, and what fits at the cursor: keywords, names, properties.
+"""Completeness and completion of an OpenProse text: whether a cell is complete, and which keywords, names and
+properties fit at the cursor.
 
 The parser decides which keywords can follow the cursor; names, properties and texts are read from the line and what
 encloses it.
@@ -28,7 +29,7 @@ _DELIMITERS: Final = ("***", "**")
 _NAME: Final = r"[A-Za-z_][\w-]*"
 _WORD: Final = re.compile(rf"{_NAME}\Z")
 _STILL_COMING = frozenset({"E003", "E180", "E190"})
-"""Errors that the next lines may mend: a session's prompt, a `catch`, an `option`."""
+"""Errors that later lines may resolve: a missing prompt, `catch` or `option`."""
 
 
 def completeness(text: str, profile: Profile = "default") -> tuple[Completeness, str]:
@@ -51,7 +52,7 @@ def complete(
     values: Mapping[str, Any],
     profile: Profile = "default",
 ) -> Completion:
-    """What fits at the end of `text`, which is in code, or in a text or marker that begins at `start`."""
+    """Complete the end of `text`, which is in code, or in a text or marker that begins at `start`."""
     known = known or Known()
     if (fields := _fields(known, text, inside, values)) is not None:
         return fields
@@ -95,13 +96,12 @@ def _uses(before: str) -> dict[str, str]:
 
 
 def knowing(known: Known | None, targets: CallTargets) -> Known:
-    """The names that a text may refer to, with what it may call."""
+    """Return the names that a text may refer to, including callable targets."""
     return replace(known or Known(), targets=targets)
 
 
 def called_at(text: str, offset: int, targets: CallTargets) -> str:
-    """What the target of a call that is named at an offset takes and gives, or what an input below it is; "" for
-    anything else."""
+    """Describe the inputs and outputs of the call target at an offset, or an input below it; "" for anything else."""
     end = text.find("\n", offset)
     word = re.compile(rf'"[^"\n]*"|{_NAME}').match
     start = offset
@@ -122,7 +122,7 @@ def called_at(text: str, offset: int, targets: CallTargets) -> str:
 
 
 def _called(known: Known, before: str) -> list[Offer] | None:
-    """Names behind `call`, and inputs in the block below one; None elsewhere."""
+    """Offer names after `call`, and inputs in the block below one; None elsewhere."""
     if known.targets is None:
         return None
     head = before[before.rfind("\n") + 1 :]
@@ -135,7 +135,8 @@ def _called(known: Known, before: str) -> list[Offer] | None:
 
 
 def _around(before: str, targets: CallTargets) -> tuple[CallTarget | None, set[str]]:
-    """The target of the call in whose block a line is, which ends `before`, and the inputs that are given above it."""
+    """Return the target of the call whose block contains the last line of `before`, and the inputs given above that
+    line."""
     *lines, head = before.split("\n")
     given: set[str] = set()
     for line in reversed(lines):
@@ -159,13 +160,13 @@ _MEMBER: Final = re.compile(rf"(?:{_NAME}|\])\.((?:{_NAME})?)\Z")
 _ASKED: Final = "field-that-the-cursor-asks-for"
 _IN_TEXTS: Final = {"string": ('}"',), "triple": ('}"""',)}
 _IN_CODE: Final = ("", ")", "]", ":\n  BODY", "\n  BODY", " is 1:\n  BODY")
-"""What may make a statement whole that ends at the cursor."""
+"""Texts that may complete a statement that ends at the cursor."""
 
 
 def _fields(known: Known, text: str, inside: str, values: Mapping[str, Any]) -> Completion | None:
     """The fields of the value before the dot at the end of a text; None when none are known.
 
-    For those of a typed answer the checker is asked for one that cannot be there.
+    For a typed answer, it checks the text with a field that cannot exist, and the checker reports the schema.
     """
     member = _MEMBER.search(text)
     if member is None or inside == "marker":
@@ -197,7 +198,7 @@ def _outputs(known: Known, text: str, values: Mapping[str, Any]) -> list[str]:
 
 
 def _is_type(before: str, head: str) -> bool:
-    """Whether the word at the cursor is a type: in the object behind `output:`, or behind a field of its block."""
+    """Return whether the word at the cursor is a type: in the object after `output:`, or after a field of its block."""
     if re.search(r"\boutput[ \t]*:[ \t]*\{[^}]*[:\[][ \t]*\Z", before):
         return True
     if not re.match(rf"[ \t]*{_NAME}[ \t]*:(?:.*[:\[])?[ \t]*\Z", head):
@@ -218,7 +219,7 @@ _PARAMETERS = re.compile(rf"^[ \t]*block[ \t]+{_NAME}[ \t]*\(([^)\n]*)", re.M)
 
 
 def _variables(known: Known, before: str) -> list[Offer]:
-    """Names that may be read: those of earlier cells, and what the text before the cursor declares."""
+    """Offer readable names: those of earlier cells, and those declared before the cursor."""
     code = _in_scope(code_only(before, _DELIMITERS))
     found = [name for groups in _DECLARED.findall(code) for name in groups if name]
     found += [name for group in _PARAMETERS.findall(code) for name in re.findall(_NAME, group)]
@@ -229,7 +230,7 @@ def _variables(known: Known, before: str) -> list[Offer]:
 
 
 def _in_scope(code: str) -> str:
-    """The code before the cursor without the blocks that the cursor is not in, whose names end with them."""
+    """Return the code before the cursor without closed blocks, whose names are out of scope."""
     kept: list[str] = []
     block: list[str] = []
     for line in code.split("\n"):
@@ -278,7 +279,7 @@ def _code(known: Known, before: str, head: str) -> list[Offer]:
 
 
 def _inputs(known: Known, head: str) -> list[Offer]:
-    """The inputs of the program whose call the cursor is in, where the name of one may stand."""
+    """Offer the inputs of the program whose call contains the cursor, if an input name is possible there."""
     call = re.search(rf"({_NAME})[ \t]*\((?:[^()]*,)?[ \t]*\Z", head)
     contract = known.programs.get(call[1]) if call else None
     if call is None or contract is None:
@@ -288,7 +289,7 @@ def _inputs(known: Known, head: str) -> list[Offer]:
 
 
 def _expected(known: Known, before: str, owner: str | None) -> list[Offer]:
-    """What the grammar has a place for after `before`: properties, keywords, and names where a value may stand."""
+    """Offer what the grammar allows after `before`: properties, keywords, and names in place of values."""
     terminals = expected(before)
     properties = [(name, entry) for name, entry in _words().properties.items() if owner in entry.owners]
     offers = [Offer(name, "property", entry.summary) for name, entry in properties]

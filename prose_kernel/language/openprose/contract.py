@@ -1,4 +1,4 @@
-"""What a program, a block and an import path say about themselves, without running anything.
+"""The static interface of a program, a block and an import path, read without running anything.
 
 `contract` implements the extraction of openprose.md 6.1 (inputs, outputs of 3.16), `block_exports` the names that a
 bare `do` may make readable (3.6), `slug` and `place_of` the reading of import paths (6.1).
@@ -21,21 +21,20 @@ from prose_kernel.language.openprose.tree import Name, Node, Program, Statement,
 LoadContract = Callable[[str], Contract | None]
 """Maps a `use` path to the contract of its program, None for a remote one that stays unchecked; raises
 `ImportProgramError` when it cannot be loaded (E215) or imports itself (E112). The path of a JSON Schema has the prefix
-`typed_answers.FILE`; one that is no use is E224."""
+`typed_answers.FILE`; an unusable schema is E224."""
 
 _DECLARATIONS = (tree.Use, tree.SkillImport, tree.Input, tree.Agent, tree.Block)
 
 
 def is_executable(statement: Statement) -> bool:
-    """Whether the statement ends the part of a program whose inputs are asked for before it starts (3.1)."""
+    """Return whether the statement ends the part of a program whose inputs are requested before it starts (3.1)."""
     return not isinstance(statement, _DECLARATIONS)
 
 
 def contract(program: Program) -> Contract:
-    """The inputs and outputs of a program (6.1): every input with whether a call must supply it, every output name.
+    """The inputs and outputs of a program (6.1): each input and whether a call must supply it, and all output names.
 
-    Inputs inside bodies and blocks count too, they may be supplied; outputs are those of the root frame. A contract
-    file declares both itself.
+    Inputs inside bodies and blocks are optional; only the root frame has outputs. A contract file declares both itself.
     """
     if program.declared is not None:
         return program.declared
@@ -56,8 +55,8 @@ def contract(program: Program) -> Contract:
 
 
 def all_gates(program: Program, load: LoadContract) -> frozenset[str] | None:
-    """The names of the gates of a program and, as `MODULE:GATE`, of those of its imports; None if they are not all
-    known: a program from elsewhere is not fetched yet, or what is called is found only at run time."""
+    """Return the names of the gates of a program and, as `MODULE:GATE`, of its imports; None if some are unknown: a
+    remote program is not fetched yet, or a call target is found only at run time."""
     nodes = [node for script in program.scripts() for node in walk(script)]
     if any(isinstance(node, tree.Call) for node in nodes):
         return None
@@ -70,7 +69,7 @@ def all_gates(program: Program, load: LoadContract) -> frozenset[str] | None:
 
 
 def known_in(program: Program, load: LoadContract) -> Known:
-    """What the whole text of a program may refer to: its agents, blocks and imports."""
+    """Return the names that any part of a program may refer to: its agents, blocks and imports."""
     programs: dict[str, Contract | None] = {}
     for item in program.items:
         if isinstance(item, tree.Use) and (name := item.alias.id if item.alias else slug(item.path.raw)):
@@ -123,8 +122,8 @@ def _persist_word(value: Node) -> str | None:
 
 
 def abilities(program: Program) -> tuple[str, ...]:
-    """What the program can do beside computing, for a person who is about to agree to that: `exec (2)`, `session (3)`,
-    what its agents may do beyond reading the workspace, `gate (1)`, `use (2)`. Empty if it holds nothing of it."""
+    """List what the program can do besides computing, for a consent prompt: `exec (2)`, `session (3)`, agents'
+    permissions beyond reading the workspace, `gate (1)`, `use (2)`. Empty if there is nothing."""
     counts = dict.fromkeys((tree.Exec, tree.Session, tree.Gate, tree.Use), 0)
     granted: dict[str, None] = {}
     memories: dict[str, None] = {}
@@ -150,9 +149,9 @@ PathPlace = Literal["local", "remote", "bad"]
 
 
 def place_of(path: str, profile: Profile = "default") -> PathPlace:
-    """Where a `use` path leads, first match of the table in 6.1; `bad` is E012.
+    """Classify a `use` path by the first match of the table in 6.1; `bad` is E012.
 
-    Names no file is read for: a local file is found by its path alone.
+    It reads no file: a local file is recognised by its path.
     """
     if path.startswith(("http://", "https://")):
         return "remote" if len(path.partition("//")[2]) > 0 else "bad"
@@ -169,7 +168,7 @@ def place_of(path: str, profile: Profile = "default") -> PathPlace:
 
 
 def slug(path: str) -> str | None:
-    """The alias of an import without `as`: its last path part without extension; None when that is no name."""
+    """Return the alias of an import without `as`: the last path part without extension; None if it isn't a name."""
     last = path.split("?")[0].split("#")[0].rstrip("/").rpartition("/")[2].lstrip("@")
     stem = last.removesuffix(".prose.md")
     if stem == last and "." in last:
@@ -193,9 +192,9 @@ _INSIDE: Final = {
     kind: tuple(name for name, type in kind.__annotations__.items() if _HOLDS_STATEMENTS.search(type))
     for kind in _KINDS
 } | dict.fromkeys((tree.ExpressionStatement, tree.Let, tree.Assign, tree.Output, tree.Return), ("value",))
-"""The fields of each kind in which statements, their clauses or compounds are."""
+"""The fields of each kind that hold statements, clauses or compounds."""
 _NAMES_OTHERS: Final = (tree.Append, tree.Block, tree.Stage)
-"""They name what is bound elsewhere."""
+"""Nodes with names that are bound elsewhere."""
 _NO_VARIABLES: Final = (tree.Argument, tree.Property, tree.Member, tree.Agent, tree.Gate, tree.Index)
 
 
@@ -211,7 +210,7 @@ def _given(statement: Statement, *, anonymous: bool) -> Iterator[str]:
 
 
 def _statements(body: Iterable[Statement], *, blocks: bool = False) -> Iterator[Statement]:
-    """All statements below `body` in source order; those of blocks only when asked for."""
+    """Yield all statements below `body` in source order; those of blocks only with `blocks`."""
     for node in _walk(body, blocks=blocks):
         if isinstance(node, _STATEMENTS):
             yield node

@@ -1,10 +1,10 @@
-"""What a script of ProseScript is given from outside: its interface, and the targets that it may call
-(docs/reference/prose-md.md 3.1, 3.3, 3.5, 3.6).
+"""The environment of a ProseScript script: its interface, and the targets that it may call (docs/reference/prose-md.md
+3.1, 3.3, 3.5, 3.6).
 
 `language/contracts` makes a `ScriptSource` for the fences of one section: the text of the file, where its script is in
 it, and the `Interface` of the node. `compile_source` checks it under the profile `prosescript`. `CallTargets.find`
 looks up `call NAME`, when a script is checked and again when it runs; `machine/openprose/contract_calls.py` runs the
-script that was found in a frame of its own, or asks one session.
+script found in its own frame, or uses one session.
 """
 
 from __future__ import annotations
@@ -21,15 +21,15 @@ if TYPE_CHECKING:
     from prose_kernel.language.source import Span
 
 MODIFIERS: Final = ("retry", "backoff")
-"""What always modifies the call in the block below it (3.5)."""
+"""Modifiers that apply to any call, in the block below it (3.5)."""
 SESSION_MODIFIERS: Final = ("prompt", "model", "context", "timeout")
 """Modifiers of the session that renders a target, unless the target declares an input of the name."""
 
 NodeKind = Literal["function", "responsibility", "gateway", "delegation", "cell"]
-"""What a script belongs to; `cell` is one of a notebook, or a text without a contract."""
+"""The kind of node that a script belongs to; `cell` is a notebook cell, or a text without a contract."""
 
 TargetKind = Literal["function", "responsibility", "helper", "instance"]
-"""What is called. `responsibility` is an inline one, which is called as a function with W321 (strict E315)."""
+"""The kind of a call target. `responsibility` is an inline one, callable as a function with W321 (strict E315)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,13 +51,13 @@ class CallOutput:
 
 @dataclass(frozen=True, slots=True)
 class CallTarget:
-    """What a call leads to.
+    """The resolved target of a call.
 
-    `name` is that of the target itself, whatever the call names it. `open` targets take any further inputs (3.5).
+    `name` is the target's own name, even if the call uses another. `open` targets take any further inputs (3.5).
     `through_slot`: E026 and E027 are judged when the call is reached; inputs that are not declared become context, or
-    are dropped where there is a script. `has_script`: it runs in a frame of its own, else one session renders it.
-    `unit` is for the renderer. The language only shows `about`, what it takes and gives, and `place`, the address of
-    the file that holds it with the name of the node there ("" for a program).
+    are dropped where there is a script. `has_script`: it runs in its own frame, else one session renders it. `unit` is
+    for the renderer. The language only shows `about`, what it takes and gives, and `place`, the address of the file
+    that holds it with the name of the node there ("" for a program).
     """
 
     name: str
@@ -71,7 +71,7 @@ class CallTarget:
 
     @property
     def takes_any(self) -> bool:
-        """Whether inputs that it does not declare are welcome, or judged when the call is reached."""
+        """Return whether undeclared inputs are accepted, or judged only at run time."""
         return self.open or self.through_slot or self.kind in ("helper", "instance")
 
     def is_modified_by(self, name: str) -> bool:
@@ -96,8 +96,8 @@ class CallTarget:
 
 @dataclass(frozen=True, slots=True)
 class CallProblem:
-    """Why nothing can be called: E313 to E316, E330, E215, with the words for people. With `code` E313 and no hint the
-    checker looks for a block, an agent or a near name (`near` are the names that could be called)."""
+    """Why nothing can be called: E313 to E316, E330, E215, with a message. With `code` E313 and no hint, the checker
+    looks for a block, an agent or a similar name (`near` are the callable names)."""
 
     code: str
     message: str
@@ -128,13 +128,13 @@ class CallTargets(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """What a script starts with and what it has to give (3.3, 3.7).
+    """The names that a script starts with and the results that it must return (3.3, 3.7).
 
     `fixed` are immutable names: parameters, named needs, `event` (E137). `prior` are the names of the prior truth,
     which any declaration hides silently. `variables` are those of a delegation: slots, `config`, its keys, the listed
     inputs; in a delegation every further name that is read and never declared is an input too (`free_inputs`).
-    `outputs` are checked against what `return` gives; `errors` are the declared errors, `stages` the texts under the
-    `####` headings of the Execution, `targets` what it may call, None where calls cannot be checked.
+    `outputs` are checked against the value of `return`; `errors` are the declared errors, `stages` the texts under the
+    `####` headings of the Execution, `targets` the callable targets, None if calls cannot be checked.
     """
 
     kind: NodeKind = "cell"
@@ -148,7 +148,7 @@ class Interface:
     targets: CallTargets | None = None
 
     def known(self) -> dict[str, Variable]:
-        """The names that the script starts with, as the checker and the machine take names of before."""
+        """Return the initial names of the script in the form that checker and machine use for earlier names."""
         from prose_kernel.language.openprose.names import Variable
 
         kinds = {**dict.fromkeys(self.variables, "let"), **dict.fromkeys(self.prior, "let")}
@@ -157,7 +157,7 @@ class Interface:
 
 
 CELL: Final = Interface()
-"""That of a text without a contract."""
+"""The interface of a text without a contract."""
 
 
 def interface_of(source: Source) -> Interface:

@@ -31,7 +31,7 @@ _HIDING = {"parameter": "W141", "loop variable": "W160", "pipeline variable": "W
 
 
 class Declarations:
-    """What happens when a name is bound in the current frame of the survey."""
+    """Binds names in the current frame of the survey and reports conflicts."""
 
     def __init__(self, survey: Survey) -> None:
         self.survey = survey
@@ -39,7 +39,7 @@ class Declarations:
         self._block_writes: list[Name] = []
 
     def declare_known(self) -> None:
-        """Outside a notebook what is known beforehand counts as declared at the top of the program."""
+        """Outside a notebook, declare the names known beforehand at the top of the program."""
         root, known = self.survey.root, self.survey.known
         for name, variable in known.variables.items():
             root.table[name] = Entry(variable.kind, root.place)
@@ -48,7 +48,7 @@ class Declarations:
                 root.held[name] = "exec"
 
     def assign(self, name: Name, held: Held) -> None:
-        """`name = value` (3.5): E130, E137, and W135 or E135 when nothing of that name is found."""
+        """Bind `name = value` (3.5): E130, E137, and W135 or E135 if the name isn't found."""
         frame = self.survey.frame
         if name.id in frame.temporaries:
             self._immutable(name)
@@ -110,7 +110,8 @@ class Declarations:
                 self._hides(name, kind)
 
     def _only_at_root(self, name: str) -> str | None:
-        """How a name is declared that no frame but the root's declares: every caller finds that one."""
+        """Return how a name is declared if only the root frame declares it, so that every caller finds it; else
+        None."""
         if name not in self.survey.everywhere:
             variable = self.survey.known.variables.get(name)
             return variable.kind if variable else None
@@ -151,7 +152,7 @@ class Declarations:
             self._show(key, held)
 
     def _given(self, name: str) -> str | None:
-        """What it means to declare a name that a script starts with (prose-md.md 3.3)."""
+        """Return the code for declaring one of the script's initial names (prose-md.md 3.3), if any."""
         interface = self.survey.interface
         if name in interface.fixed:
             return "E137"
@@ -199,7 +200,7 @@ class Declarations:
         self.survey.report("E137", name.span, message, "choose another name")
 
     def temporary(self, name: Name, kind: str, header: set[str]) -> None:
-        """Bind a temporary name for the current place; warn when it hides something (3.5)."""
+        """Bind a temporary name for the current place; warn if it hides another name (3.5)."""
         frame, key = self.survey.frame, name.id
         if key in header:
             self.survey.report("E144", name.span, f"Two names of this header are `{key}`", "choose another name")
@@ -232,7 +233,7 @@ _SKILL_SOURCES = ("github:", "npm:", "./", "../")
 
 
 class ImportChecker:
-    """Registers the imports of a program in the survey before anything else is looked at; they are hoisted."""
+    """Registers the imports of a program in the survey before everything else, since they are hoisted."""
 
     def __init__(self, survey: Survey, load: LoadContract | None) -> None:
         self.survey = survey
@@ -274,7 +275,7 @@ class ImportChecker:
         self._register(node, self._contract(path, span))
 
     def _contract(self, path: str, span: Span) -> Contract | None:
-        """The contract of what stands at `path`; None when it is not known, also after an error (E215, E112)."""
+        """Return the contract of the program at `path`; None if unknown, also after an error (E215, E112)."""
         # A strict reading may find a registry path where the loader would see a file (6.1).
         if self.load is None or place_of(path, self.survey.profile) != place_of(path):
             return None

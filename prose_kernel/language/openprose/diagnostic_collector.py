@@ -14,7 +14,7 @@ _ARM: Final = re.compile(r"(?:elif|catch)\b(?![ \t]*=(?!=))|(?:else|finally)[ \t
 
 
 class Findings(diagnostics.Findings):
-    """The diagnostics of one source, and how far it is understood."""
+    """The diagnostics of one source, and how much of it is understood."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
@@ -24,8 +24,9 @@ class Findings(diagnostics.Findings):
     def add(
         self, code: str, start: int, end: int, message: str, hint: str | None = None, *, readable: bool = False
     ) -> None:
-        """Report `code` for the text from `start` to `end`; `readable` tells that the text around it is understood."""
-        if code[0] == "E" and code != "E147" and not readable:  # a forgotten indentation hides nothing either
+        """Report `code` for the text from `start` to `end`; `readable` means that the surrounding text is
+        understood."""
+        if code[0] == "E" and code != "E147" and not readable:  # a missing indentation hides nothing either
             self.last_error = max(self.last_error, start)
         super().add(code, start, end, message, hint)
 
@@ -39,12 +40,12 @@ class Findings(diagnostics.Findings):
         self.last_error = max(self.last_error, start)
 
     def error_since(self, start: int) -> bool:
-        """Whether an error lies at `start` or behind it."""
+        """Return whether an error starts at or after `start`."""
         return self.last_error >= start
 
     def unindented_below(self, start: int, end: int) -> int | None:
-        """The line of the next statement, if it stands directly below the header from `start` to `end` and begins in
-        the same column as the header's line; None also when a comment fills the body."""
+        """Return the line of the next statement if it is directly below the header from `start` to `end`, in the same
+        column as the header's line; None also if a comment fills the body."""
         indent = self.source.text[self.source.text.rfind("\n", 0, start) + 1 : start]
         width = len(indent) - len(indent.lstrip(" \t"))
         below = _BELOW.match(self.source.text, end)

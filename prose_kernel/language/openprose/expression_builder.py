@@ -1,4 +1,4 @@
-"""Reductions to expressions, and what all semantic actions share; builder.py has the statements around them."""
+"""Reductions to expressions, and the helpers shared by all semantic actions; builder.py builds the statements."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ class ExpressionBuilder:
         self.bare: dict[
             int, tree.ExpressionStatement
         ] = {}  # expressions as statements, legal at the end of a pipe body
-        self.sums: dict[int, tree.Binary] = {}  # strict: sums that are no argument and no index yet
+        self.sums: dict[int, tree.Binary] = {}  # strict: sums not yet used as an argument or index
         self.definitions: list[tree.Definition] = []
         self.depths: dict[int, int] = {}  # of the composite parts of the expression being read
         self.positional_calls: list[tree.ProgramCall] = []
         self.truncated = Span(-1, -1)  # of the last expression cut off; those around it share an end with it
 
     def strict(self, start: int, end: int, message: str, hint: str | None = None, code: str = "E004") -> None:
-        """Report what the strict profile alone refuses."""
+        """Report a form that only the strict profile refuses."""
         if self.is_strict:
             self.add(code, start, end, message, hint, readable=True)
 

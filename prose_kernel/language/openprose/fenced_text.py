@@ -1,8 +1,8 @@
 """The lines of a script as the parser reads them, without the file around them, and back to places of the file
 (docs/reference/prose-md.md 1.1, 3.1).
 
-The parser sees only the lines in the fences, with the indentation of the openers taken off. What it makes is then
-moved to where these lines are in the file; everything after it knows places of the file only.
+The parser sees only the lines in the fences, with the indentation of the openers taken off. Its result is then moved to
+the positions of these lines in the file; all later stages use positions in the file only.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class FencedText(Source):
 
     @cached_property
     def shift(self) -> int | None:
-        """By how much all offsets differ; None where it depends on the line."""
+        """Return the difference of all offsets; None if it depends on the line."""
         shifts = {place - start for place, start in zip(self.places, self.line_starts, strict=False)}
         return shifts.pop() if len(shifts) == 1 else None
 
@@ -72,7 +72,7 @@ def fenced_text(source: Source, fences: Sequence[tuple[Span, int]]) -> FencedTex
 
 
 def in_file(parsed: Parsed, script: FencedText) -> Parsed:
-    """What was read of a script, with the places of the file."""
+    """Move the result of parsing a script to positions in the file."""
     done: set[int] = set()
     for node in (parsed.program, *parsed.positional_calls):
         move(node, script.in_file, script.shift, done)

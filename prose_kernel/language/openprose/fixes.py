@@ -28,7 +28,7 @@ _LINE = re.compile(r"indent line (\d+)")
 
 
 def fixes(compiled: Compiled[Program], diagnostic: Diagnostic) -> Iterator[Fix]:
-    """The changes that a finding's hint names, the likeliest first."""
+    """Yield the changes that a finding's hint suggests, the likeliest first."""
     source = compiled.source
     if not diagnostic.hint or diagnostic.file:
         return
@@ -41,8 +41,8 @@ def fixes(compiled: Compiled[Program], diagnostic: Diagnostic) -> Iterator[Fix]:
 
 
 def merged(compiled: Compiled[Program]) -> Iterator[Edit]:
-    """What makes a program of several cells: a name that is declared again is assigned, so it is no `const`; an import
-    that is repeated word for word stands there once."""
+    """Yield the edits that turn several cells into one program: a repeated declaration becomes an assignment, so the
+    first becomes `let`; repeated identical imports are commented out."""
     source = compiled.source
     for found in compiled.diagnostics:
         if found.code in ("E019", "E024"):
@@ -65,7 +65,7 @@ def _declare(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
 
 
 def _assign(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
-    """A second declaration becomes an assignment."""
+    """Turn a second declaration into an assignment."""
     start = diagnostic.span.start
     match = _DECLARES.search(source.text, max(0, start - 20), start)
     if match is not None:
@@ -73,7 +73,7 @@ def _assign(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
 
 
 def _braces(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
-    """Braces that the program does not mean, or a variable of the shell."""
+    """Fix unintended braces, or a shell variable in braces."""
     start, end = diagnostic.span
     for piece in quoted(diagnostic):
         if piece.startswith("$"):
@@ -95,7 +95,7 @@ def _in_parentheses(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
 
 
 def _illegal(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
-    """Single quotes become double ones; other lines become what the hint says."""
+    """Turn single quotes into double quotes; rewrite other lines as the hint suggests."""
     for piece in quoted(diagnostic)[-1:]:
         single = f"'{piece[1:-1]}'"
         if piece.startswith('"') and source.text.startswith(single, diagnostic.span.start):
@@ -122,7 +122,7 @@ def _alias(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
 
 
 def _indent(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
-    """The line below the header goes under it, with what is indented below that line."""
+    """Indent the line below the header, together with the lines indented below it."""
     match = _LINE.search(diagnostic.hint or "")
     if match is None:
         return
@@ -147,7 +147,7 @@ def _width(line: str) -> int:
 
 
 def _safe_command(program: Program, source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
-    """Values reach the command in variables of its environment, which the shell does not read as code."""
+    """Pass values to the command in environment variables, which the shell does not read as code."""
     for node in walk(program):
         if isinstance(node, Exec) and node.command.span.start < diagnostic.span.start < node.command.span.end:
             if any(item.name.id == "env" for item in node.properties):
@@ -171,7 +171,7 @@ def _line_end(source: Source, offset: int) -> int:
 
 
 def _literal(written: str, command: str) -> str | None:
-    """The command as a literal like the one before; None where escapes make that uncertain."""
+    """Return the command as a literal in the style of the original; None if escapes make that uncertain."""
     if written.startswith('"""'):
         safe = "\\" not in written and '"""' not in command and not command.endswith('"')
         return f'"""{command}"""' if safe else None

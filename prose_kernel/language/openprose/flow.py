@@ -24,7 +24,7 @@ _WORDS: Final[Mapping[type, tuple[str, ...]]] = {
     tree.Stage: ("name",),
     tree.ProgramCall: ("program",),
 }
-"""Fields that hold a name which is not that of a variable."""
+"""Fields that hold a name other than a variable's."""
 
 
 def flow(program: tree.Program, source: Source) -> tuple[Step, ...]:
@@ -91,7 +91,7 @@ class _Flow(FlowOf[tree.Statement]):
     # ------------------------------------------------------------ expressions
 
     def expression(self, node: Any, binds: tuple[str, ...], depth: int, whole: tree.Node | None = None) -> list[Step]:
-        """The steps of an expression whose value `binds` take; at least one where the expression is a statement."""
+        """Return the steps of an expression whose value `binds` take; at least one if the expression is a statement."""
         if isinstance(node, tree.Arrow):
             *first, last = node.spawns
             return [*(self._spawn(one, ()) for one in first), self._spawn(last, binds)]
@@ -103,13 +103,13 @@ class _Flow(FlowOf[tree.Statement]):
         return [*self.inner(node, depth), Step("value", self.text(shown), shown.span, _reads(node), binds)]
 
     def inner(self, node: Any, depth: int) -> list[Step]:
-        """The steps of what an expression asks somebody for before it can be computed."""
+        """Return the steps (sessions, commands, gates) that must run before an expression can be computed."""
         if depth >= DEPTH:
             return []
         return [step for part in _active_in(node) for step in self.expression(part, (), depth + 1)]
 
     def _before(self, node: Any, depth: int) -> list[Step]:
-        """What is asked for before a construct begins: in its collection, its count, its arguments."""
+        """Return the steps that run before a construct begins: in its collection, its count, its arguments."""
         given = getattr(node, "collection", None) or getattr(node, "count", None) or getattr(node, "arguments", None)
         inputs = tuple(entry.value for entry in node.inputs) if isinstance(node, tree.Call) else ()
         return [*self.inner(given, depth), *self.inner(inputs, depth)]
@@ -243,7 +243,7 @@ def _active_in(root: Any) -> list[Any]:
 
 
 def _reads(root: Any) -> tuple[str, ...]:
-    """The names that an expression may read, in source order; those of steps inside it are theirs."""
+    """Return the names that an expression may read, in source order, without those read by steps inside it."""
     found, agenda = [], list(_parts(root)) if isinstance(root, tree.ACTIVE) else [root]
     while agenda:
         node = agenda.pop()
@@ -262,7 +262,8 @@ _DECLARED: Final = (tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
 
 def stops(program: tree.Program) -> list[Span]:
-    """What its statements, and the named branches of `parallel`, cover; definitions are declared before any of them."""
+    """Return the spans of the statements and of the named branches of `parallel`; definitions are declared before any
+    of them."""
     nodes = [node for script in program.scripts() for node in walk(script)]
     named = [node for node in nodes if isinstance(node, tree.Branch) and node.name is not None]
     inside = {id(node.statement) for node in named if isinstance(node.statement, tree.ExpressionStatement)}
@@ -274,7 +275,7 @@ def stops(program: tree.Program) -> list[Span]:
 
 
 def ends(program: tree.Program) -> Iterator[Span]:
-    """Statements that end the program with success wherever they stand: `return`, and an output without a name."""
+    """Yield the statements that end the program successfully at any depth: `return`, and an output without a name."""
     inside = [node for block in walk(program) if isinstance(block, tree.Block) for node in walk(block)]
     left_out = set(map(id, inside))
     for node in walk(program):

@@ -1,8 +1,8 @@
 """The canonical form of a program (openprose.md 8): what `prose fmt` prints.
 
 No comments, two spaces a level, one statement a line, no blank lines; imports, inputs, agents and blocks first. Old
-forms are in their documented shape already when the tree is built. What is printed parses to an equal program, but for
-that order, and printing it again changes nothing.
+forms are in their documented shape already when the tree is built. The output parses to an equal program, except for
+that order, and formatting it again changes nothing.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _OR, _AND, _NOT, _COMPARE, _SUM, _POSTFIX = range(6)
 
 
 def format_program(program: tree.Program) -> str:
-    """The canonical text of a program without errors; "" for an empty one, else it ends with a line break."""
+    """Return the canonical text of an error-free program, ending with a line break; "" for an empty one."""
     lines = _Formatter(program.script).statements(_ordered(program.items), "")
     return "".join(f"{line}\n" for line in lines)
 
@@ -58,7 +58,7 @@ def _ordered(items: Sequence[Statement]) -> list[Statement]:
 
 
 class _Formatter:
-    """Statements to lines. `_lines` gives the lines of one node; the first is still to be put behind its prefix."""
+    """Turns statements into lines. `_lines` returns the lines of one node, the first still without its prefix."""
 
     def __init__(self, script: bool) -> None:
         self._script = script
@@ -248,7 +248,7 @@ class _Formatter:
         if node.condition is not None:
             shown = self._condition(node.condition, f"loop {node.mode}")
             if node.maximum is None and shown.endswith(")") and not isinstance(node.condition, _WORDS):
-                shown = f"({shown})"  # a call's `max:` is not the loop's
+                shown = f"({shown})"  # a call's `max:` isn't the loop's
             condition = f" {node.mode} {shown}"
         maximum = f" (max: {node.maximum})" if node.maximum is not None else ""
         in_words = isinstance(node.condition, tree.Bare) and node.condition.takes_variable
@@ -300,7 +300,7 @@ def _entry_name(entry: tree.Permission | tree.Argument) -> str:
 
 
 def _is_word(item: tree.Property) -> bool:
-    """Whether a property has the name of a statement: on a line of its own it would be one."""
+    """Return whether a property is named like a statement; on its own line it would be parsed as one."""
     return item.name.id in KEYWORDS and item.name.id != "output"
 
 
@@ -345,7 +345,8 @@ def _variable(name: tree.Name | None) -> str:
 
 
 def expression(node: Expression, at_least: int = _OR) -> str:
-    """An expression on one line (but for triple-quoted texts), in parentheses if it binds looser than `at_least`."""
+    """Return an expression on one line (except triple-quoted texts), in parentheses if it binds looser than
+    `at_least`."""
     if isinstance(node, Text):
         return text(node)
     if isinstance(node, tree.Name):
@@ -441,7 +442,7 @@ def text(node: Text) -> str:
 
 
 def _literal(part: str, triple: bool, after: bool, before: bool) -> str:
-    """A literal part, escaped; `after` and `before` tell whether interpolations stand beside it."""
+    """Escape a literal part; `after` and `before` say whether it follows or precedes an interpolation."""
     opens, closes = before and part.endswith("{"), after and part.startswith("}")
     shown = part.translate(_TRIPLE_ESCAPES if triple else _PLAIN_ESCAPES)
     if triple:
@@ -457,7 +458,7 @@ def _literal(part: str, triple: bool, after: bool, before: bool) -> str:
 
 
 def _quotes_escaped(shown: str) -> str:
-    """Quotes at the end escaped, so that none of them can join the closing ones."""
+    """Escape quotes at the end, so that none of them joins the closing ones."""
     bare = shown.rstrip('"')
     kept = len(shown) - len(bare)
     if bare.endswith("\\") and (len(bare) - len(bare.rstrip("\\"))) % 2 and kept:

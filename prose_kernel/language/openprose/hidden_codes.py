@@ -20,18 +20,18 @@ _OF: Final = r"\bexit\s+(?:code|status)\s+of\s+(?:the\s+)?`?"
 
 
 class HiddenCodes:
-    """What one check knows of the exit codes that conditions ask for; `pipefail` is the setting of that name."""
+    """Finds conditions on exit codes that a pipeline may hide; `pipefail` is the setting of that name."""
 
     def __init__(self, survey: Survey, pipefail: bool) -> None:
         self._survey = survey
         self._pipefail = pipefail
         self._hiding: dict[str, bool] = {}
-        """Names of such values, and whether `pipefail` would be the remedy."""
+        """Names of such values, and whether `pipefail` would fix them."""
         self._bound: set[str] = set()
         self._conditions: list[tuple[str, Span]] = []
 
     def bound(self, name: str, value: Node) -> None:
-        """A name is bound to a value."""
+        """Record that a name is bound to a value."""
         self._bound.add(name)
         spawn = value.spawns[-1] if isinstance(value, Arrow) else value
         if not isinstance(spawn, Exec):
@@ -42,7 +42,7 @@ class HiddenCodes:
             self._hiding[name] = not may_hide(spawn.command.raw, pipefail=True)
 
     def condition(self, node: Discretion) -> None:
-        """A condition is asked; what its names hold may become known later."""
+        """Record a condition; the values of its names may become known later."""
         self._conditions.append((node.text.raw, node.span))
 
     def report(self) -> None:

@@ -1,7 +1,7 @@
-"""What is wrong with a line, in plain words: codes, messages and the hints of openprose.md 9.6.
+"""Explains syntax errors of a line: codes, messages and the hints of openprose.md 9.6.
 
-`explain` looks at the tokens around the first one that has no place, the way a reader looks at the line. Rules stand
-from the most special to the most general; the first that knows an answer gives it.
+`explain` looks at the tokens around the first unexpected one. Rules are ordered from the most specific to the most
+general; the first that matches decides.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SIGNS: Final = {"COLON", "COMMA", "RPAR", "RSQB", "RBRACE"}
 
 
 MOST_WORDS: Final = 200
-"""Characters of the reader's own words in a hint."""
+"""Characters of the user's own text in a hint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +39,11 @@ class Trouble:
 
 @dataclass(slots=True)
 class Line:
-    """The logical line `tokens[first:stop]` and the token at `at` that has no place; `stop` is its line end.
+    """The logical line `tokens[first:stop]` and the unexpected token at `at`; `stop` is its line end.
 
-    `symbol` is the grammar symbol that was read last, `row` what could come instead, `owner` the kind of what owns the
-    property block that the line stands in ("" outside), `colon` tells that a colon could come. `options` is the offset
-    of a `choice` whose options the line stands among, if it has none yet.
+    `symbol` is the grammar symbol read last, `row` the possible continuations, `owner` the kind of statement that owns
+    the property block of the line ("" outside), `colon` whether a colon is possible. `options` is the offset of a
+    `choice` that has no option yet, if the line is in one.
     """
 
     text: str
@@ -98,7 +98,7 @@ Rule = Callable[[Line], Trouble | None]
 
 
 def explain(line: Line) -> Trouble:
-    """The one finding for a line."""
+    """Return the one finding for a line."""
     found = next((trouble for rule in _RULES if (trouble := rule(line)) is not None), None) or _unexpected(line)
     if line.head in _LAYOUT or line.owner:
         return found
@@ -157,7 +157,7 @@ _OTHER_QUOTES: Final = re.compile(
 
 
 def _name(char: str) -> str:
-    """A character for a message: printable ones as they are, others by code point."""
+    """Return a character for a message: itself if printable, else its code point."""
     return f"`{char}`" if char.isprintable() and not 0xD800 <= ord(char) <= 0xDFFF else f"U+{ord(char):04X}"
 
 
@@ -210,7 +210,7 @@ def _on_reject(line: Line) -> Trouble | None:
 
 
 def _missing_part(line: Line) -> Trouble | None:
-    """Right behind its keyword: codes of their own for what is missing (1.7, 1.9)."""
+    """Explain a missing part directly after its keyword, with a specific code (1.7, 1.9)."""
     kind, before = line.kind(0), line.kind(-1)
     second = line.at == line.first + 1
     if before == "BLOCK" and kind in ("COLON", "LPAR"):
@@ -246,7 +246,7 @@ def _alias(line: Line) -> Trouble | None:
 
 
 def _session(line: Line) -> Trouble | None:
-    """`session` without its quotes (9.6), without anything (E003), or with an agent and a text (4.2)."""
+    """Explain `session` without quotes (9.6), without anything (E003), or with an agent and a text (4.2)."""
     at = next(
         (k for k in range(line.at - 1, max(line.first, line.at - 5) - 1, -1) if line.tokens[k][0] == "SESSION"), -1
     )
@@ -277,8 +277,8 @@ _TEXT_IS_A_PROPERTY = "a session with an agent takes its text as a property"
 
 
 def _with_agent(line: Line, at: int) -> str | None:
-    """The hint for `session agent "text"` or `resume agent "text"`, perhaps with a colon, whose first token is at
-    `at`; None for anything else."""
+    """Return the hint for `session agent "text"` or `resume agent "text"`, with or without a colon, whose first token
+    is at `at`; None for anything else."""
     kinds = [line.tokens[k][0] if k < len(line.tokens) else "_NL" for k in range(at + 1, at + 5)]
     if kinds[0] not in _WORD_KINDS or kinds[1] != "STRING" or "_NL" not in (kinds[2], kinds[3]):
         return None
@@ -300,7 +300,7 @@ def _resume(line: Line) -> Trouble | None:
 
 
 def _arms(line: Line) -> Trouble | None:
-    """`elif`, `else`, `catch`, `finally`, `option` where none can stand."""
+    """Explain `elif`, `else`, `catch`, `finally`, `option` in a wrong place."""
     kind = line.kind(0)
     if line.at != line.first:
         return None
@@ -374,7 +374,7 @@ def _call(line: Line) -> Trouble | None:
 
 
 def _condition(line: Line) -> Trouble | None:
-    """Words where a condition belongs, `=` for `==` (9.6)."""
+    """Explain words in place of a condition, `=` for `==` (9.6)."""
     opener = next((k for k in range(line.at - 1, line.first - 1, -1) if line.tokens[k][0] in _CONDITIONS), -1)
     if opener < 0:
         return None
@@ -400,7 +400,7 @@ _CONDITIONS: Final = {"IF", "ELIF", "UNTIL", "WHILE"}
 
 
 def _other_words(line: Line) -> Trouble | None:
-    """Statements that other languages have (9.6)."""
+    """Explain statements from other languages (9.6)."""
     word, rest = line.head_word, line.first + 1
     after = [line.written(index) for index in range(rest, min(line.stop, rest + 4))]
     hint = None
@@ -436,12 +436,12 @@ def _other_words(line: Line) -> Trouble | None:
 
 
 def _misspelt(line: Line) -> Trouble | None:
-    """A line that begins with what is nearly the word of a statement."""
+    """Explain a line that begins with a misspelt statement word."""
     if line.head != "NAME" or line.at != line.first + 1 or line.kind(0) not in _AFTER_A_HEAD:
         return None
     word = line.head_word
     meant = Nearest()(word, _HEADS)
-    if meant is None or word[0] != meant[0]:  # people rarely miss the first letter; another one makes another word
+    if meant is None or word[0] != meant[0]:  # typos rarely change the first letter
         return None
     if len(word) == len(meant) == 3 and sorted(word) != sorted(meant):
         return None
@@ -449,7 +449,7 @@ def _misspelt(line: Line) -> Trouble | None:
 
 
 def _misspelt_value(line: Line) -> Trouble | None:
-    """`let d = sesion "x"`: a value that begins with what is nearly the word of a statement."""
+    """Explain `let d = sesion "x"`: a value that begins with a misspelt statement word."""
     if line.kind(-1) != "NAME" or line.kind(-2) not in _BEFORE_A_VALUE or line.kind(0) not in ("STRING", "COLON"):
         return None
     word = line.written(line.at - 1)

@@ -15,7 +15,7 @@ CONTEXTUAL: Final[dict[str, str]] = {
 }
 """Words that are names unless the grammar has no place for a name there."""
 
-# What follows is named by token kind, or by the word itself in lower case.
+# The following token is given by its kind, or by the word itself in lower case.
 ONLY_BEFORE: Final[dict[str, frozenset[str]]] = {
     "USE": frozenset({"STRING"}),
     "IMPORT": frozenset({"STRING"}),
@@ -59,7 +59,7 @@ SCRIPT_CONTEXTUAL: Final[dict[str, str]] = {"each": "EACH", "to": "TO"}
 HOST_READS: Final = ("read_world_model", "read_subscription")
 """Reads of the host that existing scripts call like functions (prose-md.md 3.10)."""
 KEPT: Final = {"W314": "E004", "W318": "E004", "W319": "E025", "W321": "E315"}
-"""Warnings about what ProseScript keeps for existing files, and the errors that `--strict` makes of them."""
+"""Warnings for forms that ProseScript keeps for existing files, and the corresponding `--strict` errors."""
 SCRIPT_WORDS: Final[dict[str, str]] = {"call": "_CALL", "record": "_RECORD", "append": "_APPEND"}
 """Further words of ProseScript (prose-md.md 3.2, 3.10)."""
 _BEFORE_VALUE: Final = frozenset({"NAME", "STRING", "NUMBER", "LBRACE", "CONSTANT"})
@@ -80,11 +80,11 @@ NOT_STRICT: Final[dict[str, frozenset[str]]] = {
         {"backoff", "display", "env", "format", "max-output", "needs", "pipefail", "reads", "retry", "stdin", "writes"}
     ),
 }
-"""Properties that the strict profile does not know: a warning (W005), and without effect."""
+"""Properties that the strict profile doesn't know: they have no effect and cause a warning (W005)."""
 
 
 def is_keyword(kind: str, following: str, word: str | None) -> bool:
-    """Whether the word of keyword `kind` is one before a token of kind `following`, whose word, if any, is `word`."""
+    """Return whether a word of keyword `kind` is a keyword before a token of kind `following` with the text `word`."""
     only = ONLY_BEFORE.get(kind)
     if only is None:
         return following not in NEVER_BEFORE[kind]

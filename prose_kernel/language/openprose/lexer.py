@@ -1,8 +1,8 @@
 """Text to tokens: openprose.md section 1.
 
-One regular expression finds the tokens; what it cannot say stands in methods: indentation, joined lines, where strings
-and markers end. Tokens come in chunks of whole logical lines, so that a long text never stands in memory as tokens.
-Everything is reported by the way; the token stream stays usable after any finding.
+One regular expression finds the tokens; methods handle the rest: indentation, joined lines, ends of strings and
+markers. Tokens come in chunks of whole logical lines, so that the tokens of a long text are never all in memory. Errors
+are reported during the scan; the token stream stays usable after any of them.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ _WORDS: Final = {**KEYWORDS, **dict.fromkeys(CONSTANTS, "CONSTANT")}
 _SCRIPT_WORDS: Final = {**_WORDS, **SCRIPT_WORDS}
 _ARM_WORD: Final = re.compile(r"(?:elif|else|catch|finally)\b")
 _PROPERTY_BELOW: Final = re.compile(rf"\n[ \t]*+{_WORD}[ \t]*:")
-_HELD: Final = frozenset({"ARROW", "_NL"})  # after these a line's end makes no NL, or not at once
+_HELD: Final = frozenset({"ARROW", "_NL"})  # after these, a line's end produces no NL, or a later one
 _BLOCKS: Final = frozenset({"permissions", "context"})  # properties whose indented block has a meaning
 _LISTS: Final = frozenset(
     {"skills", "tools", "read", "write", "execute", "bash"}
@@ -89,13 +89,13 @@ _KINDS: Final = frozenset(KEYWORDS.values())
 _WORD_KINDS: Final = _KINDS | SCRIPT_KINDS
 _ENTRY_ENDS: Final = frozenset({"NAME", "STRING", "NUMBER", "DURATION", "CONSTANT", "DISCRETION", *_OPENERS})
 _ENTRY: Final = re.compile(rf'(?:{_WORD}|"[^"\\\n]*")[ \t]*:|{_WORD}(?:\.{_WORD}|\[[^]\n]*\])*[ \t]*(?:[,}}\n]|#)')
-"""How an entry of an object begins on a line of its own."""
+"""The beginning of an object entry that has its own line."""
 _CERTAIN: Final = {
     **ONLY_BEFORE,
     **{kind: frozenset({"NAME", "STRING", "DISCRETION", "COLON"}) - never for kind, never in NEVER_BEFORE.items()},
     "LOOP": frozenset(),
 }
-"""What makes a word a keyword whatever else there is; a quick answer for most of them."""
+"""Texts that always make a word a keyword; a fast path for most keywords."""
 _LOOKS_LIKE_OPENER: Final = re.compile(r"(?<=\s)\*\*[A-Za-z0-9{'(]")
 _SHELL_ESCAPES: Final = "01234567abeEfrvxuUc"
 """Letters and digits that `printf`, `echo -e` or `$'...'` give a meaning; any other sign a backslash quotes."""
@@ -108,7 +108,7 @@ _STATEMENT: Final = re.compile(
 
 
 class Token(NamedTuple):
-    """A token as `tokenize` shows it; `word` tells that it is written as a word (a name or a keyword)."""
+    """A token as returned by `tokenize`; `word` means that it is a word (a name or a keyword)."""
 
     kind: str
     start: int
@@ -117,7 +117,7 @@ class Token(NamedTuple):
 
 
 class Lexer:
-    """The tokens of `text`; findings go to `findings`. `unclosed` tells after the end what was still open."""
+    """The tokens of `text`; errors go to `findings`. `unclosed` is set at the end if a construct is still open."""
 
     def __init__(
         self, text: str, profile: Profile, findings: Findings, expression: ReadExpression | None = None
@@ -130,7 +130,7 @@ class Lexer:
         self.expression = expression
         self.findings = findings
         self.bare: dict[int, BareCondition] = {}
-        """By the place of the keyword: conditions that are an expression only where each name is a variable."""
+        """Ambiguous conditions by keyword offset: expressions only if each name is a variable."""
         self.unclosed: str | None = None
         self.quotes = Quotes(self.text)
         self.tokens: list[RawToken] = []
@@ -144,7 +144,7 @@ class Lexer:
         self.tab_width = 0
         self.crowded = len(text) > LINE_LIMIT and any(
             len(line) > LINE_LIMIT for line in text.splitlines()
-        )  # a line may hold more tokens than we want to keep
+        )  # limits the tokens kept in memory for one line
 
     # ---- the loop
 
@@ -163,12 +163,13 @@ class Lexer:
             self._report_unprintable()
 
     def _is_full(self) -> bool:
-        """Whether the tokens so far can go: at the start of a line at top level, or when they have become too many."""
+        """Return whether the tokens can be emitted: at the start of a top-level line, or if there are too many."""
         size = len(self.tokens)
         return size >= CHUNK and self.line_start == size and (len(self.indents) == 1 or size >= MOST_TOKENS)
 
     def _sweep(self, position: int) -> int | None:
-        """Read tokens from `position` until something moves the reading position; where to go on, None at the end."""
+        """Read tokens from `position` until something moves the reading position; return the next position, None at
+        the end."""
         tokens, words, text, indents = self.tokens, self.words, self.text, self.indents
         append, keyword, signs, brackets = tokens.append, self.words_of.get, _SIGNS, self.brackets
         name_of: Any = Name  # as `Name.at` and `Text.at` make them, without the call
@@ -255,7 +256,7 @@ class Lexer:
         return match.end()
 
     def _limited(self, matches: Iterator[re.Match[str]]) -> Iterator[re.Match[str]]:
-        """The same matches; a logical line of too many tokens is cut off."""
+        """Yield the same matches; cut off a logical line with too many tokens."""
         for match in matches:
             if len(self.tokens) - self.line_start > LINE_LIMIT and match.lastindex != 1:
                 start = match.start(match.lastindex or 0)
@@ -278,7 +279,7 @@ class Lexer:
         return self._open_line(at, *self._column(at))
 
     def _line_end(self, after: int) -> int | None:
-        """A line's end was read, and the indentation of the next line up to `after`; where to go on."""
+        """Handle a line's end and the indentation of the next line up to `after`; return the next position."""
         if after == len(self.text):
             self._end()
             return None
@@ -309,7 +310,7 @@ class Lexer:
         return len(self.text[line:at].expandtabs(self.tab_width)), True
 
     def _continue_line(self, after: int, column: int) -> None:
-        """The next line begins with `|` or `->`: it goes on with the statement that its column reaches (1.2)."""
+        """Join a line that begins with `|` or `->` to the statement that its column belongs to (1.2)."""
         if column < self.indents[-1]:
             end = self.tokens[-1][2]
             self.tokens.append(("_NL", end, end, None))
@@ -322,7 +323,7 @@ class Lexer:
             self.findings.add("E004", at, at + 2, "`->` must stand between two sessions on one line")
 
     def _open_line(self, at: int, column: int, tabbed: bool) -> int:
-        """INDENT or DEDENT for a line whose first token stands at `at`; where to go on reading."""
+        """Emit INDENT or DEDENT for a line whose first token is at `at`; return the next position."""
         top = self.indents[-1]
         self.column = column
         if tabbed:
@@ -347,7 +348,7 @@ class Lexer:
         return self._header(at) if self.is_script else at
 
     def _header(self, at: int) -> int:
-        """A line of ProseScript begins at `at`; where to go on. A bare condition in words becomes a marker."""
+        """Start a line of ProseScript at `at`; return the next position. A bare condition in words becomes a marker."""
         found = read(self.text, at, self.expression)
         if found is None:
             return at
@@ -383,7 +384,8 @@ class Lexer:
             self.tokens.append(("_DEDENT", end, end, None))
 
     def _bad_dedent(self, at: int, column: int, tabbed: bool) -> None:
-        """A column that no open block has. An `else` and the like belong further out, other lines to the block."""
+        """Report a column that no open block has. An `else` and the like close blocks, other lines stay in the
+        block."""
         if not tabbed:
             hint = "align the line with the block that it belongs to"
             self.findings.add("E102", at, at, "indentation does not match any open block", hint)
@@ -404,7 +406,7 @@ class Lexer:
         return found.start() if found else len(self.text) - 1
 
     def _report_unprintable(self) -> None:
-        """E106 for characters that no text has, wherever they stand; one for a line."""
+        """Report E106 for unprintable characters, once per line."""
         reported = {found.line for found in self.findings.found if found.code == "E106"}
         match = _NEVER.search(self.text)
         while match is not None:
@@ -425,7 +427,7 @@ class Lexer:
     # ---- brackets
 
     def _bracket(self, kind: str, start: int) -> bool:
-        """Keep account of a bracket; False when it is nested too deeply."""
+        """Track a bracket; return False if it is nested too deeply."""
         opener = _OPENERS.get(kind)
         if opener is None:
             self.brackets.append((kind, start))
@@ -437,11 +439,11 @@ class Lexer:
             if self.brackets[index][0] == opener:
                 del self.brackets[index:]
                 return True
-        del self.brackets[-1:]  # a wrong closer closes too: the parser will say so
+        del self.brackets[-1:]  # a wrong closer closes too; the parser reports it
         return True
 
     def _still_open(self, after: int, column: int) -> bool:
-        """At a line's end inside a bracket: whether the bracket must be given up, because a statement begins here."""
+        """Return whether, at a line's end inside a bracket, the bracket must be given up because a statement begins."""
         if len(self.tokens) - self.line_start > LINE_LIMIT:
             self.findings.add("E005", after, after, "this statement is too long to read", "split it up")
         elif column <= self.column and _STATEMENT.match(self.text, after):
@@ -466,7 +468,7 @@ class Lexer:
         self._break()
 
     def _break(self) -> None:
-        """What was wrong with this line has been reported; the parser need not say more about it."""
+        """Mark the line as already reported, so that the parser reports nothing more about it."""
         self.brackets.clear()
         end = self.tokens[-1][2] if self.tokens else 0
         self.tokens.append(("BROKEN", end, end, None))
@@ -509,7 +511,7 @@ class Lexer:
         return end + 1
 
     def _behind_open_string(self, end: int) -> int:
-        """Deeper lines below a string that is not closed are its text, unless they look like properties or a body."""
+        """Skip deeper lines below an unclosed string, which are its text unless they look like properties or a body."""
         if self.text[end - 1] == ":" or _PROPERTY_BELOW.match(self.text, end):
             return end
         return self._skip_deeper(end, self.column)
@@ -598,7 +600,7 @@ class Lexer:
     # ---- words
 
     def _resolve_words(self) -> None:
-        """Tell keywords from names by the token that follows (1.9)."""
+        """Distinguish keywords from names by the following token (1.9)."""
         tokens = self.tokens
         scanned = -1  # lines are searched once for the bracket of a `loop` or `parallel for`
         for index in self.words:
@@ -619,13 +621,13 @@ class Lexer:
                 kind == "SESSION" and following == "_NL" and index and tokens[index - 1][0] == "COLON"
             ):
                 if following in _NO_CONTINUATION and (not index or tokens[index - 1][0] in _LAYOUT):
-                    continue  # no name at the start of a line could go on like this
+                    continue  # a name at the start of a line cannot be followed by this
                 tokens[index] = ("NAME", start, end, Name.at(start, end, word))
             elif (kind == "LOOP" or (kind == "PARALLEL" and following == "FOR")) and index > scanned:
                 scanned = self._mark_header(index, kind)
 
     def _script_word(self, kind: str, index: int) -> RawToken | None:
-        """What a word is in ProseScript alone, as a token; None where it is what it is elsewhere."""
+        """Return the token for a word with a special meaning in ProseScript; None for other words."""
         _, start, end, word = self.tokens[index]
         following = self.tokens[index + 1][0]
         before = SCRIPT_BEFORE.get(kind)
@@ -633,7 +635,7 @@ class Lexer:
             if following in before or following in _WORD_KINDS or self._adds_to_list(kind, index):
                 return (kind, start, end, word)
             return ("NAME", start, end, Name.at(start, end, word))
-        on_reject = index > 0 and self.tokens[index - 1][0] == "COLON"  # where `throw` takes a text alone
+        on_reject = index > 0 and self.tokens[index - 1][0] == "COLON"  # where `throw` takes only a text
         if kind == "THROW" and not on_reject and following not in ("_NL", "EQUALS", "COLON", "DOT", "PIPE", "COMMA"):
             return ("_RAISE", start, end, word)
         if kind == "PARALLEL" and following == "REPEAT":
@@ -659,7 +661,7 @@ class Lexer:
         return last - index > 3 and _is_name(tokens[last - 2], preposition)
 
     def _mark_header(self, index: int, kind: str) -> int:
-        """Mark the bracket of `loop ... (max: N)` or `parallel for ... (modifiers):`, which is no call (2.1)."""
+        """Mark the bracket of `loop ... (max: N)` or `parallel for ... (modifiers):`, which isn't a call (2.1)."""
         tokens = self.tokens
         last = index
         while tokens[last][0] != "_NL":
@@ -696,7 +698,7 @@ def _is_name(token: RawToken, word: str) -> bool:
 
 
 def tokenize(text: str, profile: Profile = "default") -> list[Token]:
-    """The tokens of any text, layout tokens included; errors leave `ILLEGAL` and `BROKEN` tokens behind."""
+    """Return the tokens of any text, including layout tokens; errors produce `ILLEGAL` and `BROKEN` tokens."""
     found = Findings(Source(text))
     return [
         Token(kind, start, end, kind == "NAME" or kind in _WORD_KINDS)

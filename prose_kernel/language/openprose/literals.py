@@ -17,7 +17,7 @@ _NAME = re.compile(r"[A-Za-z_][\w-]*\Z", re.ASCII)
 
 def binding(name: str, value: object, what: str) -> str:
     """The statement that binds a Python value to a name. Raises `UsageError`, which begins with `what`."""
-    if isinstance(value, GivenFile):  # the value of a command that prints it
+    if isinstance(value, GivenFile):  # bound to a command that prints the file
         return f"let {name} = exec {expression(f'cat {shlex.quote(value.path)}', what)}\n"
     return f"let {name} = {expression(value, what)}\n"
 

@@ -19,7 +19,7 @@ from prose_kernel.language.typed_answers import Schema
 _LEAVES = frozenset({tree.Number, tree.Constant, tree.Duration})
 _SHORTEST_MARKER = 10
 NO_FUNCTION = "there is no function"
-"""How the message begins for a call of what other languages have as a function."""
+"""The start of the message for a call of a function from another language."""
 
 _METADATA = frozenset({"exit_code", "exitcode", "returncode", "stdout", "stderr", "timed_out"})
 
@@ -31,12 +31,12 @@ def raw_text(text: Text) -> str:
 
 
 def is_hole(value: Node) -> bool:
-    """Whether the parser put this value where it could not read one; that has been reported."""
+    """Return whether the parser put this value in place of an unreadable one, which it has reported."""
     return isinstance(value, tree.Constant) and value.value is None and value.span.start == value.span.end
 
 
 class Reader:
-    """Checks what an expression or a text reads, seen from `frame`, without recursion."""
+    """Checks the names that an expression or a text reads in `frame`, without recursion."""
 
     def __init__(self, survey: Survey) -> None:
         self.survey = survey
@@ -149,7 +149,7 @@ class Reader:
         self.expression(node, "E132")
 
     def _is_agent_reference(self, node: Name) -> bool:
-        """An agent as context: its memory when it has one (2.3 row 25). Tells whether a finding was made."""
+        """Check an agent used as context, which means its memory (2.3 row 25). Returns whether a finding was made."""
         name = node.id
         agent = self.survey.agent(name)
         if agent is None or name in self.survey.frame.visible or name in self.survey.frame.temporaries:
@@ -225,7 +225,7 @@ class Reader:
     # ---- members
 
     def answer(self, node: Node) -> Answer | None:
-        """What is known of a value by the typed answer that it is, or is a part of."""
+        """Return the typed answer that a value is, or is a part of, if known."""
         steps: list[str | None] = []
         while isinstance(node, (tree.Member, tree.Index)):
             if isinstance(node, tree.Member):
@@ -259,13 +259,13 @@ class Reader:
                 schema = typed_answers.item(schema)
 
     def _field(self, name: str, schema: Schema, key: str, span: Span) -> None:
-        """Note a field that a typed answer cannot have."""
+        """Record a field that a typed answer cannot have."""
         fields = typed_answers.fields_of(schema)
         if fields is not None and key not in fields:
             self._fields.append((self.survey.frame, name, key, span, schema))
 
     def fields_at(self, key: str) -> Schema | None:
-        """What has been asked for a field of this name that it does not have."""
+        """Return the schema of an answer that was read at this field but doesn't have it."""
         return next((schema for _, _, asked, _, schema in self._fields if asked == key), None)
 
     def report_fields(self) -> None:
@@ -288,7 +288,8 @@ class Reader:
             self.program_output(value.program.id, self.survey.program(value.program.id), key, span)
 
     def _held_member(self, name: str, key: object, span: Span) -> None:
-        """A member or index of a variable whose value is known: E138 on `exec` text, E028 on a program's result."""
+        """Check a member or index of a variable whose value is known: E138 on `exec` text, E028 on a program's
+        result."""
         if name in self.survey.frame.temporaries:
             return
         held = self.survey.frame.held.get(name)
@@ -301,7 +302,7 @@ class Reader:
             self.program_output(held.program, held.contract, key, span)
 
     def report_exec_members(self) -> None:
-        """Report E138 for the variables that no block writes to; the others may hold something else by then.
+        """Report E138 for the variables that no block writes to; a block may have changed the value of the others.
 
         The output may be data, so only what people mean by a command's metadata is wrong in any case.
         """
@@ -359,7 +360,7 @@ class Reader:
                 survey.report("E026", program.span, f"The input `{wanted}` of `{program.id}` is missing")
 
     def _no_program(self, node: tree.ProgramCall) -> tuple[str, str | None]:
-        """Message and hint for a call of something else."""
+        """Return message and hint for a call of something other than a program."""
         name, survey = node.program.id, self.survey
         inside = ", ".join(survey.source.slice(argument.value.span) for argument in node.arguments)
         if survey.block(name) is not None:

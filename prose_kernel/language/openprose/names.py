@@ -1,6 +1,6 @@
-"""What a program may refer to before it is run: the names that earlier cells, or the caller, have defined.
+"""The names that a program may use from outside: those that earlier cells, or the caller, have defined.
 
-`Known` is what the checker starts from. A file starts from `Known()`; a cell from what the machine holds by then
+`Known` is what the checker starts from. A file starts from `Known()`; a cell from the current state of the machine
 (openprose.md 3.1, notebook rule).
 """
 
@@ -20,8 +20,8 @@ VariableKind = Literal["let", "const", "input", "output"]
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of the root frame; `from_exec` when its value was bound straight from `exec` (E138), `answer` what is
-    known of the typed answer that it holds, `hides_code` when it is of a command whose exit code may hide a failure."""
+    """A variable of the root frame; `from_exec` if its value comes directly from `exec` (E138), `answer` the known
+    part of its typed answer, `hides_code` if it comes from a command whose exit code may hide a failure."""
 
     kind: VariableKind
     from_exec: bool = False
@@ -31,7 +31,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class KnownAgent:
-    """`persist` is None, `true`, `project`, `user` or a directory; `output` what its answers are."""
+    """An agent; `persist` is None, `true`, `project`, `user` or a directory, `output` the schema of its answers."""
 
     persist: str | None = None
     output: Schema | None = None
@@ -39,12 +39,12 @@ class KnownAgent:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """What an imported program takes and gives (6.1, 6.2).
+    """The inputs and outputs of an imported program (6.1, 6.2).
 
-    `inputs` maps each declared input to whether a call must supply it (it stands before the first executable
-    statement); `outputs` are the names of its root outputs, None while unknown (a remote program not fetched yet).
-    What a file with a JSON Schema gives is its `schema` alone. `gates` are the names of its gates and, as
-    `MODULE:GATE`, of those of its imports; None while they are not all known.
+    `inputs` maps each declared input to whether a call must supply it (if it is before the first executable statement);
+    `outputs` are the names of its root outputs, None while unknown (a remote program not fetched yet). A file with a
+    JSON Schema has only `schema`. `gates` are the names of its gates and, as `MODULE:GATE`, of those of its imports;
+    None while they are not all known.
     """
 
     inputs: Mapping[str, bool] = field(default_factory=dict)
@@ -57,9 +57,9 @@ class Contract:
 class Known:
     """Names defined before this text, by registry.
 
-    `bodies` holds the definitions behind `blocks`; the checker looks into them only to learn what a bare `do` may
-    export (3.6) and which names they declare. A block without one is trusted to export anything: it is a function of
-    another language. `targets` are what scripts may call, for completion; `uses` are the paths of their aliases.
+    `bodies` holds the definitions of `blocks`; the checker uses them only for the exports of a bare `do` (3.6) and the
+    names that they declare. A block without one is trusted to export anything: it is a function of another language.
+    `targets` are what scripts may call, for completion; `uses` are the paths of their aliases.
     """
 
     variables: Mapping[str, Variable] = field(default_factory=dict)

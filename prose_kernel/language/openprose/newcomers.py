@@ -1,4 +1,4 @@
-"""Hints for what people bring from a shell, from Python and from other languages (docs/reference/openprose.md 9.6).
+"""Hints for users who write shell commands, Python or another language (docs/reference/openprose.md 9.6).
 
 All of it is data, in `hints.toml`: a word, or a pattern for a line that could not be read, and what to type instead.
 """
@@ -41,7 +41,7 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
 
 
 def command(text: str) -> str | None:
-    """The command that a line begins with (`ls -la`: `ls`), None for what looks like nothing in particular."""
+    """Return the command that a line begins with (`ls -la`: `ls`), None if it isn't recognised."""
     word = re.match(r"[\w-]+(?![\w-]*[ ]*(?:=(?!=)|:(?=\s|$)|\())", text)
     if word is None or _SHELL.fullmatch(word[0]) is None:
         return None
@@ -74,7 +74,7 @@ def method(name: str, value: str, argument: str) -> str | None:
 
 
 def call(name: str, arguments: str) -> str | None:
-    """The hint for a call of something that is no program."""
+    """Return the hint for a call of something that isn't a program."""
     found = _hints()["calls"].get(name)
     if name == "range" and (numbers := _RANGE.fullmatch(arguments)) is not None:
         start, stop = (int(numbers[1]), int(numbers[2])) if numbers[2] else (0, int(numbers[1]))
@@ -89,7 +89,7 @@ def call(name: str, arguments: str) -> str | None:
 
 
 def line(text: str) -> str | None:
-    """The hint for a line that could not be read, None when it looks like nothing in particular."""
+    """Return the hint for an unreadable line, None if it isn't recognised."""
     text = text.strip()
     plain = text.translate(_STRAIGHT)
     if '"' not in plain:

@@ -97,8 +97,8 @@ def _option(text: tree.Text) -> str:
 
 
 def written_schema(properties: tree.Properties, files: Mapping[str, Schema | None]) -> Schema | None:
-    """The schema that `output:` among these properties says; None where there is none, or it is no use. `files` are
-    the schemas in files, by the paths as written."""
+    """Return the schema of `output:` among these properties; None if it is missing or unusable. `files` are the
+    schemas in files, by the paths as written."""
     for item in properties:
         if item.name.id == "output":
             if isinstance(item.value, tree.Text):

@@ -1,7 +1,7 @@
 """Tokens to a tree: an LALR parser over the tables of grammar.lark (openprose.md 2).
 
-The tables are Lark's; the loop is our own, because it builds the tree in place, passes over the chains of one-symbol
-productions that an expression grammar is full of, and can go on after an error. Recovery (9.1) is in recovery.py.
+The tables are Lark's; the loop is our own, because it builds the tree in place, skips the many chains of one-symbol
+productions in an expression grammar, and can continue after an error. Recovery (9.1) is in recovery.py.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ Plan = tuple[int, str, int, Any, Callable[..., Any] | None]
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A program as far as it could be read, and what was found.
+    """The readable part of a program, and the findings.
 
-    `incomplete` tells that the text stops in the middle: something is unclosed (`unclosed` says what: a bracket, a
-    string, a marker), or a header waits for its body. `ends_indented` tells that its last line stands in a block.
-    `positional_calls` are calls of programs with unnamed arguments, which only a checker can tell from block calls.
+    `incomplete`: the text stops in the middle; something is unclosed (`unclosed` names it: a bracket, a string, a
+    marker), or a header has no body yet. `ends_indented`: the last line is in a block. `positional_calls` are calls of
+    programs with unnamed arguments, which only a checker can distinguish from block calls.
     """
 
     program: Program
@@ -87,10 +87,10 @@ class Parser:
         self.plans = _plans()
         self.units: dict[tuple[int, int, str], int] = _units()
         self.states = [self.tables.start]
-        self.values: list[Any] = [None]  # absolute index 0 stands for an absent part
+        self.values: list[Any] = [None]  # absolute index 0 means an absent part
         self.starts = [0]
         self.end = 0  # where the last token ended
-        self.skipping = 0  # levels of a skipped block that goes on in the next chunk
+        self.skipping = 0  # levels of a skipped block that continues in the next chunk
         self.last_line: list[str] = []
 
     def parse(self) -> Parsed:
@@ -117,7 +117,7 @@ class Parser:
         return self._last_kind() == "COLON" and not self.findings.error_since(self.end)
 
     def _last_kind(self) -> str:
-        """The kind of the last token of the text that is no layout, "" for an empty text."""
+        """Return the kind of the last non-layout token, "" for an empty text."""
         return next((kind for kind in reversed(self.last_line) if kind not in LAYOUT), "")
 
     # ---- the loop
@@ -131,7 +131,7 @@ class Parser:
                 index = self._trouble(tokens, index)
 
     def _read(self, tokens: list[RawToken], index: int, size: int) -> int:
-        """Shift and reduce from `index` up to `size`; the index of the first token that has no place, or `size`."""
+        """Shift and reduce from `index` up to `size`; return the index of the first unexpected token, or `size`."""
         rows, plans, units = self.rows, self.plans, self.units
         states, values, starts, builder = self.states, self.values, self.starts, self.builder
         last = self.end
@@ -188,7 +188,8 @@ class Parser:
         return size
 
     def _unit(self, below: int, rule: int, kind: str) -> int:
-        """The state after all one-symbol reductions that `kind` asks for, begun with `rule` on top of `below`."""
+        """Return the state after all one-symbol reductions required by `kind`, starting with `rule` on top of
+        `below`."""
         while True:
             state = self.rows[below][self.plans[~rule][1]]
             target = self.rows[state].get(kind)
@@ -197,7 +198,7 @@ class Parser:
             rule = target
 
     def _retype(self, tokens: Sequence[RawToken], index: int, row: dict[str, int]) -> RawToken | None:
-        """The token as what it may be here: a keyword as a name, a name as a contextual word (1.9)."""
+        """Return the token in its other reading: a keyword as a name, a name as a contextual word (1.9)."""
         kind, start, end, value = tokens[index]
         if kind == "NAME":
             contextual = CONTEXTUAL.get(value.id) or SCRIPT_CONTEXTUAL.get(value.id)
@@ -206,7 +207,7 @@ class Parser:
             return None
         before = tokens[index - 1][0] if index else "_NL"
         if before in LAYOUT and not _INNER_LINES & (self.landing("NAME") or row).keys():
-            return None  # `session:` and the like begin a statement, no property (2.1)
+            return None  # `session:` and the like begin a statement, not a property (2.1)
         if kind == "_CALL" and tokens[index + 1][0] in ("NAME", "STRING"):
             return None  # a call, where none may stand
         if kind in _RESERVED and before != "DOT" and tokens[index + 1][0] != "COLON":
@@ -226,12 +227,12 @@ class Parser:
         return all(self._shift(states, kind) for kind in kinds)
 
     def landing(self, kind: str) -> dict[str, int] | None:
-        """What else could come where `kind` would be shifted; None if it has no place."""
+        """Return the alternatives to `kind` in the state where it would be shifted; None if it isn't allowed."""
         states = self.states.copy()
         return self.rows[states[-2]] if self._shift(states, kind) else None
 
     def _shift(self, states: list[int], kind: str) -> bool:
-        """Do with `states` alone what `kind` asks for; False if it has no place."""
+        """Apply the actions for `kind` to `states` only; return False if it isn't allowed."""
         while True:
             target = self.rows[states[-1]].get(kind)
             if target is None:
@@ -256,7 +257,7 @@ class Parser:
         self.end = end
 
     def unwind(self, offset: int) -> None:
-        """Drop from the stack what begins at `offset` or behind it."""
+        """Drop from the stack everything that begins at or after `offset`."""
         while len(self.states) > 1 and self.starts[-1] >= offset:
             self.pop()
 
@@ -264,13 +265,13 @@ class Parser:
         del self.states[-1], self.values[-1], self.starts[-1]
 
     def _trouble(self, tokens: list[RawToken], index: int) -> int:
-        """The token at `index` has no place: report it once, make the stack usable; the index to go on with."""
+        """Report the unexpected token at `index` once and repair the stack; return the index at which to continue."""
         from prose_kernel.language.openprose.recovery import recover
 
         return recover(self, tokens, index)
 
     def _skip_on(self, tokens: Sequence[RawToken]) -> int:
-        """Index behind the block that was being skipped when the last chunk ended."""
+        """Return the index after the block that was being skipped when the last chunk ended."""
         for index, token in enumerate(tokens):
             self.skipping += (token[0] == "_INDENT") - (token[0] == "_DEDENT")
             if not self.skipping:
@@ -283,7 +284,7 @@ class Parser:
             self.pop()
         if len(self.states) == 1:
             return self.builder.program(0, self.end)
-        self._read([end], 0, 1)  # reduces to `program`; the end itself has no place
+        self._read([end], 0, 1)  # reduces to `program`; the end itself is never shifted
         program = self.values[-1]
         assert isinstance(program, Program)
         return program
@@ -302,7 +303,7 @@ def _symbols() -> list[str]:
 
 @cache
 def _units() -> dict[tuple[int, int, str], int]:
-    """What `_unit` has found so far; it depends on the tables alone."""
+    """Return the cache of `_unit`; it depends only on the tables."""
     return {}
 
 
@@ -327,7 +328,7 @@ def _plan(rule: tables.Rule) -> Plan:
 
 
 def _builder_of(action: str) -> Callable[..., Any]:
-    """The builder's method for a production; without one, what makes the node of its name: `Gate` for `gate`."""
+    """Return the builder's method for a production; without one, the constructor of its node: `Gate` for `gate`."""
     method = getattr(Builder, action + "_" if action in _PYTHON_WORDS else action, None)
     if method is None:
         make = getattr(tree, action.title().replace("_", ""))

@@ -1,7 +1,7 @@
-"""What a check knows about the whole program: its registries, its findings, and the names still to be judged.
+"""The state of a check of a whole program: its registries, its findings, and the unresolved names.
 
-Agents, blocks, imports and gates live in registries of their own and are global (openprose.md 3.5). Whether a name is
-declared anywhere is known only when the whole text has been walked; until then such reads wait here.
+Agents, blocks, imports and gates have separate, global registries (openprose.md 3.5). Whether a name is declared
+anywhere is known only when the whole text has been walked; until then such reads are kept here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _UNDEFINED: dict[UndefinedCode, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Undefined:
-    """A read of a name that is not visible where it stands. `raw` and `after_dollar` as in an `Interpolation`."""
+    """A read of a name that is not visible at its place. `raw` and `after_dollar` as in an `Interpolation`."""
 
     name: str
     span: Span
@@ -49,7 +49,7 @@ class Undefined:
 
 
 class Survey(Findings):
-    """The registries of one program (those of earlier cells behind them) and everything found so far."""
+    """The registries of one program, on top of those of earlier cells, and all findings so far."""
 
     def __init__(self, program: Program, source: Source, profile: Profile, known: Known) -> None:
         super().__init__(source)
@@ -59,7 +59,7 @@ class Survey(Findings):
         self.strict_script = profile == "prosescript-strict"
         self.interface = interface_of(source)
         self.free: dict[str, bool] = {}
-        """In a delegation: names that are read and never declared; False for those that only stand in texts."""
+        """In a delegation: names that are read and never declared; False for those that only occur in texts."""
         self.known = known
         self.near = Nearest()
         self.agents: dict[str, KnownAgent] = {}
@@ -70,7 +70,7 @@ class Survey(Findings):
         self.gates: dict[str, None] = {}
         self.root = self.frame = Frame(is_root=True)
         self.everywhere: dict[str, Frame | None] = {}  # with the frame when it is only one
-        self.schemas: dict[str, Schema | None] = {}  # in files, by their paths; None is no use
+        self.schemas: dict[str, Schema | None] = {}  # in files, by their paths; None if unusable
         self.assigned_in_blocks: set[str] = set()
         self._waiting: list[Undefined] = []
         self._undefined: list[Undefined] = []
@@ -89,11 +89,11 @@ class Survey(Findings):
     # ---- findings
 
     def kept(self, code: str, span: Span, message: str, hint: str | None = None) -> None:
-        """Report what ProseScript accepts for existing files; its `strict` makes it an error."""
+        """Report a form that ProseScript accepts for existing files; its `strict` makes it an error."""
         self.report(KEPT[code] if self.strict_script else code, span, message, hint)
 
     def output_of(self, agent: str) -> Schema | None:
-        """What the answers of an agent are, where that is known."""
+        """Return the schema of an agent's answers, if known."""
         if agent in self._written:
             return written_schema(self._written[agent].properties, self.schemas)
         known = self.known.agents.get(agent)
@@ -110,7 +110,7 @@ class Survey(Findings):
         return name in known.variables or (name in known.soft_exports and not self.strict)
 
     def undefined(self, item: Undefined) -> None:
-        """Note a read of a name that is not visible here; at root that is an error, elsewhere it may wait."""
+        """Record a read of a name that is not visible here: an error at root, otherwise decided later."""
         frame = self.frame
         if frame.is_root and self.interface.kind == "delegation" and item.code not in ("W108", "E108"):
             self.free[item.name] = True  # read before anything declares it: an input, which a `let` assigns
@@ -124,7 +124,7 @@ class Survey(Findings):
         self._undefined.append(Undefined(item.name, item.span, item.code, item.raw, item.after_dollar, near))
 
     def finish(self) -> tuple[Diagnostic, ...]:
-        """Judge what waited, and give all findings in order."""
+        """Decide the open cases and return all findings in order."""
         for item in self._waiting:
             if self.is_declared(item.name):
                 continue
@@ -179,7 +179,7 @@ class Survey(Findings):
         return None
 
     def other_registry(self, name: str) -> str | None:
-        """How to use a name that is no variable but something else; None when it is nothing at all."""
+        """Return how to use a name that isn't a variable but something else; None for an unknown name."""
         if name in self.gates or name in self.known.gates:
             return f"`{name}` is a gate, and a gate binds nothing; to ask for a value use `input`"
         if self.agent(name) is not None:
@@ -203,7 +203,7 @@ class Survey(Findings):
         return self.known.blocks.get(name)
 
     def is_function(self, name: str) -> bool:
-        """Whether it is what another language has defined."""
+        """Return whether another language has defined it."""
         return name not in self.blocks and name in self.known.blocks and name not in self.known.bodies
 
     def is_program(self, name: str) -> bool:
@@ -216,7 +216,7 @@ class Survey(Findings):
         return self.known.programs.get(name)
 
     def exports(self, name: str) -> tuple[str, ...] | None:
-        """What a bare `do` of this block may export (3.6); None when its content is unknown."""
+        """Return the names that a bare `do` of this block may export (3.6); None if its content is unknown."""
         if name not in self._exports:
             block = self.blocks.get(name) or self.known.bodies.get(name)
             self._exports[name] = block_exports(block) if block else None

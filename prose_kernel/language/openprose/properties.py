@@ -42,7 +42,7 @@ ALLOWED: dict[Owner, tuple[str, ...]] = {
     "gate": ("prompt", "allow", "timeout", "on_reject"),
 }
 LOST = "lost"
-"""The word for `retry` of an `exec` that is repeated only when its worker is lost (3.13)."""
+"""The value of `retry` for an `exec` that is repeated only if its worker is lost (3.13)."""
 FORMATS = ("json", "jsonl", "csv", "lines")
 LONGEST_OUTPUT = 100_000_000
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -54,17 +54,17 @@ _LOADS_CODE = re.compile(
 """Variables that make a shell or a program load code."""
 
 _SET_BY_RUN = ("PROSE_JOB", "PROSE_RUN", "PROSE_AT", "PROSE_ATTEMPT")
-"""Variables by which the kernel knows its own processes, and tells them which request they work for."""
+"""Variables by which the kernel identifies its own processes and their current request."""
 
 _TOOL = re.compile(r"[\w-]+(\.[\w.-]+|\.\*)?", re.ASCII)
 _LONGEST_PROMPT = 10_000
 _MOST_RETRIES = 10
 _LONGEST_BACKOFF = 300
-"""Seconds; as long as the longest `Retry-After` that is waited for."""
+"""Seconds; as long as the longest `Retry-After` that the kernel waits for."""
 
 
 class PropertyChecker:
-    """Checks the property block of one owner after the other; names are read through `reader`."""
+    """Checks the property blocks of owners; names are read through `reader`."""
 
     def __init__(self, survey: Survey, reader: Reader, load: LoadContract | None) -> None:
         self.survey = survey
@@ -176,7 +176,7 @@ class PropertyChecker:
         self.reader.text(value)
 
     def _no_text(self, item: tree.Property) -> None:
-        """E004 for a value that the grammar (2.1) wants as a string."""
+        """Report E004 for a value that must be a string (2.1)."""
         word = item.name.id
         inside = f"{{{item.value.id}}}" if isinstance(item.value, tree.Name) else "..."
         self._report("E004", item.value, f"`{word}` must be a string", f'write `{word}: "{inside}"`')
@@ -490,7 +490,7 @@ def leaves_directory(glob: str) -> bool:
 
 
 def no_tools(value: object) -> bool:
-    """Whether the value of `tools` says that there are none."""
+    """Return whether the value of `tools` means none."""
     return isinstance(value, tree.Name) and value.id == "none"
 
 
@@ -500,7 +500,7 @@ def is_tool_name(text: str) -> bool:
 
 
 def check_budget(survey: Survey, value: tree.Node) -> None:
-    """E184 for a value that is no budget."""
+    """Report E184 for a value that isn't a budget."""
     try:
         if not isinstance(value, tree.Text):
             raise ValueError("a budget is a string")

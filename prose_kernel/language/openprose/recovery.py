@@ -1,9 +1,9 @@
-"""Going on after a syntax error (openprose.md 9.1): one finding for a line, and as much of it kept as can be read.
+"""Recovery after a syntax error (openprose.md 9.1): one finding per line, keeping as much of the line as is readable.
 
 The parse stack goes back to where the line began. Then the line is read again as what it was meant to be: a header
 keeps its body (`if tests pass:` becomes an `if` without a readable condition), a declaration keeps its name, so that
-what follows is judged as usual. Failing that the line is skipped, with the deeper lines below it. Each token is looked
-at a bounded number of times, so that the cost is linear however much is wrong.
+later lines are checked as usual. Otherwise the line is skipped, with the deeper lines below it. Each token is looked at
+a bounded number of times, so that the cost is linear however much is wrong.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MISTAKEN_STATEMENTS: Final = _WORD_KINDS - {"NAME"}
 
 
 def recover(parser: Parser, tokens: list[RawToken], index: int) -> int:
-    """Report the trouble with the token at `index` and repair the stack; the index to go on with."""
+    """Report the error at the token at `index` and repair the stack; return the index at which to continue."""
     kind = tokens[index][0]
     if kind == "_INDENT":
         return _unexpected_indent(parser, tokens, index)
@@ -63,7 +63,8 @@ def recover(parser: Parser, tokens: list[RawToken], index: int) -> int:
 
 
 def _follows(parser: Parser, line: Line, code: str) -> bool:
-    """Whether an `else` or `catch` is alone only because the body above it was not indented, which is E147 already."""
+    """Return whether an `else` or `catch` lacks its statement only because the body above wasn't indented (E147,
+    already reported)."""
     findings = parser.findings
     if code not in ("E185", "E193", "E194") or not findings.forgotten:
         return False
@@ -81,7 +82,7 @@ def _line(parser: Parser, tokens: list[RawToken], index: int) -> Line:
     while first and tokens[first - 1][0] not in _LAYOUT:
         first -= 1
         if tokens[first][0] == "PIPE":
-            break  # what stands before the operation is good
+            break  # the part before the operation is valid
     stop = index
     while tokens[stop][0] != "_NL":
         stop += 1
@@ -120,7 +121,7 @@ def _finished_part(parser: Parser) -> str:
 
 
 def _owner(parser: Parser) -> str:
-    """What owns the property block on top of the stack: "spawn", "agent", "gate", "" for none."""
+    """Return the owner of the property block on top of the stack: "spawn", "agent", "gate", "" for none."""
     symbols = [parser.symbols[state] for state in parser.states[-12:]]
     for depth in range(len(symbols) - 1, 1, -1):
         if symbols[depth] == "_INDENT":
@@ -149,7 +150,7 @@ def _choice_without_options(parser: Parser, row: dict[str, int]) -> int | None:
 
 
 def _unexpected_indent(parser: Parser, tokens: list[RawToken], index: int) -> int:
-    """E103. Lines that look like statements are read where they stand; a block of anything else is skipped."""
+    """Report E103. Lines that look like statements are read in place; a block of anything else is skipped."""
     stop = index
     while tokens[stop][0] != "_NL":
         stop += 1
@@ -186,7 +187,7 @@ def _closing(tokens: list[RawToken], index: int) -> int | None:
 
 
 def _skip(parser: Parser, tokens: list[RawToken], stop: int) -> int:
-    """Index behind the line that ends at `stop`, and behind the block below it."""
+    """Return the index after the line that ends at `stop` and the block below it."""
     after = stop + 1
     if after < len(tokens) and tokens[after][0] == "_INDENT":
         close = _closing(tokens, after)
@@ -217,7 +218,7 @@ def _repair(parser: Parser, line: Line) -> bool:
 
 
 class _Maker:
-    """Readable forms of one line; their tokens all stand at its first."""
+    """Makes readable forms of one line; all their tokens are at its first."""
 
     def __init__(self, line: Line) -> None:
         self.line = line
@@ -245,7 +246,7 @@ class _Maker:
         return self.token("NAME", Name(UNREAD, span=self.span))
 
     def candidates(self) -> list[list[RawToken]]:
-        """What the line may have meant, best first."""
+        """Return possible meanings of the line, best first."""
         found: list[list[RawToken]] = []
         ends_in_colon = self.tokens[-1][0] == "COLON"
         prefix, rest = self._binding()
@@ -262,7 +263,7 @@ class _Maker:
         return found
 
     def _binding(self) -> tuple[list[RawToken], int]:
-        """`let x =`, `x =`, `output x =`, `output`: the tokens, and the index behind them."""
+        """Read `let x =`, `x =`, `output x =`, `output`: return the tokens, and the index after them."""
         kind = self.tokens[0][0]
         equals = self.token("EQUALS", "=")
         if kind in ("LET", "CONST", "OUTPUT"):
@@ -320,7 +321,7 @@ class _Maker:
         return [self.tokens[0], self.token("LBRACE", "{"), *found, self.token("EQUALS", "="), self.hole()]
 
     def _header(self, at: int) -> list[RawToken] | None:
-        """The header that begins at token `at` of the line, without what could not be read."""
+        """Return the header that begins at token `at` of the line, without its unreadable parts."""
         if at >= len(self.tokens):
             return None
         kind = self.tokens[at][0]
@@ -358,7 +359,7 @@ class _Maker:
         return [head, colon] if known == "PARALLEL" else [*self._each(at), colon]
 
     def _each(self, at: int) -> list[RawToken]:
-        """`for` with the names that stand before `in`, over nothing."""
+        """Return `for` with the names before `in`, over nothing."""
         names: list[RawToken] = []
         for index in range(at + 1, len(self.tokens)):
             word = self.name(index)
@@ -375,7 +376,7 @@ class _Maker:
         return [self.token("FOR"), *names, self.token("IN", Name("in", span=self.span)), nothing]
 
     def _variable(self, at: int) -> list[RawToken]:
-        """`as name`, also where the `as` was forgotten after `catch`."""
+        """Return `as name`, also if the `as` is missing after `catch`."""
         for index in range(at + 1, len(self.tokens)):
             name = self.name(index)
             before = first_word(self.tokens, index - 1)

@@ -1,7 +1,7 @@
 """Frames, statement lists and the table of names as the checker sees them (openprose.md 3.5).
 
 A *place* is a statement list. Places hang under *constructs* (an `if`, a loop, a `parallel` …), constructs under the
-place they stand in; the path between two places tells whether one declaration can follow the other.
+place that contains them; the path between two places shows whether one declaration can follow the other.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Construct:
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A statement list, and what is true inside it; `in_branch`: in a branch or an iteration of its own.
+    """A statement list and its properties; `in_branch`: it has the scope of a branch or an iteration.
 
     `conditional` bodies may not run at all; a place `logs` its writes when it or one around it is conditional.
     """
@@ -86,7 +86,7 @@ class History:
         self.add(place)
 
     def relation(self, place: Place) -> Relation:
-        """How a declaration in `place` stands to the earlier ones; the closest relation counts."""
+        """Return how a declaration in `place` relates to the earlier ones; the closest relation counts."""
         if place in self._places:
             return "same"
         construct = place.construct
@@ -131,7 +131,7 @@ class History:
 class Entry:
     """A name of a frame's table: the form of its latest declaration and where it was declared.
 
-    Most names are declared once; the histories appear when they are asked for.
+    Most names are declared once; the histories are created on demand.
     """
 
     __slots__ = ("_first", "_outputs", "_plain", "form")
@@ -144,7 +144,7 @@ class Entry:
 
     @property
     def plain(self) -> History | None:
-        """The declarations that are no `output`."""
+        """The declarations that aren't an `output`."""
         self._remember()
         return self._plain
 
@@ -187,10 +187,10 @@ class Frame:
     """The names of the root or of one block while its text is walked (3.5).
 
     `table` holds every declaration so far, `visible` what a read finds (soft exports included), `temporaries` the loop
-    variables, parameters and the like with their kind, `held` what is known about values, `items` about
-    those of temporaries; `mixed` are names that do not always hold the same kind of thing. `fresh` collects what
-    becomes visible inside a branch or an iteration, so that it can be hidden again. `open` tells that a block of
-    unknown content was called, which may have exported any name.
+    variables, parameters and the like with their kind, `held` what is known about values, `items` about those of
+    temporaries; `mixed` are names that do not always hold the same kind of thing. `fresh` collects what becomes visible
+    inside a branch or an iteration, so that it can be hidden again. `open`: a block of unknown content was called,
+    which may have exported any name.
     """
 
     __slots__ = ("fresh", "held", "is_root", "items", "mixed", "open", "place", "table", "temporaries", "visible")
@@ -215,7 +215,7 @@ class Frame:
                 self.fresh.append(name)
 
     def hide(self, name: str, kind: str) -> None:
-        """Bind a temporary name for the current place; `close` brings back what it hid."""
+        """Bind a temporary name for the current place; `close` restores the name that it hid."""
         place = self.place
         if place.hidden is None:
             place.hidden = []
@@ -250,7 +250,7 @@ class Frame:
             self._doubt(place, dict(reversed(place.writes)))
 
     def _doubt(self, place: Place, before: dict[str, Held | Unset]) -> None:
-        """`place` is left, which wrote to the names of `before`; that is what they held until then."""
+        """Leave `place`, which wrote to the names of `before`, the values that they had until then."""
         if place.conditional:
             for name, held in before.items():
                 # The body may not have run: only what holds both with and without it is still known.
@@ -264,7 +264,7 @@ class Frame:
 
 
 def verdict(form: Form, entry: Entry, place: Place, *, strict: bool) -> str | None:
-    """The code for declaring a name again that `entry` already holds (table of 3.5), None when that is fine."""
+    """Return the code for declaring again a name that `entry` already holds (table of 3.5), None if allowed."""
     if form == "output":
         return _output_again(entry, place, strict)
     if form == "input" and entry.form == "input":

@@ -12,7 +12,7 @@ from prose_kernel.language.shortening import on_one_line
 from prose_kernel.language.source import Span
 
 UNREAD: Final = "..."
-"""Stands for text that could not be read."""
+"""Replaces unreadable text."""
 _ALIASES: Final = {"on_fail": "on-fail", "on-reject": "on_reject", "on_reject": "on_reject"}
 _UNUSUAL: Final = frozenset({tree.OnReject, tree.Constant})
 _ONE_LINE: Final = frozenset((
@@ -26,7 +26,7 @@ Head = tuple[str, Any, Any, Any, tuple[tree.Property, ...]]
 
 
 class SpawnBuilder(ExpressionBuilder):
-    """What a session, a resume and a command become, with the property blocks below them."""
+    """Builds sessions, resumes and commands, with the property blocks below them."""
 
     # ---- spawns
 
@@ -148,7 +148,7 @@ class SpawnBuilder(ExpressionBuilder):
         return tree.Property.at(start, end, name, value)
 
     def _unusual(self, start: int, end: int, name: Name, value: Expression | tree.OnReject) -> tree.Property | None:
-        """A property that needs a second look: names with an alias, values that only some may have."""
+        """Handle a property that needs special treatment: aliases, and values that only some owners allow."""
         word = _ALIASES.get(name.id, name.id)
         if word != name.id:
             name = Name(word, span=name.span)

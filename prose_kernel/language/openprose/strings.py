@@ -1,7 +1,7 @@
-"""Strings and discretion markers: where they end (1.4, 1.5, 1.7), and what stands inside: escapes and
-interpolations (1.6). The sections are those of docs/reference/openprose.md.
+"""Strings and discretion markers: where they end (1.4, 1.5, 1.7), and their contents: escapes and interpolations (1.6).
+The sections are those of docs/reference/openprose.md.
 
-All searches for ends together cost time linear in the text, however the quotes stand in it.
+All searches for ends together cost time linear in the text, for any arrangement of quotes.
 """
 
 from __future__ import annotations
@@ -90,7 +90,7 @@ class Quotes:
 
     @cached_property
     def _kinds(self) -> list[int]:
-        """+1 for each run that opens a nested string, -1 for one alone on its line, 0 for others."""
+        """Return +1 for each run that opens a nested string, -1 for a run with its own line, 0 for others."""
         kinds = []
         for start, end in self._runs:
             opens = end - start == 3 and self._is_opener(start, end)

@@ -1,8 +1,8 @@
-"""The names of an OpenProse program for editors: what defines them, where they are used, what imports lead to.
+"""The names of an OpenProse program for editors: their definitions, uses, and the targets of imports.
 
-Names are resolved as docs/reference/openprose.md 3.5 says. A block reads the variables of whoever calls it, so a name
-that a block does not bind may mean the variables of several frames. A rename must change all of them; here they become
-one symbol.
+Names are resolved as docs/reference/openprose.md 3.5 says. A block reads the variables of its caller, so a name that a
+block does not bind may mean the variables of several frames. A rename must change all of them; here they become one
+symbol.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _WORDS: Final = frozenset((
     "model", "persist", "backoff", "on-fail", "format", "skills", "retry", "timeout", "allow", "max-output",
     "pipefail",
 ))  # fmt: skip
-"""Properties whose values are words; nothing in them is a name or is filled in (1.6)."""
+"""Properties whose values are words, without names or interpolation (1.6)."""
 
 
 @dataclass(eq=False)
@@ -40,7 +40,7 @@ class _Frame:
 
     @cached_property
     def exports(self) -> frozenset[str]:
-        """What a bare `do` of this block may make readable (3.6)."""
+        """The names that a bare `do` of this block may make readable (3.6)."""
         return frozenset(block_exports(self.block)) if self.block is not None else frozenset()
 
 
@@ -140,7 +140,7 @@ class _Indexer(Indexer):
                 self.use(None, span, target=Target(path, f"output {key}"))
 
     def _declare_assigned(self, frame: _Frame) -> None:
-        """An assignment to a name that no frame has declares it in its own."""
+        """Declare a name in the frame that assigns it if no frame declares it."""
         for occurrence, name, writes, extent in frame.waiting:
             if writes and self._variable(frame, name) is None:
                 span = Span(occurrence.start, occurrence.end)
@@ -148,7 +148,8 @@ class _Indexer(Indexer):
                 occurrence.defines = True
 
     def _variable(self, frame: _Frame, name: str) -> Symbol | None:
-        """What a name without a temporary meaning can mean in a frame: all that it may mean are one symbol."""
+        """Return the variable for a name without a temporary meaning in a frame; all its possible meanings become one
+        symbol."""
         found: dict[Symbol, None] = dict.fromkeys(self._own(frame, name))
         agenda, seen = [] if found else [frame], {frame}
         while agenda:
@@ -162,14 +163,14 @@ class _Indexer(Indexer):
         return self.merge(symbols) if symbols else None
 
     def _own(self, frame: _Frame, name: str) -> list[Symbol]:
-        """What a name can mean in a frame, without its callers: its variable, or what calls have exported (3.6)."""
+        """Return the meanings of a name in a frame, without its callers: its variable, or exports of calls (3.6)."""
         if name in frame.variables:
             return [frame.variables[name]]
         blocks = [self._frames[block] for block in sorted(frame.exported) if block in self._frames]
         return [one.variables[name] for one in blocks if name in one.exports and name in one.variables]
 
     def _join_exports(self, frame: _Frame) -> None:
-        """A read of an exported name that the frame binds too means either, depending on where it stands."""
+        """Join an exported name with the frame's own variable: a read may mean either, depending on its place."""
         for block in frame.exported & self._frames.keys():
             other = self._frames[block]
             for name in sorted(other.exports & other.variables.keys() & frame.variables.keys()):
@@ -196,7 +197,7 @@ class _Indexer(Indexer):
         return occurrence
 
     def _bind(self, name: Name, scope: _Scope, kind: SymbolKind, extent: Span, shared: str = "") -> Occurrence | None:
-        """A declaration. One that hits a temporary name, which is an error, is a use of that."""
+        """Add a declaration. One that hits a temporary name, which is an error, counts as a use of that name."""
         if not name.id:
             return None
         if name.id in scope.temporary:
@@ -209,7 +210,7 @@ class _Indexer(Indexer):
         return self.bind(variables[name.id], kind, name.span, extent)
 
     def _bound_to(self, occurrence: Occurrence, value: Node) -> None:
-        """Note whose result a variable holds."""
+        """Record the program whose result a variable holds."""
         target = self._target(value)
         self._values.append((occurrence, target.path if target else None))
 
@@ -259,7 +260,7 @@ class _Indexer(Indexer):
         self._value(node.value, scope, node.span)
 
     def visit_call(self, node: tree.Call, scope: _Scope) -> None:
-        """Targets are files and nodes; only an alias of `use` is a symbol of the text."""
+        """Skip files and nodes as targets; only an alias of `use` is a symbol of the text."""
         name, is_path = node.named
         program = None if is_path else self._programs.get(name)
         if program is not None:
@@ -326,7 +327,7 @@ class _Indexer(Indexer):
         self.walk(node.body, _Scope(frame).within(self._temporaries(node.parameters, node.span)))
 
     def _register(self, registry: dict[str, Symbol], kind: SymbolKind, name: Name, extent: Span) -> bool:
-        """A definition with a registry of its own. False for a second one of a name, and for one without a name."""
+        """Add a definition with its own registry. Returns False for a duplicate, and for one without a name."""
         if not name.id:
             return False
         if name.id in registry:
@@ -409,7 +410,7 @@ class _Indexer(Indexer):
                 self.walk(part, scope)
 
     def _context(self, name: Name, scope: _Scope) -> None:
-        """A name as context may be that of an agent."""
+        """Resolve a name as context, which may be an agent's."""
         self._read(name.id, name.span, scope)
         self._agent_uses.append((name, scope))
 

@@ -1,8 +1,8 @@
-"""The parse tables of `grammar.lark`: made by Lark's LALR generator, kept beside the grammar as `grammar.json`.
+"""The parse tables of `grammar.lark`: made by Lark's LALR generator, stored next to the grammar as `grammar.json`.
 
-Making them costs a fifth of a second and imports Lark; reading them costs two milliseconds. `load` reads the kept
-tables if they belong to the grammar text that lies beside them, else it makes them anew in memory, so that a stale or
-missing file is slow but never wrong. `python -m prose_kernel.language.openprose.tables` writes the file.
+Making them costs a fifth of a second and imports Lark; reading them costs two milliseconds. `load` reads the stored
+tables if they match the grammar file, else it generates them in memory, so that a stale or missing file is slow but
+never wrong. `python -m prose_kernel.language.openprose.tables` writes the file.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ END: Final = "$END"
 class Rule:
     """One alternative of a production.
 
-    `picks` are the stack positions, counted from the top (-1 is the last symbol), of what the builder is given; 0
-    stands for an optional part that is absent. `action` names the builder's method; "" hands the one pick on, "[" and
-    "+" start and extend a list.
+    `picks` are the stack positions, counted from the top (-1 is the last symbol), of the builder's arguments; 0 means
+    an absent optional part. `action` names the builder's method; "" passes the one pick on, "[" and "+" start and
+    extend a list.
     """
 
     head: str
@@ -47,7 +47,7 @@ class Tables:
 
 @cache
 def load() -> Tables:
-    """The tables of the grammar that lies beside this module."""
+    """Return the tables of the grammar next to this module."""
     grammar = GRAMMAR.read_bytes()
     try:
         kept = json.loads(KEPT.read_bytes())

@@ -1,7 +1,7 @@
 """The TextMate grammar of OpenProse, made of the keyword tables.
 
-All keywords are soft: what makes a word one is what follows it, so each becomes a pattern with a look ahead. What only
-the position in the grammar decides (a block that is called `session`) stays a matter of the language server.
+All keywords are soft: what makes a word one is what follows it, so each becomes a pattern with a look ahead. Cases that
+depend on the position in the grammar (a block named `session`) are left to the language server.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def _keyword(kind: str) -> dict[str, Any]:
 
 
 def _headers() -> str:
-    """The keywords that a colon can follow: at the beginning of a line they are no properties."""
+    """Return the keywords that a colon can follow: at the beginning of a line they aren't properties."""
     return any_of(
         word
         for word, kind in KEYWORDS.items()

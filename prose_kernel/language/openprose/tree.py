@@ -1,8 +1,8 @@
 """The tree of an OpenProse program: frozen structs with spans (openprose.md 2.1).
 
-Two trees are equal when they mean the same program: spans and the surface spelling take no part in comparison.
-Everything that stands where the grammar says `expr`, `rhs` or `compound` is an `Expression`; a statement that is only
-an expression is an `ExpressionStatement`.
+Two trees are equal when they mean the same program: spans and the surface spelling take no part in comparison. Every
+node for `expr`, `rhs` or `compound` in the grammar is an `Expression`; a statement that is only an expression is an
+`ExpressionStatement`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Name(Node, frozen=True, gc=False):
 class Interpolation(Node, frozen=True, gc=False):
     """`{a.b[0]}` inside a text (1.6). `steps` after the first name: field names as str, indexes as int or Name.
 
-    `raw` is the text with its braces, for when it stays as it is (W108). `after_dollar` tells that a `$` stands before.
+    `raw` is the text with its braces, for when it stays as it is (W108). `after_dollar`: a `$` precedes it.
     """
 
     name: str
@@ -56,7 +56,7 @@ class Text(Node, frozen=True, gc=False):
 
     @property
     def raw(self) -> str:
-        """The value with its interpolations as written; what emptiness and length checks look at."""
+        """The value with its interpolations as written; used for emptiness and length checks."""
         return "".join(p if isinstance(p, str) else p.raw for p in self.parts)
 
     @property
@@ -92,7 +92,7 @@ class Bare(Node, frozen=True):
 
 
 class Number(Node, frozen=True, gc=False):
-    """INT or DECIMAL; a sign is part of it when it stands directly before (`-1`)."""
+    """INT or DECIMAL; includes a sign directly before it (`-1`)."""
 
     value: int | float
 
@@ -282,7 +282,8 @@ class BlockCall(Node, frozen=True):
 
 
 class Modifiers(Node, frozen=True):
-    """What stands in the parentheses of `parallel` (3.7). Bad values have been reported and replaced by the default."""
+    """The modifiers in the parentheses of `parallel` (3.7). Bad values have been reported and replaced by the
+    default."""
 
     strategy: Literal["all", "first", "any"] = "all"
     on_fail: Literal["fail-fast", "continue", "ignore"] = "fail-fast"
@@ -541,7 +542,7 @@ Statement = (
 
 
 class Program(Node, frozen=True):
-    """A file or a cell: its items in source order. `strict` and `script` (ProseScript) tell how it was read."""
+    """A file or a cell: its items in source order. `strict` and `script` (ProseScript) name its dialect."""
 
     items: tuple[Statement, ...]
     strict: bool = False
@@ -549,7 +550,7 @@ class Program(Node, frozen=True):
 
     @property
     def declared(self) -> Contract | None:
-        """What the program takes and gives, where a contract file says so; None where its statements do."""
+        """The inputs and outputs that a contract file declares; None if the program's statements declare them."""
         return None
 
     def scripts(self) -> tuple[Program, ...]:
@@ -557,5 +558,5 @@ class Program(Node, frozen=True):
         return (self,)
 
     def texts(self) -> dict[str, str]:
-        """The texts that were read beside the program's own, by address: those that a contract file leads to."""
+        """The other texts that were read for the program, by address: those that a contract file refers to."""
         return {}

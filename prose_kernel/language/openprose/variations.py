@@ -15,7 +15,7 @@ _WORDS = ("model", "persist")
 
 
 def constants(program: Program) -> Mapping[str, Span]:
-    """The names that a program binds at its top to a value, with where that value stands."""
+    """Return the names that a program binds to a value at its top level, with the span of that value."""
     found: dict[str, Span] = {}
     for item in program.items:
         if isinstance(item, Let) and not item.destructured:
