@@ -132,7 +132,7 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """`and` beside `or` without parentheses: `a or b and c`. It counts what both readings say."""
+    """`and` next to `or` without parentheses: `a or b and c`. The result counts if both readings agree."""
 
     readings: tuple[Condition, Condition]
 

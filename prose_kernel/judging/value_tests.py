@@ -1,4 +1,5 @@
-"""What a form of `rules` gives for one value: yes, no, or Unknown (None). Examples: docs/reference/judge-rules.md."""
+"""The tests of the forms of `rules` on one value: yes, no, or Unknown (None). Examples:
+docs/reference/judge-rules.md."""
 
 from __future__ import annotations
 
