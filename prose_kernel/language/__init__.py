@@ -1,1 +1,1 @@
-"""Text in; tree and diagnostics out. Imports nothing of ours but `errors`."""
+"""Text in; tree and diagnostics out. Imports no other part of prose_kernel except `errors`."""

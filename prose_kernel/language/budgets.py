@@ -1,4 +1,4 @@
-"""What a budget allows, as people write it: `2 usd, 200k tokens, 30 min, 100 sessions` (docs/how-to/budgets.md)."""
+"""The limits of a budget, as people write them: `2 usd, 200k tokens, 30 min, 100 sessions` (docs/how-to/budgets.md)."""
 
 from __future__ import annotations
 

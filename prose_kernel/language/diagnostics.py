@@ -12,8 +12,8 @@ from prose_kernel.language.source import Source, Span
 P = TypeVar("P")
 Severity = Literal["error", "warning"]
 Profile = Literal["default", "strict", "prosescript", "prosescript-strict"]
-"""How a text is judged. The last two read ProseScript (prose-md.md 3); its own `strict` refuses the forms that are kept
-for existing files, and is no relation of the profile `strict`."""
+"""How a text is judged. The last two read ProseScript (prose-md.md 3); its own `strict` refuses the forms that are
+kept for existing files, and is unrelated to the profile `strict`."""
 
 SCRIPTS = ("prosescript", "prosescript-strict")
 STRICT = ("strict", "prosescript-strict")
@@ -68,7 +68,7 @@ class Compiled(Generic[P]):
 
 
 def caret(source_line: str, column: int, hint: str | None) -> str:
-    """The two lines under a head line, and the hint. The caret stands below its character: tabs are kept, and what a
+    """The two lines under a head line, and the hint. The caret is below its character: tabs are kept, and what a
     screen shows twice as wide, or above another character, is counted so. `column` counts characters."""
     shown, column = _clip(source_line, column)
     before = shown[: column - 1]
@@ -138,7 +138,7 @@ def decode(data: bytes, name: str, code: str = "E109") -> Source:
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        skip = 3 if data.startswith(b"\xef\xbb\xbf") else 0  # the codec counts from behind a BOM
+        skip = 3 if data.startswith(b"\xef\xbb\xbf") else 0  # the codec counts from after a BOM
         at = error.start + (skip if error.object is not data else 0)
         good = data[:at].decode("utf-8-sig", "replace")
         rest = data[at : at + 200].decode("utf-8", "replace")

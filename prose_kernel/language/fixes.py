@@ -1,7 +1,7 @@
 """Changes that apply a hint, for editors. A language has a table of them by code; each comes from the hint's own words.
 
-They are proposals: whoever offers one compiles the changed text first (`holds`), because a hint knows one line and an
-edit changes a program.
+They are proposals: callers compile the changed text first (`holds`), because a hint knows one line and an edit changes
+a program.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def replaced(text: str, edits: Iterable[Edit]) -> str:
 
 
 def holds(fix: Fix, diagnostic: Diagnostic, before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> bool:
-    """Whether a fix mends a finding and breaks nothing: of `after`, what is found in the changed text, nothing is an
-    error that was not there, and there is one less of the finding's code."""
+    """Return whether a fix resolves a finding and breaks nothing: `after`, the findings in the changed text, has no
+    new error, and one finding of this code less."""
     old, new = (Counter(d.code for d in found if not d.file) for found in (before, after))
     errors = {code for code in new if code.startswith(("E", "R"))}
     return new[diagnostic.code] < old[diagnostic.code] and all(new[code] <= old[code] for code in errors)

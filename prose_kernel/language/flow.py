@@ -1,7 +1,7 @@
-"""What a program is made of, in no language's words: its steps in order, what each reads and binds, who is asked.
+"""The structure of a program, independent of the language: its steps in order, what each reads, binds and calls.
 
-Each language makes it of its tree; pictures are drawn of it (`views.diagram`). What happened in a run is laid
-over it by the spans of its steps.
+Each language makes it of its tree; pictures are drawn of it (`views.diagram`). The events of a run are matched with it
+by the spans of its steps.
 """
 
 from __future__ import annotations
@@ -53,10 +53,9 @@ class Way:
 class Step:
     """Something that a program does or defines, in the program's words. The span is that of the events it causes.
 
-    `uses` are the agent that is asked, or the blocks and programs that are called; `always` tells that one of the ways
-    is taken, whatever happens. `inside` is the number of statements that were not looked into, as they nest too deep.
-    `own` are names that hold in its ways alone: parameters, the item of a loop. The reads of a definition are those of
-    whoever uses it.
+    `uses` are the agent that is asked, or the blocks and programs that are called; `always`: one of the ways is taken
+    in any case. `inside` is the number of statements that were not looked into, as they nest too deep. `own` are names
+    that are valid only in its ways: parameters, the item of a loop. The reads of a definition count for its users.
     """
 
     kind: Kind
@@ -118,5 +117,5 @@ class FlowOf(Generic[S]):
         return replace(step, ways=tuple(Way(label, self.body(body, depth + 1)) for label, body in bodies))
 
     def statement(self, node: S, depth: int) -> list[Step]:
-        """The steps of one statement, which stands inside of `depth` bodies."""
+        """Return the steps of one statement, which is inside `depth` bodies."""
         raise NotImplementedError

@@ -1,4 +1,4 @@
-"""What Python gives to a program and no literal can say: a file that stands for the value."""
+"""Values from Python that have no literal: a file represents the value."""
 
 from __future__ import annotations
 

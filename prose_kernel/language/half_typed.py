@@ -1,6 +1,6 @@
 """What can be said of a text that may be half typed, in any language: where its code is, whether lines are missing.
 
-Code is told from literals and comments in one pass over the text, without parsing; it follows
+Code is distinguished from literals and comments in one pass over the text, without parsing; it follows
 docs/reference/openprose.md 1.3 to 1.7 and docs/reference/vvm.md 1.5 and 1.6 as far as that needs.
 """
 
@@ -31,7 +31,7 @@ class Region:
 def literals(text: str, delimiters: tuple[str, ...]) -> list[Region]:
     """All literals of a text in order. An unclosed one runs to the end of its line or of the text. Linear.
 
-    `delimiters` are what opens and closes literals beside quotes.
+    `delimiters` open and close literals, in addition to quotes.
     """
     start = _start(delimiters)
     found: list[Region] = []
@@ -95,8 +95,8 @@ STEP = "  "
 
 
 class HalfTyped(Protocol):
-    """What a parser says of the end of a text: the literal or bracket that is open, whether a body has to come, whether
-    it ends inside an indented block."""
+    """A parser's report on the end of a text: the open literal or bracket, whether a body has to come, whether it ends
+    inside an indented block."""
 
     @property
     def unclosed(self) -> str | None: ...
@@ -112,8 +112,7 @@ def missing(text: str, parsed: HalfTyped, *, invalid: bool) -> tuple[Completenes
     """Why a cell is not complete, with the indentation that its next line should have; None for one that may be.
 
     As in IPython a cell that ends inside an indented block is complete only after a blank line. A last line of only
-    spaces counts as one: that is what a console has typed for the person. `invalid` tells that no further line could
-    mend it.
+    spaces counts as one: that is what a console has typed for the person. `invalid`: no further line could complete it.
     """
     last = text.rstrip().rpartition("\n")[2]
     indent = last[: len(last) - len(last.lstrip())]

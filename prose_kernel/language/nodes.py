@@ -1,7 +1,7 @@
-"""What a node of the tree is: a frozen `msgspec.Struct`, made by one call in C.
+"""The nodes of trees: frozen `msgspec.Struct`s, each made by one call in C.
 
-A parser makes little else than nodes, so what a node costs is what a program costs. Structs are made four times as
-fast as dataclasses with slots. Leaves also stay out of the garbage collector's way (`gc=False`); other nodes must not,
+A parser makes little else than nodes, so what a node costs is what a program costs. Structs are made four times as fast
+as dataclasses with slots. Leaves also stay out of the garbage collector's way (`gc=False`); other nodes must not,
 because a deep chain of them is freed safely only with the collector's help. The span is stored as a plain pair, which
 is cheaper than a `Span`, and read as one.
 
@@ -131,7 +131,7 @@ def rebuilt(root: N, change: Callable[[Node], Node]) -> N:
             return parts if any(a is not b for a, b in zip(parts, value, strict=True)) else value
         return made.get(id(value), value)
 
-    for node in reversed(order):  # children come behind their parents
+    for node in reversed(order):  # children come after their parents
         fields = zip(node.__struct_fields__, node.fields(), strict=False)
         new = {name: found for name, value in fields if (found := part(value)) is not value}
         changed = change(structs.replace(node, **new) if new else node)
@@ -178,7 +178,7 @@ def move(root: Node, place: Callable[[int, int], tuple[int, int]], shift: int | 
 
 @cache
 def kind_of(kind: type) -> str:
-    """What a kind of node is called in events: `block-call` for `BlockCall`."""
+    """Return the name of a kind of node in events: `block-call` for `BlockCall`."""
     words = "".join(f"-{letter.lower()}" if letter.isupper() else letter for letter in kind.__name__)
     return words.removeprefix("-")
 

@@ -8,7 +8,7 @@ import re
 from decimal import Decimal
 from functools import lru_cache
 
-# The value is what stands in the quotes, or the bare token: no sign, no blanks, ASCII digits only.
+# The value is the text in the quotes, or the bare token: no sign, no blanks, ASCII digits only.
 _PART = r"[0-9]+(?:\.[0-9]+)?"
 _PLAIN = re.compile(rf"({_PART})(ms|s|m|h)")
 _GATE_PART = re.compile(rf"({_PART})(ms|s|m|h|d)")
@@ -30,7 +30,7 @@ _LONGEST_TEXT = 40  # digits enough for any age of the universe; keeps the arith
 
 @lru_cache(256)
 def parse_duration(text: str, gate: bool = False, *, zero: bool = False) -> float | None:
-    """The seconds that `text` stands for, or None if it is no duration or, without `zero`, not above zero.
+    """Return the seconds of a duration, or None if `text` isn't one or, without `zero`, isn't above zero.
 
     With `gate` days (`d`) and joined parts (`2h30m`) count too. The sum is exact before it becomes a float.
     """

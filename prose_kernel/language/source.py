@@ -33,7 +33,7 @@ class Location:
 class Source:
     """A program or a cell: its name for messages (a file name as the user gave it, or `cell`) and its text.
 
-    `prompt` is the number in brackets beside the cell of a notebook (`In [7]`), None for other texts.
+    `prompt` is the number in brackets next to the cell of a notebook (`In [7]`), None for other texts.
     """
 
     text: str

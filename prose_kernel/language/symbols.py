@@ -1,4 +1,4 @@
-"""What a text defines and where it is used, for editors. Each language fills an `Index` from its tree."""
+"""The definitions of a text and their uses, for editors. Each language fills an `Index` from its tree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SymbolKind = Literal[
 
 
 class Target(NamedTuple):
-    """What an import leads to: its path as written, and a name in that file as in `Symbol.shared`; "" for the file."""
+    """The target of an import: its path as written, and a name in that file as in `Symbol.shared`; "" for the file."""
 
     path: str
     name: str = ""
@@ -27,8 +27,8 @@ class Symbol:
     """One thing that has a name. `span` is the name where it is first defined, `extent` the statement around it.
 
     `shared` are the names by which other files know it: what it is there, a blank, its name (`output summary`).
-    `target` is what it stands for in another file. One that is `implicit` is named by the language (`item`).
-    `about` is what it takes and gives, for people, where the statement around it doesn't show that.
+    `target` is what it refers to in another file. One that is `implicit` is named by the language (`item`). `about` is
+    what it takes and gives, for people, where the statement around it doesn't show that.
     """
 
     name: str
@@ -43,11 +43,11 @@ class Symbol:
 
 @dataclass(slots=True, eq=False)
 class Occurrence:
-    """A place where a name is written. Without a symbol it names something in another file (`target`) alone.
+    """A place where a name is written. Without a symbol it only names something in another file (`target`).
 
     `before` must be written in front of another name in this place: in `{a}` the name is also a key, so `{a: b}`. Then
-    the `before` of the `following` place must be written too, and so on.
-    `path` tells that the name comes from a path, which the place holds instead of the name.
+    the `before` of the `following` place must be written too, and so on. `path`: the name comes from a path, which is
+    at the place instead of the name.
     """
 
     start: int
@@ -69,7 +69,7 @@ class Index:
     links: tuple[tuple[Span, str], ...] = ()
 
     def at(self, offset: int) -> Occurrence | None:
-        """The name that the offset is in, or directly behind."""
+        """Return the name that the offset is in, or directly after."""
         last = bisect_right(self.occurrences, offset, key=lambda one: one.start) - 1
         for one in reversed(self.occurrences[max(0, last - 1) : last + 1]):
             if one.start <= offset <= one.end:

@@ -18,7 +18,7 @@ MOST_FIELDS: Final = 500
 DEEPEST: Final = 10
 
 FILE: Final = "schema:"
-"""What stands in front of the path of a schema where programs are loaded by their paths."""
+"""The prefix of a schema's path where programs are loaded by their paths."""
 
 WORDS: Final[dict[str, str]] = {"text": "string", "number": "number", "integer": "integer", "boolean": "boolean"}
 """The words for types, and their names in JSON Schema."""
@@ -52,8 +52,8 @@ _PYTHON: Final[dict[str, tuple[type, ...]]] = {
 
 
 def read(text: str) -> dict[str, Any]:
-    """The schema in the text of a file; what it refers to stands in place of the reference. Raises `ValueError`, with a
-    sentence for people."""
+    """Return the schema in the text of a file, with references replaced by their targets. Raises `ValueError` with a
+    readable message."""
     if len(text) > LARGEST:
         raise ValueError(f"the schema has {len(text):,} characters; at most {LARGEST:,} are sent with each request")
     try:
@@ -70,7 +70,7 @@ def _no_constant(name: str) -> object:
 
 
 def usable(schema: Schema) -> dict[str, Any]:
-    """A schema without references, whose parts are objects. Raises `ValueError` for one that is no use."""
+    """Return a schema without references, whose parts are objects. Raises `ValueError` for an unusable one."""
     require_usable(schema)
     whole: dict[str, Any] = _inlined(schema, schema)
     return whole
@@ -234,7 +234,7 @@ def object_of(fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 
 
 def without_null(part: Schema) -> Schema:
-    """What an optional part is when it is there; other alternatives stay as they are."""
+    """Return the schema of an optional part without null; other alternatives stay as they are."""
     options = part.get("anyOf")
     if isinstance(options, list) and len(options) == 2 and {"type": "null"} in options:
         return next((one for one in options if one != {"type": "null"} and isinstance(one, Mapping)), part)
@@ -250,7 +250,7 @@ def may_be_null(part: object) -> bool:
 
 
 def fields_of(part: Schema) -> tuple[str, ...] | None:
-    """The names that an object of this schema can have; None where that is open, or it is no object."""
+    """Return the names that an object of this schema can have; None if open, or if it isn't an object."""
     if part.get("type") != "object" or part.get("additionalProperties") is not False:
         return None
     return None if part.get("patternProperties") else tuple(part.get("properties", ()))

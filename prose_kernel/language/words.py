@@ -1,4 +1,4 @@
-"""What a language says of its words, and of those that others have: documentation, hints, what completion offers."""
+"""A language's texts about its words and those of other languages: documentation, hints, completions."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def hints(language: str) -> dict[str, dict[str, str]]:
 class Offer(NamedTuple):
     """One completion: the text to insert, what it is (`variable`, `agent`, `keyword` …), a short note.
 
-    Of the kinds `programs`, `directories` and `files` it stands for all paths of that kind.
+    With the kinds `programs`, `directories` and `files` it means all paths of that kind.
     """
 
     text: str

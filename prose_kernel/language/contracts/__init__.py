@@ -9,7 +9,7 @@ from typing import Final
 
 SUFFIX: Final = ".prose.md"
 STANDARD: Final = {name: f"github.com/openprose/prose/packages/{name}" for name in ("std", "co")}
-"""What the first parts of paths to the standard library mean (9)."""
+"""The prefixes of paths to the standard library and the packages that they mean (9)."""
 PRIOR: Final = "prior:"
 """Before the name of an item of the truth of an earlier render, among the values that are supplied (5)."""
 _MARK: Final = f"{SUFFIX}#"

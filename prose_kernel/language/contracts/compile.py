@@ -97,7 +97,7 @@ def compile_source(
 
 
 def _shared(text: str, library: Library | None, profile: Profile, load: Any, *, pipefail: bool) -> FileUnit | None:
-    """The file from those that were checked with earlier texts of its directory; None where it must be read alone."""
+    """Return the file from those checked with earlier texts of its directory; None if it must be read separately."""
     if library is None or library.shared is None:
         return None
     key = profile, pipefail
@@ -144,7 +144,7 @@ def with_null(program: ContractProgram, names: Collection[str]) -> ContractProgr
 
 @dataclass(frozen=True, eq=False)
 class TargetsBeside(Targets):
-    """What the calls of a text without a contract lead to: files beside it, and paths (prose-md.md 10). `uses` are the
+    """The call targets of a text without a contract: files next to it, and paths (prose-md.md 10). `uses` are the
     aliases of earlier cells. A file with errors is E215 where it is called."""
 
     uses: Mapping[str, str]
@@ -161,7 +161,7 @@ class TargetsBeside(Targets):
 
 
 def with_targets(source: Source, load: Callable[[str], Any], profile: Profile, known: Any, *, pipefail: bool) -> Source:
-    """A cell of ProseScript, or a program that is no contract file, as one that may call the files around it."""
+    """Return a cell of ProseScript, or a program outside a contract file, as one that may call the files around it."""
     targets = targets_around(load, profile, known, pipefail=pipefail)
     if targets is None:
         return source
@@ -171,8 +171,8 @@ def with_targets(source: Source, load: Callable[[str], Any], profile: Profile, k
 def targets_around(
     load: Callable[[str], Any], profile: Profile, known: Any = None, *, pipefail: bool = False
 ) -> CallTargets | None:
-    """What a text that is no contract file may call; None where there is nothing to load files with. `known` is what
-    the machine holds by then."""
+    """Return the call targets of a text that isn't a contract file; None if files cannot be loaded. `known` is the
+    current state of the machine."""
     library: Library | None = load(LIBRARY)
     if library is None:
         return None
@@ -239,7 +239,7 @@ def _calls_of_broken(file: FileUnit, bad: set[FileUnit]) -> Iterator[Diagnostic]
 
 
 def _named_targets(file: FileUnit) -> Iterator[tuple[CallTarget | CallProblem, Span]]:
-    """What the scripts and instances of a file name, with the places."""
+    """Yield the targets that the scripts and instances of a file name, with their places."""
     if file.own.node.kind == "test":
         with contextlib.suppress(ImportProgramError):
             yield subject_of(file.own).target(), file.own.node.heading
@@ -322,6 +322,6 @@ def _contract(program: ContractProgram) -> FileContract:
 
 
 def report(program: ContractProgram) -> str:
-    """What `prose compile` prints for a file without errors (2)."""
+    """Return the output of `prose compile` for a file without errors (2)."""
     units = program.file.units if program.unit is program.file.own else (program.node,)
     return "".join(f"{described(unit)}\n" for unit in units)

@@ -1,6 +1,5 @@
-"""What a node takes and gives: inputs with defaults, outputs with types, errors, stages (prose-md.md 1.5, 1.6, 4.2);
-and that as text for people: `prose compile`, hover, Shift+Tab, `%call`.
-"""
+"""The interface of a node: inputs with defaults, outputs with types, errors, stages (prose-md.md 1.5, 1.6, 4.2); and
+that as text for people: `prose compile`, hover, Shift+Tab, `%call`."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ EVENT: Final = "event"
 
 @dataclass(frozen=True, slots=True)
 class Promise:
-    """What a bullet of Returns, Maintains or Invariants says in words, about the output `name` or about the node."""
+    """The words of a bullet of Returns, Maintains or Invariants, about the output `name` or about the node."""
 
     name: str
     text: str

@@ -36,12 +36,12 @@ NO_NAMES: Final = frozenset(
 
 
 def read_items(text: str, body: Span, fences: Iterable[Block], *, truth: bool = False) -> tuple[Item, ...]:
-    """The items of a section's body; `truth` applies the words of Requires and Maintains that are no names."""
+    """Return the items of a section's body; `truth` excludes the words of Requires and Maintains that aren't names."""
     return tuple(_item(text, start, begin, end, truth) for start, begin, end in _bullets(text, body, fences))
 
 
 def _bullets(text: str, body: Span, fences: Iterable[Block]) -> Iterator[tuple[int, int, int]]:
-    """Where each item starts, where its text begins and where it ends."""
+    """Yield the start of each item, the start of its text, and its end."""
     passed = iter([fence.span for fence in fences])
     fence = next(passed, None)
     at, open_at, begin, end = body.start, -1, 0, 0

@@ -25,8 +25,8 @@ class Block:
     """A stretch of a file. All blocks of a file, in order, are the whole file.
 
     `level` and `text` are those of a heading. A fence has its info string as `text`; `inside` are its lines without
-    those of the fence, `margin` is the indentation of its opener in characters, `closed` tells whether it has an end.
-    `inside` of the front matter is its YAML.
+    those of the fence, `margin` is the indentation of its opener in characters, `closed` is false for a fence without
+    an end. `inside` of the front matter is its YAML.
     """
 
     kind: BlockKind

@@ -1,4 +1,4 @@
-"""What a contract file needs from around it: other files, and what this machine has (prose-md.md 8, 9)."""
+"""The environment of a contract file: other files, and the tools of this machine (prose-md.md 8, 9)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class Library(Protocol):
     """The files around one text. An address names a file; answers stay the same while a text is compiled."""
 
     shared: dict[Hashable, Any] | None
-    """What the compiler keeps for the next text of the directory, while no file changes; None: it keeps nothing."""
+    """The compiler's cache for later texts of the directory while no file changes; None: nothing is cached."""
 
     @property
     def home(self) -> str:
@@ -32,7 +32,7 @@ class Library(Protocol):
         ...
 
     def names_beside(self, importer: str) -> tuple[str, ...]:
-        """The names that lead to files beside one, in order."""
+        """Return the names that lead to files next to `importer`, in order."""
         ...
 
     def above(self, importer: str, name: str) -> str | None:

@@ -191,7 +191,7 @@ class NotYaml(Exception):
 
 
 def yaml_entries(text: str) -> list[tuple[int, Any]]:
-    """The entries of a list with their lines, from 0; none where the text is no list. Raises `NotYaml`."""
+    """Return the entries of a list with their lines, from 0; none if the text isn't a list. Raises `NotYaml`."""
     node, data = _yaml(text, "SafeLoader")
     lines = [one.start_mark.line for one in node.value] if isinstance(data, list) else []
     return list(zip(lines, data, strict=True)) if lines else []

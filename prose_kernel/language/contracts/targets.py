@@ -1,4 +1,4 @@
-"""What scripts may call: nodes, programs, helpers, instances of patterns (prose-md.md 3.5, 6)."""
+"""The call targets of scripts: nodes, programs, helpers, instances of patterns (prose-md.md 3.5, 6)."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ class Bound:
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """What the script of a unit may call. `bound` are the targets in the slots of an instance.
+    """The call targets of a unit's script. `bound` are the targets in the slots of an instance.
 
     The methods that look for one thing raise `ImportProgramError` with the code of what is wrong.
     """
@@ -151,7 +151,7 @@ class Targets:
         return CallTarget(found.name, "function", inputs, outputs, has_script=True, unit=found)
 
     def beside(self, name: str) -> Unit | Program | None:
-        """What a bare name leads to in the directory of the file."""
+        """Return the target of a bare name in the directory of the file."""
         file = self.unit.file
         library = file.files.library
         places = library.beside(file.address, name) if library is not None else ()
@@ -162,7 +162,7 @@ class Targets:
         return self.file(places[0], name) if places else None
 
     def at(self, path: str) -> Unit | Program:
-        """What a path leads to."""
+        """Return the target of a path."""
         file = self.unit.file
         library = file.files.library
         if library is None:
@@ -211,7 +211,7 @@ class Targets:
         return self.unit.file.inline.get(name) or (self.beside(name) if "/" not in name else None)
 
     def _bound(self, binding: str | Instance, within: tuple[str, ...]) -> CallTarget:
-        """What a slot is bound to."""
+        """Return the target that a slot is bound to."""
         if isinstance(binding, Instance):
             return replace(self._bind(binding, within), through_slot=True)
         found = self.at(binding) if "/" in binding or binding.endswith(SUFFIX) else self._near(binding)

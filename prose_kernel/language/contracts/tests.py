@@ -78,7 +78,7 @@ class TestFile:
 
 
 def read_test(unit: Unit) -> TestFile:
-    """What a node of kind `test` runs and asserts."""
+    """Return the subject, cases and assertions of a node of kind `test`."""
     source = unit.file.source
     try:
         subject = subject_of(unit)
@@ -130,7 +130,7 @@ _Fixtures = dict[str, tuple[Any, Item]]
 
 
 def _fixtures(unit: Unit) -> tuple[_Fixtures, list[tuple[Item, dict[str, Any]]]]:
-    """The values that stand alone, and the named cases with their keys."""
+    """Return the values outside of cases, and the named cases with their keys."""
     alone: _Fixtures = {}
     named: list[tuple[Item, dict[str, Any]]] = []
     text = unit.file.source.text

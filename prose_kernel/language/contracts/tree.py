@@ -1,4 +1,5 @@
-"""What a contract file holds: nodes, their sections, the items of these (prose-md.md 1.3 to 1.5). All have spans."""
+"""The contents of a contract file: nodes, their sections, the items of these (prose-md.md 1.3 to 1.5). All have
+spans."""
 
 from __future__ import annotations
 
@@ -15,7 +16,7 @@ Kind = Literal["responsibility", "function", "gateway", "pattern", "test", ""]
 """The kind of a node; "" for one that this version does not know."""
 SCRIPT: Final = re.compile(r"prose(?=\s|\Z)")
 NOTEBOOK: Final = "prose-notebook"
-"""The word of a fence that holds a cell with magics, which only a notebook runs. It is no part of its node (10)."""
+"""The word of a fence that holds a cell with magics, which only a notebook runs. It isn't part of its node (10)."""
 
 
 MISSING: Final = object()
@@ -47,7 +48,7 @@ class Item:
 
     @property
     def roots(self) -> tuple[str, ...]:
-        """The names without the path behind them, each once."""
+        """The names without the paths after them, each once."""
         return tuple(dict.fromkeys(name.removesuffix("[]").partition(".")[0].removesuffix("[]") for name in self.names))
 
 

@@ -88,7 +88,7 @@ class Unit:
         return config_defaults(self.node)
 
     def interface(self, bound: Mapping[str, object] | None = None) -> Interface:
-        """What the node's script starts with. `bound` are the targets in the slots of an instance."""
+        """Return the script's initial names and results. `bound` are the targets in the slots of an instance."""
         node, given = self.node, self.contract
         targets = Targets(self, bound or {})
         if node.kind == "pattern":
