@@ -256,7 +256,7 @@ def diff(old_or_only: str, new: str | None, rev: str, as_json: bool) -> int:
 def _from_git(path: Path, rev: str) -> bytes:
     """A file as git has it. Raises `UsageError`."""
     if rev.startswith("-"):
-        raise UsageError(f"--rev {rev}: that is no version in git")
+        raise UsageError(f"--rev {rev}: that isn't a version in git")
     command = ["git", "show", f"{rev}:./{path.name}"]
     try:
         done = subprocess.run(command, cwd=path.parent, capture_output=True, check=False)
@@ -310,7 +310,7 @@ def redact(names: Sequence[str], patterns: Sequence[str], check: bool) -> int:
         click.echo(f"{_shown(path)}: {counted(len(result.changed), 'record')} {verb}{lines}")
         if result.lost:
             where = f"{_shown(path)}, line {', '.join(map(str, result.lost))}"
-            click.echo(f"Warning: {where}: a long text is known by its beginning alone; record this again", err=True)
+            click.echo(f"Warning: {where}: only the beginning of a long text is stored; record this again", err=True)
     return 1 if check and changed else 0
 
 

@@ -190,7 +190,7 @@ async def _asked(subject: str, ask: Ask, seconds: float) -> Finding:
 
 def _consumed(usage: Usage | None) -> Iterator[str]:
     if usage is None or not usage.counted or not (usage.tokens_in or usage.tokens_out):
-        yield "tokens not told"
+        yield "tokens unknown"
         return
     yield f"{usage.tokens_in:,} + {usage.tokens_out:,} tokens"
     yield "price not known" if usage.cost is None else f"{usage.cost:.6f} usd"

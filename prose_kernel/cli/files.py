@@ -70,7 +70,7 @@ def is_remote(target: str, *, strict: bool = False) -> bool:
         hint = "save it to a file, read it, and run that"
         raise UsageError(f"{target}: only programs of {languages.default().title} run from elsewhere", hint=hint)
     if target.startswith("@") and not re.fullmatch(r"@[^/]+/.+", target):
-        raise UsageError(f"{target} is no program of the registry", hint="write @handle/name")
+        raise UsageError(f"{target} isn't a program of the registry", hint="write @handle/name")
     return True
 
 

@@ -35,7 +35,7 @@ def install_programs(targets: Sequence[str], trust: Sequence[str], *, upgrade: b
         targets = list(_pins(resolver))
     for target in targets:
         if not files.is_remote(target):
-            raise UsageError(f"{target} is no program from elsewhere", hint="write handle/name, or https://…")
+            raise UsageError(f"{target} isn't a program from elsewhere", hint="write handle/name, or https://…")
     before = dict(_pins(resolver))
     status = 0
     try:
@@ -185,7 +185,7 @@ def _pins(resolver: RemotePrograms) -> dict[str, Pin]:
 
 def _address(resolver: RemotePrograms, target: str) -> str:
     if not files.is_remote(target):
-        raise UsageError(f"{target} is no program from elsewhere", hint="write handle/name, or https://…")
+        raise UsageError(f"{target} isn't a program from elsewhere", hint="write handle/name, or https://…")
     return _plainly(lambda: resolver.address(target))
 
 

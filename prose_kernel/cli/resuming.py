@@ -222,7 +222,7 @@ def _agreed(
     assert kept.journal is not None
 
     def against(option: str, began: str) -> UsageError:
-        return UsageError(f"{option}: run {kept.id} began {began}", hint="leave it out, or run the program anew")
+        return UsageError(f"{option}: run {kept.id} began {began}", hint="leave it out, or run the program again")
 
     for name, value in run_options.pairs(options["inputs"]).items():
         if name not in head.supplied:
@@ -241,7 +241,7 @@ def _agreed(
     given = run_options.decisions(options["yes"], options["no"])
     inside = peers.inside_a_run()
     if inside and options["yes"]:
-        hint = "type the command in a terminal of your own"
+        hint = "type the command in your own terminal"
         raise UsageError("--yes: called from inside a run, which may not approve what it resumes", hint=hint)
     for name, approved in given.items():
         if head.decisions.get(name, approved) != approved:
@@ -282,7 +282,7 @@ def _texts(kept: KeptRun, file: Path, name: str, wanted: Wanted) -> tuple[list[C
     if name != files.STDIN and file.is_file():
         text = files.read_source(str(file)).text
     elif not wanted.stored and name != files.STDIN and not kept.journal.head.origin:
-        remarks = (f"{name} is gone: the run goes on with the text that it began with.",)
+        remarks = (f"{name} is missing: the run continues with its original text.",)
     if text == own or wanted.stored:
         return [Cell(own, program)], None, remarks
     if wanted.changed:
@@ -321,8 +321,8 @@ def _changed(kept: KeptRun, name: str, then: str, now: str) -> UsageError:
     ]
     more = [f"… and {len(lines) - _DIFF_LINES} more lines"] if len(lines) > _DIFF_LINES else []
     text = "\n".join([f"{name} has changed since run {kept.id} began:", *lines[:_DIFF_LINES], *more])
-    ways = "--stored goes on with the text that it began with; --changed begins a branch of the run with the new one"
-    hint = "restore its cells, or run it anew" if name.endswith(".ipynb") else f"restore the file; or {ways}"
+    ways = "--stored continues with the original text; --changed begins a branch of the run with the new one"
+    hint = "restore its cells, or run it again" if name.endswith(".ipynb") else f"restore the file; or {ways}"
     return UsageError(text, hint=hint)
 
 
@@ -346,7 +346,7 @@ def _way(kept: KeptRun, wanted: Wanted) -> tuple[Resumption, tuple[str, ...]]:
         how = resumption(journal, wanted.under_way)
         lines = [f"Resuming run {kept.id} of {kept.program}: {_known(journal.answers(how.rewind))}."]
         if how.cause is not None:
-            lines.append(f"It goes on before what made it fail: {told(how.cause)}")
+            lines.append(f"It continues before the request that failed: {told(how.cause)}")
         return how, tuple(lines)
     clock = SystemClock()
     new = branch(journal, point_of(journal, wanted.at), new_run_id(clock), clock.now())
@@ -382,6 +382,6 @@ def _complete(kept: KeptRun) -> str:
     if last is not None and last.status == "failed":
         return (
             f"Run {kept.id} of {kept.program} has ended by an error of the program itself: nothing is run. "
-            "--changed runs a mended text."
+            "--changed runs a corrected text."
         )
     return f"Run {kept.id} of {kept.program} is complete: nothing is left to do."

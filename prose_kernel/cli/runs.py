@@ -170,7 +170,9 @@ for command in (fork, rebuild, repair, resume):
 def _agreed(chosen: list[KeptRun]) -> bool:
     """Raises `UsageError` in a non-interactive run."""
     if not sys.stdin.isatty():
-        raise UsageError(f"{counted(len(chosen), 'run')} would be removed; nobody is there to agree", hint="add --yes")
+        raise UsageError(
+            f"{counted(len(chosen), 'run')} would be removed; confirmation needs a terminal", hint="add --yes"
+        )
     for run in chosen:
         click.echo(f"{run.id}  {run.state}  {visible(run.program)}")
     return click.confirm(f"Remove {counted(len(chosen), 'run')}?")
@@ -179,7 +181,7 @@ def _agreed(chosen: list[KeptRun]) -> bool:
 def _age(text: str) -> timedelta:
     found = re.fullmatch(r"(\d{1,5})\s*([hdw])", text.strip())
     if found is None:
-        raise click.BadParameter(f"{text!r} is no age such as 12h, 30d or 8w", param_hint="--older")
+        raise click.BadParameter(f"{text!r} isn't an age such as 12h, 30d or 8w", param_hint="--older")
     return timedelta(**{_AGES[found[2]]: int(found[1])})
 
 
@@ -299,7 +301,7 @@ def _how_it_goes_on(journal: JournalRead) -> str:
     except UsageError as problem:
         return f"{problem}: to let it continue before that, prose runs repair {run}"
     if resumption(journal).complete:
-        return f"its program failed by itself; to go on with a mended text: prose run --resume {run} --changed"
+        return f"its program failed by itself; to continue with a corrected text: prose run --resume {run} --changed"
     head = journal.head
     program = f"{shlex.quote(head.program)} " if files.is_outside(head.program, Path(head.directory)) else ""
     return f"to resume it: prose run {program}--resume {run}"

@@ -24,7 +24,7 @@ def trust(names: tuple[str, ...]) -> int:
             click.echo(os.path.relpath(path, cwd))
         return 0
     if peers.inside_a_run():
-        hint = "type the command in a terminal of your own"
+        hint = "type the command in your own terminal"
         raise UsageError("prose trust: called from inside a run, which may not agree", hint=hint)
     for name in names:
         if not created_code.agree(cwd / name):

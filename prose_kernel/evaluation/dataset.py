@@ -52,11 +52,11 @@ def _lines(path: Path, file: Any, shown: str, count_broken: bool) -> Iterator[Ca
     """Return the lines as cases without ids."""
     kind = path.suffix.lower()
     if kind not in (".jsonl", ".ndjson", ".csv", ".tsv"):
-        raise UsageError(f"{shown} is no data set", hint="names end with .jsonl or .csv")
+        raise UsageError(f"{shown} isn't a data set", hint="names end with .jsonl or .csv")
     read = _csv(file) if kind in (".csv", ".tsv") else _json(file)
     for case in read:
         if case.broken and not count_broken:
-            hint = 'broken_lines = "count" goes on, and counts such lines as errors'
+            hint = 'broken_lines = "count" continues, and counts such lines as errors'
             raise UsageError(f"{shown} line {case.line}: {case.broken}", hint=hint)
         yield case
 

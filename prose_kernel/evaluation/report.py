@@ -96,7 +96,7 @@ def remarks(summary: Summary) -> Iterator[str]:
     if summary.stopped:
         done = f"{len(summary.results):,} of {summary.planned:,} results are there"
         why = "interrupted" if summary.stopped == INTERRUPTED else summary.stopped
-        yield f"{why}: {done}; the same command goes on with the rest"
+        yield f"{why}: {done}; the same command continues with the rest"
 
 
 def _cases(one: Difference) -> str:

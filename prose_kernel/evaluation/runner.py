@@ -182,7 +182,7 @@ class Evaluation:
         former = {} if self.options.fresh else file.read()
         results = {key: one for key, one in former.items() if key in keys and one.status != "error"}
         if results:
-            self.notes.append(f"{len(results):,} of {len(items):,} results were there; --fresh begins anew")
+            self.notes.append(f"{len(results):,} of {len(items):,} results were there; --fresh starts again")
         file.begin(results)
         await self._run_all([item for item in items if item.key not in results], results, file, len(items))
         if not self._stopped:

@@ -218,7 +218,7 @@ def read_baseline(path: Path, shown: str) -> Mapping[str, Cases]:
         hint = f"to make it: --save-baseline {shown}" if isinstance(problem, FileNotFoundError) else None
         raise UsageError(f"cannot read {shown}: {reason_of(problem)}", hint=hint) from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise UsageError(f"{shown} is no baseline", hint="--save-baseline FILE writes one") from None
+        raise UsageError(f"{shown} isn't a baseline", hint="--save-baseline FILE writes one") from None
 
 
 def against_baseline(summary: Summary, baseline: Mapping[str, Cases], shown: str) -> tuple[Difference, ...]:

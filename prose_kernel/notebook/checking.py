@@ -105,7 +105,7 @@ async def _value(cells: Cells, check: Check, language: Language) -> Finding:
         return Finding(check, False, str(problem))
     except CompileError as problem:
         first = next((one.message for one in problem.diagnostics), str(problem))
-        raise UsageError(f"the check {check.value!r} is no expression of {language.title}: {first}") from None
+        raise UsageError(f"the check {check.value!r} isn't an expression of {language.title}: {first}") from None
     if check.is_ is msgspec.UNSET and check.contains is None and check.matches is None:
         return Finding(check, value is True, f"it is {_quoted(language.text_of(value))}")
     text = language.text_of(value)

@@ -91,7 +91,7 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True, rename={"is_": "is"
             try:
                 re.compile(self.matches)
             except re.error as problem:
-                return f"matches is no regular expression: {problem}"
+                return f"matches isn't a regular expression: {problem}"
         return None
 
     def _comparisons(self) -> tuple[bool, bool, bool]:
@@ -151,7 +151,7 @@ def read(path: Path, default: Language) -> Exercises:
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as problem:
         mark = getattr(problem, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark is not None else ""
-        raise UsageError(f"{path.name} is no YAML{where}", hint="docs/how-to/teaching.md shows the format") from None
+        raise UsageError(f"{path.name} isn't YAML{where}", hint="docs/how-to/teaching.md shows the format") from None
     except msgspec.ValidationError as problem:
         raise UsageError(f"{path.name}: {problem}", hint="docs/how-to/teaching.md shows the format") from None
     language = languages.of_magic(found.language) if found.language else default
@@ -186,7 +186,7 @@ def find(directory: Path, notebook: str, wanted: str, default: Language) -> tupl
         known |= {**dict.fromkeys(found.exercises, found), **known}
     if not known:
         raise UsageError(
-            "there are no exercises here", hint=f"they are in {DIRECTORY}/NOTEBOOK.yaml beside the notebook"
+            "there are no exercises here", hint=f"they are in {DIRECTORY}/NOTEBOOK.yaml next to the notebook"
         )
     near = Nearest()(name, known)
     hint = f"did you mean {near}?" if near else "%check lists them"

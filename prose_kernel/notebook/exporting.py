@@ -104,7 +104,7 @@ class _Program:
             part = parts[number]
             found = None if part.words or part.left_out else list(_RESETS.finditer(part.text))
             if found:
-                self.remarks.append(f"{part.name} begins a new run; what stands above its %reset is left out")
+                self.remarks.append(f"{part.name} begins a new run; the text above its %reset is left out")
                 rest = replace(part, text=part.text[found[-1].end() :].lstrip("\n"))
                 return [rest, *parts[number + 1 :]]
         return parts
@@ -143,7 +143,7 @@ class _Program:
         _, text = own_language(part.text, self.default)
         if is_no_program(text):
             if text.lstrip().startswith("%%"):
-                self.remarks.append(f"{part.name} is left out: {text.split()[0]} is no statement")
+                self.remarks.append(f"{part.name} is left out: {text.split()[0]} isn't a statement")
             return comment(part.text.strip())
         pieces = segments(text, language)
         if pieces and pieces[0].magic and looks_ahead(pieces):
@@ -201,7 +201,7 @@ class _Program:
             line = compiled.source.line_column(span.start)[0]
             if self.names[line - 1] != last:
                 raise UsageError(
-                    f"{self.names[line - 1]}: `{compiled.source.line_text(line).strip()}` ends this cell alone,"
+                    f"{self.names[line - 1]}: `{compiled.source.line_text(line).strip()}` ends only this cell,"
                     " and would end the whole program",
                     hint="put what follows it into `else`, or make a block of the cell",
                 )

@@ -58,7 +58,7 @@ def _check(name: str, data: Any) -> None:
         said = f"{name} is a notebook of format {data['nbformat']}; this version reads format 4"
         raise UsageError(said, hint="update prose_kernel")
     if not isinstance(data.setdefault("metadata", {}), dict):
-        raise UsageError(f"{name} is not a notebook: its `metadata` is no object")
+        raise UsageError(f"{name} is not a notebook: its `metadata` isn't an object")
     cells = data.get("cells")
     if not isinstance(cells, list):
         raise UsageError(f"{name} is not a notebook: it has no list of cells")

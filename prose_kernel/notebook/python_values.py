@@ -101,7 +101,7 @@ def _image(value: object, what: str) -> object:
     drawn = picture(data)
     if drawn is None:
         raise UsageError(
-            f"{what}: these bytes are no image and no PDF",
+            f"{what}: these bytes aren't an image or a PDF",
             hint="PNG, JPEG, GIF, WebP and PDF can be given; text goes in as `data.decode()`",
         )
     if drawn.broken or len(data) > LARGEST:
@@ -219,7 +219,7 @@ def _rows(name: str, value: Value) -> list[dict[str, Any]]:
         data = [json_in(row) if isinstance(row, str) else row for row in data]
     if not isinstance(data, list) or not all(isinstance(row, dict) for row in data):
         hint = "a DataFrame is made of rows such as [{name: value}, ...]"
-        raise UsageError(f"{name} is no array of objects", hint=hint)
+        raise UsageError(f"{name} isn't an array of objects", hint=hint)
     return data
 
 

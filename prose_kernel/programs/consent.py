@@ -69,7 +69,7 @@ class Trust:
                     raise UsageError(problem.message, hint=problem.hint) from None
             else:
                 hint = "trust takes a URL, `handle/name`, the SHA-256 of a text (64 digits), or `all`"
-                raise UsageError(f"{one} is no program from elsewhere", hint=hint)
+                raise UsageError(f"{one} isn't a program from elsewhere", hint=hint)
 
     def covers(self, candidate: Candidate) -> bool:
         known = self._urls.intersection((candidate.fetched.url, *candidate.via))

@@ -87,7 +87,7 @@ class Approval:
 
 @dataclass(slots=True)
 class EarlierApprovals:
-    """The approvals of an earlier process of one run. `confirmed` tells how, once they are."""
+    """The approvals of an earlier process of one run. `confirmed` describes how, once they are."""
 
     run: str
     found: list[tuple[Approval, Approved]] = field(default_factory=list)

@@ -155,7 +155,7 @@ class _SubjectRun(TestedRun):
             verdict = await run.services.judge.decide(request)
         except Undecided as problem:
             self.status = NOBODY
-            return Judged(assertion, False, f"nobody could judge it: {problem}")
+            return Judged(assertion, False, f"it could not be judged: {problem}")
         saw = "; ".join(_seen(assertion, outputs)) or "there are no outputs"
         if verdict.answer is None:
             return Judged(assertion, False, f"uncertain; {saw}")

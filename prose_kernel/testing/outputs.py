@@ -80,7 +80,7 @@ def _rules_of(name: str) -> dict[str, str]:
             re.compile(expression).sub(by, "")
             re.sub(f"(?:{expression})?", by, "")
         except (re.error, IndexError) as problem:
-            raise UsageError(f"{name}, line {number}: {expression!r} is no regular expression: {problem}") from None
+            raise UsageError(f"{name}, line {number}: {expression!r} isn't a regular expression: {problem}") from None
         found[expression] = by
     return found
 

@@ -176,7 +176,7 @@ def fits(name: str, expression: str) -> bool:
             ways[-1].append((wanted, word))
         wanted = True
     if not all(ways):
-        raise UsageError(f"-k {expression!r} is no expression", hint="-k 'tour and not vvm'")
+        raise UsageError(f"-k {expression!r} isn't an expression", hint="-k 'tour and not vvm'")
     return any(all((word in name.casefold()) is wanted for wanted, word in way) for way in ways)
 
 

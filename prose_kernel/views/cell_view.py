@@ -462,7 +462,7 @@ class CellView:
         how = {"rejected": "rejected", "approved": "approved", "timeout": "timed out"}[decision.status]
         by = f" by {decision.decided_by}" if decision.status != "timeout" else ""
         comment = f": {clip(decision.comment, 200)}" if decision.comment else ""
-        reason = " (nobody could answer)" if decision.reason == "nobody" else ""
+        reason = " (no answer was possible)" if decision.reason == "nobody" else ""
         self._note(event, f"gate {event.request.name}: {how}{by}{reason}{comment}")
 
     def on_warned(self, event: ev.Warned) -> None:

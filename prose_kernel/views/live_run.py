@@ -46,7 +46,7 @@ _TAIL: Final = 2_000
 
 @dataclass(slots=True)
 class _Fork:
-    """The branches of a parallel construct: those that run are the `inner` activities of its own."""
+    """The branches of a parallel construct: the running ones are its `inner` activities."""
 
     event: ev.ParallelStarted
     names: BranchNames

@@ -127,7 +127,7 @@ def _named(path: Path) -> str:
 
 
 def _unwritten(path: Path, problem: Exception) -> UsageError:
-    reason = (getattr(problem, "strerror", None) or "it is no name of a file").lower()
+    reason = (getattr(problem, "strerror", None) or "it isn't a file name").lower()
     return UsageError(f"{_named(path)} cannot be written: {reason}")
 
 

@@ -95,7 +95,7 @@ class _Words:
         text = _code(step.text)
         match step.kind:
             case "agent":
-                return f"defines the agent {_code(step.uses[0])}; nobody is asked yet"
+                return f"defines the agent {_code(step.uses[0])}; no request is made yet"
             case "block":
                 return f"defines {text}, which runs where it is called"
             case "import":
@@ -123,7 +123,7 @@ class _Words:
             case "try":
                 return "is ready for errors"
             case "body":
-                return f"{text}, a body of its own"
+                return f"{text}, as a separate body"
             case "leave":
                 return f"{text}: goes no further here"
             case _:
@@ -131,7 +131,7 @@ class _Words:
 
     def _session(self, step: Step) -> str:
         agent = step.uses[0] if step.uses else ""
-        who = f"the agent {_code(agent)}" if agent else "a model, or whoever else answers sessions"
+        who = f"the agent {_code(agent)}" if agent else "a model, or another provider of sessions"
         asks = f"asks {who}" if step.text == agent else f"asks {who}: {_code(step.text)}"
         given = f", with {_names(step.reads)}" if step.reads else ""
         return f"{asks}{given}{_called(step, 'the answer')}"

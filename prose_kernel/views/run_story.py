@@ -279,7 +279,7 @@ class RunStory:
         entry.state = "done" if result.kind is None else "failed"
         self._has_failed(entry)
         if entry.state == "failed" and not event.raised:
-            entry.notes.append(f"the program goes on (on-fail: {event.on_fail})")
+            entry.notes.append(f"the program continues (on-fail: {event.on_fail})")
         if event.directory_changed:
             entry.notes.append(f"the directory is {event.directory_changed} from here on")
         if event.bound_to:

@@ -310,7 +310,7 @@ def test_redact_says_what_cannot_be_found_any_more(capsys: pytest.CaptureFixture
     req = {"kind": "session", "prompt": "x", "context": {"a": long, "b": short}}
     write({**record("c1/1/s0", "x", "y"), "req": req, "key": key_of(req)})
     assert main(["cassette", "redact", "--pattern", "zeta"]) == 0
-    assert "line 2: a long text is known by its beginning alone" in capsys.readouterr().err
+    assert "line 2: only the beginning of a long text is stored" in capsys.readouterr().err
     context = lines()[1]["req"]["context"]  # type: ignore[index]
     assert context["a"] == {**long, "head": "the codename is «secret:custom»"}
     assert context["b"]["head"] == "use «secret:custom»"

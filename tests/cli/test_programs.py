@@ -163,7 +163,7 @@ def test_an_input_value_and_a_program_cannot_agree(shelf: Shelf, prose) -> None:
     [
         ("https://example.org/x.vvm", "only programs of OpenProse run from elsewhere"),
         ("https://example.org/x.ipynb?raw", "only programs of OpenProse run from elsewhere"),
-        ("@dana", "@dana is no program of the registry"),
+        ("@dana", "@dana isn't a program of the registry"),
         ("dana/here", "dana/here is the name of a program in the registry, and of a file here"),
         ("a" * 300 + "/x", "no such program (404)"),
         ("a/b/c", "no such program (404)"),
@@ -334,13 +334,13 @@ def test_an_install_that_cannot_be_noted_is_a_failure(shelf: Shelf, prose) -> No
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
-        (("run", "01", "--trust", "everything"), "everything is no program from elsewhere"),
+        (("run", "01", "--trust", "everything"), "everything isn't a program from elsewhere"),
         (("install", "dana/x", "--user"), "these options are about kernels"),
         (("install", "--trust", "all"), "--trust needs a TARGET"),
-        (("install", "./here.prose"), "./here.prose is no program from elsewhere"),
-        (("install", "dana/x", "--trust", "everything"), "everything is no program from elsewhere"),
+        (("install", "./here.prose"), "./here.prose isn't a program from elsewhere"),
+        (("install", "dana/x", "--trust", "everything"), "everything isn't a program from elsewhere"),
         (("install", "dana/gone"), "the server has no such program (404)"),
-        (("programs", "show", "here"), "here is no program from elsewhere"),
+        (("programs", "show", "here"), "here isn't a program from elsewhere"),
         (("programs", "show", "0" * 64), "is in the cache"),
     ],
 )
@@ -383,7 +383,7 @@ async def test_without_an_input_box_the_error_names_the_magic(shelf: Shelf) -> N
     await fine(cells, code)
     shown = (await fine(cells, "%trust")).texts[-1]
     assert "dana/hello" in shown and digest(HELLO) in shown
-    assert "is no program from elsewhere" in "\n".join(await wrong(cells, "%trust everything"))
+    assert "isn't a program from elsewhere" in "\n".join(await wrong(cells, "%trust everything"))
     await cells.close()
 
 

@@ -325,7 +325,7 @@ def test_a_failed_run_resumes_before_the_request_that_failed(place: Place) -> No
     assert (seen.status, seen.out) == (0, "c: found\n")
     assert seen.remarks[:2] == [
         "Resuming run RUN of p.prose: 1 answer is known.",
-        "It goes on before what made it fail: command c1/2/x0: echo b >> ran; cat there",
+        "It continues before the request that failed: command c1/2/x0: echo b >> ran; cat there",
     ]
     assert place.ran == ["a", "b", "b"]
 
@@ -340,7 +340,7 @@ def test_a48_a_run_that_failed_by_itself_fails_again_and_runs_nothing(place: Pla
     assert seen.remarks[1:] == failed.remarks
     shown = place.prose("runs", "show", "20").out.splitlines()[-1]
     assert RUN.sub("RUN", shown) == (
-        "its program failed by itself; to go on with a mended text: prose run --resume RUN --changed"
+        "its program failed by itself; to continue with a corrected text: prose run --resume RUN --changed"
     )
     place.write("p.prose", 'exec "echo a >> ran"\noutput b = "mended"\n')
     mended = place.prose("run", "--resume", "--changed")
@@ -531,7 +531,7 @@ def test_a_changed_program_is_refused_with_both_texts(place: Place) -> None:
         ' let a = exec "echo a >> ran"',
         ' let b = exec "echo b >> ran; test -f there"',
         '+output c = "new"',
-        "hint: restore the file; or --stored goes on with the text that it began with; "
+        "hint: restore the file; or --stored continues with the original text; "
         "--changed begins a branch of the run with the new one",
     ]
     changed = place.prose("run", "p.prose", "--resume", "--changed")
@@ -613,7 +613,7 @@ def test_a_program_that_is_gone_runs_as_it_was(place: Place) -> None:
     (place.path / "p.prose").unlink()
     seen = place.prose("run", "--resume")
     assert (seen.status, seen.out) == (0, "once\na: 1\n")
-    assert seen.remarks[0] == "p.prose is gone: the run goes on with the text that it began with."
+    assert seen.remarks[0] == "p.prose is missing: the run continues with its original text."
 
 
 # ---------------------------------------------------------------- branches
@@ -709,7 +709,7 @@ def test_options_against_the_run_are_errors(place: Place, options: list[str], me
     place.prose("run", "p.prose", "--input", "x=1", "--yes", "ok")
     seen = place.prose("run", "--resume", *options)
     assert seen.status == 2
-    assert seen.remarks == [f"Error: {message}", "hint: leave it out, or run the program anew"]
+    assert seen.remarks == [f"Error: {message}", "hint: leave it out, or run the program again"]
 
 
 @pytest.mark.parametrize("option", [["--from", "c1"], ["--stored"], ["--changed"], ["--interrupted", "fail"]])
@@ -1164,7 +1164,7 @@ def test_a_notebook_continues_in_its_unfinished_cell(place: Place) -> None:
     changed = place.prose("run", "--resume")
     assert changed.status == 2
     assert changed.remarks[0] == "Error: n.ipynb has changed since run RUN began:"
-    assert changed.remarks[-1] == "hint: restore its cells, or run it anew"
+    assert changed.remarks[-1] == "hint: restore its cells, or run it again"
     _notebook(place.path / "n.ipynb", *cells)
     seen = place.prose("run", "--resume")
     assert (seen.status, seen.out) == (0, "d: c\n")

@@ -149,10 +149,10 @@ def test_removing(prose: Prose, ids: list[str]) -> None:
     runs = Path(".prose/runs")
     assert prose("runs", "rm", status=2).endswith("Error: name the runs, or give --older or --all-finished\n")
     assert prose("runs", "rm", ids[0], status=2) == (
-        "Error: 1 run would be removed; nobody is there to agree\nhint: add --yes\n"
+        "Error: 1 run would be removed; confirmation needs a terminal\nhint: add --yes\n"
     )
     assert prose("runs", "rm", "--older", "1h", "--yes") == "nothing to remove\n"
-    assert "'soon' is no age such as 12h, 30d or 8w" in prose("runs", "rm", "--older", "soon", status=2)
+    assert "'soon' isn't an age such as 12h, 30d or 8w" in prose("runs", "rm", "--older", "soon", status=2)
     (runs / "20200101-000000-abcdef").mkdir()
     assert prose("runs", "rm", "--older", "1h", "--yes") == (
         "nothing to remove\n1 run of which it is not known to have ended stay; name one to remove it\n"

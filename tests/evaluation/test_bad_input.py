@@ -241,7 +241,7 @@ def test_an_interrupted_evaluation_continues(tmp_path: Path, model: Model) -> No
         evaluation = Evaluation(read(spec), Options(), stop)
         summary = await evaluation.run()
         assert (summary.status, len(summary.results)) == (130, 2)
-        assert "interrupted: 2 of 6 results are there; the same command goes on with the rest" in plain_text(
+        assert "interrupted: 2 of 6 results are there; the same command continues with the rest" in plain_text(
             document(summary)
         )
 
@@ -253,7 +253,7 @@ def test_an_interrupted_evaluation_continues(tmp_path: Path, model: Model) -> No
     summary = evaluate(spec)
     assert model.asked == asked + 4
     assert len(summary.results) == 6
-    assert "2 of 6 results were there; --fresh begins anew" in plain_text(document(summary))
+    assert "2 of 6 results were there; --fresh starts again" in plain_text(document(summary))
     evaluate(spec)
     assert model.asked == asked + 10, "one that has ended begins anew"
 

@@ -81,7 +81,7 @@ def test_a_regression_against_a_baseline_is_exit_status_1(tmp_path: Path, monkey
     with pytest.raises(UsageError, match="cannot read gone"):
         evaluate(changed, baseline=tmp_path / "gone.json")
     (tmp_path / "bad.json").write_text("[]")
-    with pytest.raises(UsageError, match="is no baseline"):
+    with pytest.raises(UsageError, match="isn't a baseline"):
         evaluate(changed, baseline=tmp_path / "bad.json")
 
 

@@ -135,7 +135,7 @@ async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
             "%bindings\n%%vvm",
             "UsageError",
             "there is no cell magic %%vvm",
-            "it stands at the very beginning of the cell",
+            "write it at the very beginning of the cell",
         ),
         ("%%vvm --in x\nx", "UsageError", "%%vvm takes no words here: --in x", "for notebooks of Python"),
         ("%%bash\nls", "UsageError", "there is no cell magic %%bash", ""),

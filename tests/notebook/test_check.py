@@ -154,7 +154,7 @@ CHECK = "exercises: {a: {task: t, solution: s, checks: [%s]}}"
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("exercises: [", "ex.yaml is no YAML at line "),
+        ("exercises: [", "ex.yaml isn't YAML at line "),
         ("- 1", "ex.yaml: Expected `object`, got `array`"),
         ("exercises: {a: {task: t}}", "missing required field `checks`"),
         ("language: cobol\nexercises: {}", "ex.yaml: there is no language cobol"),
@@ -163,7 +163,7 @@ CHECK = "exercises: {a: {task: t, solution: s, checks: [%s]}}"
         (CHECK % "{expects: x, value: y, is: 1, contains: z}", "is and contains exclude each other"),
         (CHECK % "{expects: x, output: true}", "output needs is, contains or matches"),
         (CHECK % "{expects: x, commands: 1, is: 1}", "is is for value and output"),
-        (CHECK % "{expects: x, value: y, matches: '('}", "matches is no regular expression"),
+        (CHECK % "{expects: x, value: y, matches: '('}", "matches isn't a regular expression"),
         (CHECK % "{expects: x, value: y, equals: 1}", "Object contains unknown field `equals`"),
     ],
 )

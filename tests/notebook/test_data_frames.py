@@ -89,7 +89,7 @@ def test_a_frame_can_be_assigned(shell: Any) -> None:
     ("cell", "message"),
     [
         ("%%prose --frame gone\nlet a = 1", "%%prose --frame gone: the cell has bound no such name"),
-        ("%%prose --frame a\nlet a = 1", "%%prose --frame: a is no array of objects"),
+        ("%%prose --frame a\nlet a = 1", "%%prose --frame: a isn't an array of objects"),
         ("%%prose --in df\nlet a = 1", "%%prose --in df: column `a` holds a object"),
     ],
 )
@@ -265,7 +265,7 @@ def test_an_image_goes_into_vvm_as_a_ref_to_its_file(shell: Any) -> None:
 @pytest.mark.parametrize(
     ("value", "message"),
     [
-        (b"hello", "%%prose --in data: these bytes are no image and no PDF"),
+        (b"hello", "%%prose --in data: these bytes aren't an image or a PDF"),
         (png()[:50], "%%prose --in data: PNG image, 3 × 2, 50 bytes, broken: its end is missing"),
         ([png()], "%%prose --in data: a GivenImage has no counterpart in Prose"),
     ],

@@ -36,14 +36,14 @@ output result = plan
 """
 IN_WORDS = """\
 - line 2: takes the value that was given for `topic`, or asks you for it.
-- line 3: defines the agent `writer`; nobody is asked yet.
+- line 3: defines the agent `writer`; no request is made yet.
 - line 5: runs the command `touch ran`, and calls what it prints `plan`.
 - line 6: runs 2 branches at the same time and waits for all of them:
   - line 7: asks the agent `writer`: `Write about {plan}`, with `plan`, and calls the answer `left`.
   - line 9: runs the command `make`.
 - line 10: asks whether `**{plan} is *good* `ly`**`; a rule, a model or you decide:
   - if so:
-    - line 11: asks a model, or whoever else answers sessions: `Go`.
+    - line 11: asks a model, or another provider of sessions: `Go`.
   - otherwise:
     - line 13: `gate publish` stops the program until a person approves.
 - line 15: again and again (`loop until **it is done**, at most 3 times`); each time a rule, a model or you decide:
@@ -65,7 +65,7 @@ while ?`it can be better`(found):
   found = found + [ask("three")]
 """
 VVM_IN_WORDS = """\
-- line 3: defines the agent `critic`; nobody is asked yet.
+- line 3: defines the agent `critic`; no request is made yet.
 - line 4: defines `ask(item)`, which runs where it is called:
   - line 5: asks the agent `critic`: `Judge {item}`, with `item`.
   - line 5: `return`: goes no further here.

@@ -254,7 +254,7 @@ async def test_plan_of_vvm_of_a_file_and_of_nothing(cells: Cells, tmp_path: Path
     (tmp_path / "one.prose").write_text('exec "echo one"\n')
     assert (await shown(cells, "%plan one.prose")).data["text/plain"].splitlines()[-1] == "    echo one"
     nothing = (await shown(cells, "%plan let x = 1")).data["text/plain"]
-    assert nothing == "The program asks nobody and runs no command."
+    assert nothing == "The program makes no requests and runs no command."
     assert "usage: %plan" in await wrong(cells, "%plan")
 
 

@@ -95,7 +95,7 @@ def test_an_unfinished_cell_continues_when_it_is_run_again(directory: Path) -> N
         assert back.displays == [
             "1 cell of the run is back.\n"
             "  names: a\n"
-            "This cell had not ended. Run it again: it goes on where it was.\n"
+            "This cell had not ended. Run it again: it continues where it was.\n"
             '  let b = exec "echo b >> ran; echo two"\n'
             '  let c = exec "echo c >> ran; echo on > on; sleep 4811"\n'
             "Under way, and asked again then:\n"
@@ -174,7 +174,7 @@ def test_going_back_makes_a_branch(directory: Path) -> None:
         assert len(list((directory / ".prose" / "runs").iterdir())) == 2
         into = client.run("%back c1/1").displays[0]
         assert into.startswith("The run is as it was before c1/1. ")
-        assert "This cell had not ended. Run it again: it goes on where it was." in into
+        assert "This cell had not ended. Run it again: it continues where it was." in into
         again = client.run('let n = exec "echo x >> ran; wc -l < ran"')
         assert again.status == "ok"
         assert (directory / "ran").read_text() == "x\nx\nx\n"
@@ -190,7 +190,7 @@ def test_going_back_with_files(directory: Path) -> None:
         client.run('exec "echo 1 >> notes; touch one"')
         client.run('exec "echo 2 >> notes"\nexec "rm one; mkdir two; mv notes two"')
         back = client.run("%back c2/2 --files")
-        assert back.displays[0].startswith("The run is as it was before c2/2. What commands did outside")
+        assert back.displays[0].startswith("The run is as it was before c2/2. Effects of commands outside")
         assert back.displays[1] == "Files and directories: 2 removed, 2 put back."
         assert {one.name for one in directory.iterdir()} >= {"prose.toml", "notes", "one"}
         assert not (directory / "two").exists()
@@ -339,7 +339,7 @@ def test_a26_a_restart_in_the_middle_of_a_command_is_like_any_other_end(director
             client.channels.wait_for_ready(timeout=30)
             back = client.run("%restore").displays[0]
             assert "names: a" in back
-            assert "This cell had not ended. Run it again: it goes on where it was." in back
+            assert "This cell had not ended. Run it again: it continues where it was." in back
             assert "Under way, and asked again then:\n  command c2/2/x0: echo c >> ran" in back
         (directory / "go").touch()
         assert client.run(cell).status == "ok"

@@ -69,7 +69,7 @@ def test_k_takes_words_as_pytest_does(words: str, fitting: bool) -> None:
 
 @pytest.mark.parametrize("words", ["", "or", "a or", "and", "not"])
 def test_k_without_words_is_a_usage_error(words: str) -> None:
-    with pytest.raises(UsageError, match="is no expression"):
+    with pytest.raises(UsageError, match="isn't an expression"):
         fits("a", words)
 
 

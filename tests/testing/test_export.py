@@ -70,7 +70,7 @@ def test_a_repeated_import_appears_once() -> None:
         (("block b:\n  exec \"ls\"", "block b:\n  exec \"pwd\""), "cell 2: this cannot be one program: The block `b`"),
         (("let {a, b} = {a: 1, b: 2}", "let {a, b} = {a: 2, b: 1}"), "cell 2: this cannot be one program: `a` is already"),
         (("let x = nothing_there",), "cell 1: this cannot be one program: "),
-        (("let x = 1\nif x == 1:\n  return 2", "let y = 2"), "cell 1: `return 2` ends this cell alone"),
+        (("let x = 1\nif x == 1:\n  return 2", "let y = 2"), "cell 1: `return 2` ends only this cell"),
         (("%restore", "let x = 1"), "cell 1: %restore brings back another state"),
         (("let x = 1", "%%vvm\ny = 2"), "a program is in one (OpenProse: cell 1; VVM: cell 2)"),
     ],
@@ -102,7 +102,7 @@ def test_magics_become_comments_options_and_statements() -> None:
         "# %run part.prose\nlet p = 1\n\n"
         "# %plan\n# let never = 2\n\n# x?\n\n# %pip install thing\n\n# %%task\n# sleep 1\n"
     )
-    assert made.remarks == ("cell 6: %pip install thing is left out", "cell 7 is left out: %%task is no statement")
+    assert made.remarks == ("cell 6: %pip install thing is left out", "cell 7 is left out: %%task isn't a statement")
 
 
 def test_cells_above_a_reset_are_another_run() -> None:

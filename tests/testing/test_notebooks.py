@@ -355,7 +355,7 @@ def test_what_fails_is_never_saved() -> None:
         (b'{"nbformat": 3, "worksheets": []}', "is a notebook of format 3; this version reads format 4"),
         (b'{"nbformat": 5, "cells": []}', "is a notebook of format 5; this version reads format 4"),
         (b'{"nbformat": 4, "cells": 3}', "it has no list of cells"),
-        (b'{"nbformat": 4, "metadata": [], "cells": []}', "its `metadata` is no object"),
+        (b'{"nbformat": 4, "metadata": [], "cells": []}', "its `metadata` isn't an object"),
         (b'{"nbformat": 4, "cells": [{}]}', "the `cell_type` of its cell 1"),
         (b'{"nbformat": 4, "cells": [{"cell_type": "code"}]}', "the `source` of its cell 1"),
         (b'{"nbformat": 4, "cells": [{"cell_type": "code", "source": "", "outputs": 1}]}', "the list of `outputs`"),

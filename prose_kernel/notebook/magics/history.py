@@ -127,7 +127,7 @@ async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], opt
     if files is not None:
         files.apply()
     await call.cells.restore(how)
-    head = f"The run is as it was {words}. What commands did outside of the run is not undone."
+    head = f"The run is as it was {words}. Effects of commands outside of the run are not undone."
     if files is None:
         head = f"The run is as it was {words}. Files, and what commands did outside, are not undone."
     call.show(_restored(call.cells, head, new.head.run, how.interrupted_text))
@@ -173,7 +173,7 @@ def _run_of(cells: Cells, wanted: str) -> KeptRun | None:
         hint = "an earlier version made it, or the setting journal was off"
         raise UsageError(f"run {found.id} has no journal", hint=hint)
     if not found.interactive:
-        raise UsageError(f"run {found.id} is one of a file", hint=f"prose run --resume {found.id} lets it go on")
+        raise UsageError(f"run {found.id} is one of a file", hint=f"prose run --resume {found.id} continues it")
     if found.state == "running":
         raise UsageError(f"run {found.id} is being run by another process", hint="shut the other kernel down first")
     there = Path(found.journal.head.directory)
@@ -246,7 +246,7 @@ def _restored(
         blocks.append(doc.Items(names))
     if unfinished is not None:
         text = unfinished.text.strip("\n")
-        blocks.append(doc.paragraph("This cell had not ended. Run it again: it goes on where it was."))
+        blocks.append(doc.paragraph("This cell had not ended. Run it again: it continues where it was."))
         blocks.append(doc.Forms(doc.Listing(text, unfinished.language), doc.Items([[row] for row in text.split("\n")])))
     if unfinished is not None and lost:
         blocks.append(doc.paragraph("Under way, and asked again then:"))

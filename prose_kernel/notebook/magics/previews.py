@@ -71,7 +71,7 @@ def _recording(preview: Preview, told: Description) -> list[tuple[str, str]]:
     """Its record; on a miss, the nearest one and the differences."""
     if preview.unknown and told.found is not None:
         names = ", ".join(preview.unknown)
-        return [("recording", f"cannot be told before the run: it depends on {names}")]
+        return [("recording", f"unknown before the run: it depends on {names}")]
     rows = [("recording", told.recording)]
     message, hint = getattr(told.found, "message", ""), getattr(told.found, "hint", "")
     rows += [("", line) for text in (message, hint) for line in text.split("\n") if line]
@@ -127,7 +127,7 @@ def uncounted(compiled: Compiled, language: Language) -> list[str]:
 def _head(found: Sequence[Preview]) -> str:
     counts = {kind: sum(preview.kind == kind for preview in found) for kind in ("session", "command", "gate")}
     said = [doc.counted(count, kind) for kind, count in counts.items() if count]
-    return f"The program comes to {', '.join(said)}." if said else "The program asks nobody and runs no command."
+    return f"The program comes to {', '.join(said)}." if said else "The program makes no requests and runs no command."
 
 
 def _planned(number: int, preview: Preview, services: SessionServices) -> tuple[doc.Block, float | None]:

@@ -130,8 +130,7 @@ def grouped() -> Mapping[str, tuple[str, ...]]:
 def cell_magics() -> list[tuple[str, str]]:
     """The first lines that make a whole cell something else: how each is written, and what the cell is then."""
     of_languages = [
-        (f"%%{one.magic}", f"the whole cell is {one.title}; stands on its first line")
-        for one in languages.LANGUAGES.values()
+        (f"%%{one.magic}", f"the whole cell is {one.title}; for its first line") for one in languages.LANGUAGES.values()
     ]
     return [
         *of_languages,
@@ -197,7 +196,7 @@ def find(line: str, language: Language | None = None) -> Magic:
         known = [usage.split()[0] for usage, _ in cell_magics()]
         hint = _INSTEAD.get(name.removeprefix("%")) or f"there are {', '.join(known)}"
         if languages.of_magic(name.removeprefix("%")) is not None:
-            hint = f"%{name} names the language of a whole cell: it stands at the very beginning of the cell"
+            hint = f"%{name} names the language of a whole cell: write it at the very beginning of the cell"
         raise UsageError(f"there is no cell magic %{name}", hint=statement(hint, language))
     found = all_magics().get(name)
     if found is None:

@@ -156,5 +156,5 @@ def _listed(call: Call) -> doc.Table:
             mark = "✓" if f"{found.notebook}/{name}" in cells.solved else ""
             rows.append((name, mark, exercise.task))
     if not rows:
-        raise UsageError("there are no exercises here", hint="they are in checks/NOTEBOOK.yaml beside the notebook")
+        raise UsageError("there are no exercises here", hint="they are in checks/NOTEBOOK.yaml next to the notebook")
     return doc.Table(("exercise", "done", "task"), rows)
