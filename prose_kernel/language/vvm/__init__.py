@@ -1,7 +1,7 @@
 """VVM: text in, tree and diagnostics out.
 
-`decode`, `parse`, `format_program` and `compile_source` are all that other rooms call. Nothing is imported before it is
-used, so importing this package costs nothing.
+`decode`, `parse`, `format_program` and `compile_source` are the package's interface. It imports its modules on first
+use, so importing the package is cheap.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ def decode(data: bytes, name: str) -> Source:
 
 
 def parse(source: Source) -> Parsed:
-    """Syntax alone: the tree as far as it could be read, and what was found (docs/reference/vvm.md 1, 2)."""
+    """Parse without checks: the tree as far as the text is readable, and the syntax errors (docs/reference/vvm.md 1,
+    2)."""
     from prose_kernel.language.vvm.parser import parse
 
     return parse(source)
@@ -47,7 +48,7 @@ def compile_source(
     cell: bool = False,
     pipefail: bool = False,
 ) -> Compiled[Program]:
-    """A program read and checked: every finding of docs/reference/vvm.md 10 that needs no run. Never raises.
+    """Parse and check a program: every finding of docs/reference/vvm.md 10 that needs no run. Never raises.
 
     `known` holds the names that earlier cells have defined, `load` gives what a module exports, `cell` applies the
     rules of 9.6. VVM has one profile, and no commands for `pipefail`.

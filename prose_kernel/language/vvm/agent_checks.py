@@ -1,4 +1,4 @@
-"""What is checked of agents, their configurations and call options before a run (docs/reference/vvm.md 6)."""
+"""The static checks of agents, their configurations and call options (docs/reference/vvm.md 6)."""
 
 from __future__ import annotations
 

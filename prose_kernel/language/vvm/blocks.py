@@ -9,14 +9,14 @@ from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.tree import Body
 
 PARTS: Final = {"match": "case", "choose": "option", "constrain": "require"}
-"""What the body of some statements holds."""
+"""The statements in the bodies of some compound statements."""
 
 
 class Compound:
     """A statement with a body. `make` is called with start, end, all of `head`, the body."""
 
     clauses: frozenset[str] = frozenset()
-    """The words with which it may go on after the body that was read last."""
+    """The words that may continue it after the body that was read last."""
 
     def __init__(self, word: str, start: int, make: Callable[..., Any], *head: Any) -> None:
         self.word = word
@@ -38,7 +38,7 @@ class Compound:
 
 
 class ClausedCompound(Compound):
-    """A statement that may go on after a body. `argument` is what stands in the head of the clause."""
+    """A statement that may continue after a body. `argument` is the content of the clause's head."""
 
     def begin(self, word: str, start: int, argument: Any) -> None:
         """Another clause begins."""
@@ -101,7 +101,7 @@ class Try(ClausedCompound):
 class Block:
     """A body that is being read: the column of its lines, its statements, the statement that it belongs to.
 
-    `only` is the word that all its statements begin with, where that is so; `open` the last statement, if it may go on.
+    `only` is the word that all its statements must begin with, if any; `open` the last statement, if it may continue.
     """
 
     __slots__ = ("column", "is_inline", "is_lossy", "is_told", "items", "lost", "only", "open", "owner")

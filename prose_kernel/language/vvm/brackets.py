@@ -17,13 +17,13 @@ NESTING_LIMIT: Final = 500
 """Levels of blocks and brackets together (amendment A32)."""
 
 Entry = tuple[Any, ...]
-"""What waits on the stack of an expression: `(0, bracket)`, or `(precedence, operator, left side, its start)`."""
+"""An entry that needs its right side: `(0, bracket)`, or `(precedence, operator, left side, its start)`."""
 
 
 class Trouble(Exception):
-    """A statement cannot be read on from the token at index `at`. What is wrong has been reported.
+    """The rest of a statement, from the token at index `at`, is unreadable. The error has been reported.
 
-    `ends` tells that this token is the line's end behind the statement, whatever brackets are open.
+    `ends`: this token is the line's end after the statement, even if brackets are open.
     """
 
     def __init__(self, at: int, *, ends: bool = False) -> None:

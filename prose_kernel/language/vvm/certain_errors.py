@@ -32,7 +32,7 @@ _ADDED: Final = frozenset({"a number", "a string", "a list"})
 
 
 class CertainError(NamedTuple):
-    """What raises, and the message."""
+    """The part of a node that raises, and the message."""
 
     node: tree.Node
     message: str
@@ -40,13 +40,13 @@ class CertainError(NamedTuple):
 
 
 def condition(node: Expression) -> CertainError | None:
-    """A condition that is no boolean (R203)."""
+    """Return the error of a condition that isn't a boolean (R203)."""
     found = _TYPES.get(type(node), "a boolean")
     return None if found == "a boolean" else CertainError(node, f"condition is not a boolean: {found}")
 
 
 def items(node: Expression) -> CertainError | None:
-    """What `for` cannot go through (R204)."""
+    """Return the error of a value that `for` cannot iterate over (R204)."""
     found = _TYPES.get(type(node), "a list")
     return None if found == "a list" else CertainError(node, f"for needs a list, not {found}")
 
@@ -78,7 +78,7 @@ def call(node: tree.Call, wanted: tuple[str, ...] | None) -> CertainError | None
     if wanted is None or callee.id == "perm":
         return None  # arguments of `perm` are checked as the permissions of an agent (V209)
     is_library = wanted is LIBRARY.get(callee.id)
-    keywords = dict.fromkeys(keyword.name for keyword in node.keywords)  # one that stands twice is V205
+    keywords = dict.fromkeys(keyword.name for keyword in node.keywords)  # a repeated one is V205
     problem = misfit(wanted, len(node.arguments), keywords, OPTIONAL.get(callee.id, 0) if is_library else 0)
     if problem is None:
         return None

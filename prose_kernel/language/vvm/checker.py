@@ -66,7 +66,7 @@ def _with_modules(
 def check_module(
     program: Program, source: Source, load: LoadModule, read: Sequence[Diagnostic]
 ) -> tuple[tuple[Diagnostic, ...], Mapping[str, Module]]:
-    """What is wrong with an imported file alone, syntax included, and the modules that its imports lead to."""
+    """Return all findings of an imported file itself, syntax included, and the modules that it imports."""
     checker = Checker(program, source, _NOTHING, load, False, read)
     found = in_order([*read, *checker.run()])
     return tuple(in_file(found, source.name)), checker.imports.resolved
@@ -234,7 +234,7 @@ class Checker:
         self._walk(*node.arguments, *(keyword.value for keyword in node.keywords))
 
     def _may_be_elsewhere(self, node: tree.Node) -> bool:
-        """Whether the header that this statement stands under may be lost."""
+        """Return whether the header above this statement may be lost."""
         return self._unread_text.hides_header(self._findings.source, node.span)
 
     # ------------------------------------------------------------ functions

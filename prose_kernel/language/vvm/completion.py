@@ -1,7 +1,7 @@
 """A VVM text that is being written: is it complete, and what fits at the cursor: keywords, names, agents, keys, values.
 
 For offers the text before the cursor is cut into tokens, not parsed, because it need not be correct. The open bracket
-around the cursor tells what may stand there; on a new line the open blocks tell it.
+around the cursor decides what is possible there; on a new line the open blocks decide.
 """
 
 from __future__ import annotations
@@ -57,14 +57,14 @@ def completeness(text: str) -> tuple[Completeness, str]:
 
 
 def complete(text: str, inside: str, start: int, known: Known | None, values: Mapping[str, Any]) -> Completion:
-    """What fits at the end of `text`, which is in code, or in a text or template that begins at `start`."""
+    """Complete the end of `text`, which is in code, or in a text or template that begins at `start`."""
     word = _WORD.search(text[-200:])
     begin = len(text) - len(word.group()) if word else len(text)
     return Completion(begin, offers(text[:begin], inside, known, values))
 
 
 def offers(before: str, inside: str, known: Known | None, values: Mapping[str, Any]) -> Iterable[Offer]:
-    """What fits at the end of `before`, in code, a `string`, a `triple`-quoted one or a template (`marker`).
+    """Offer completions at the end of `before`, in code, a `string`, a `triple`-quoted one or a template (`marker`).
 
     `values` are the values of names, for their members.
     """
@@ -285,7 +285,7 @@ class _Text:
         return [*keys, *_keywords(_VALUE_WORDS), *names]
 
     def _owner(self, opened: int) -> str:
-        """What the keys in a bracket belong to."""
+        """Return the owner of the keys in a bracket."""
         sign, before, further = self.tokens[opened], self._at_or(opened - 1), self._at_or(opened - 2)
         if sign == "{":
             if before == "@":
@@ -338,7 +338,7 @@ class _Text:
         return self._after_value(names)
 
     def _after_value(self, names: list[Offer]) -> list[Offer]:
-        """Operators behind a value, a value behind an operator or a word that wants one."""
+        """Offer operators after a value, values after an operator or a word that needs one."""
         before = self._at(-1)
         kind = KINDS.get(before[:1])
         ends = before in (*")]}", "it", "true", "false") or kind in (NUMBER, STRING, TEMPLATE)

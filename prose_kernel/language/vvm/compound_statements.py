@@ -1,4 +1,4 @@
-"""Tokens to statements (docs/reference/vvm.md 2): what stands behind the word that a statement begins with."""
+"""Tokens to statements (docs/reference/vvm.md 2): everything after the first word of a statement."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ class StatementParser(SimpleStatementParser):
         self.body(If(start, condition))
 
     def clause(self, word: str) -> ClausedCompound:
-        """The statement above that goes on with `word`, which comes next."""
+        """Return the open statement that `word`, the next token, continues."""
         block = self.blocks[-1]
         if block.open is not None and word in block.open.clauses:
             return block.open
@@ -65,7 +65,7 @@ class StatementParser(SimpleStatementParser):
         return If(self.starts[self.at], None) if word in ("elif", "else") else Try(self.starts[self.at])
 
     def _without_owner(self, block: Block, word: str) -> None:
-        """No statement above goes on with `word`."""
+        """Report that no open statement can continue with `word`."""
         last = block.open.node() if block.open is not None else block.items[-1] if block.items else None
         hint: str | None = f"it stands below {'an `if`' if word in ('elif', 'else') else 'a `try`'}, in the same column"
         message = f"`{word}` without {'`if`' if word in ('elif', 'else') else '`try`'}"
@@ -235,7 +235,7 @@ class StatementParser(SimpleStatementParser):
 HANDLERS: Final[dict[str, Callable[[StatementParser, int], Any]]] = {
     word: getattr(StatementParser, f"read_{word}") for word in RESERVED if hasattr(StatementParser, f"read_{word}")
 }
-"""What reads a statement, a clause or a part, by its first word."""
+"""The parser method for a statement, a clause or a part, by its first word."""
 PARTS: Final = {word: HANDLERS.pop(word) for word in PART_OF.values()}
-"""What stands in the bodies of `match`, `choose` and `constrain`."""
+"""The parts of the bodies of `match`, `choose` and `constrain`."""
 HANDLERS.update(dict.fromkeys(PARTS, StatementParser.misplaced))

@@ -1,8 +1,8 @@
 """Agent configurations, call options and bounds: which values are right (docs/reference/vvm.md 6.1 to 6.6, 4.9).
 
 One set of rules for two callers. The checker judges what a program writes out (V208, V209, V702, V709), the machine
-what it computes (R212, R214). Both give plain values: unit is None, an object a dict, a list a list. Where the checker
-cannot know a value it puts `UNKNOWN`, which is right everywhere.
+what it computes (R212, R214). Both give plain values: unit is None, an object a dict, a list a list. The checker uses
+`UNKNOWN` for a value that it cannot know; it is valid everywhere.
 
 Example: `configuration_faults({"memory": {"scope": "team", "key": UNKNOWN}})` gives one `Fault` at
 `("memory", "scope")`.
@@ -50,7 +50,7 @@ def bound_fault(name: str, value: Any) -> Fault | None:
 
 
 def duration(value: Any) -> float | None:
-    """The seconds that a duration stands for: digits, optionally decimals, and `ms`, `s`, `m` or `h`; else None."""
+    """Return the seconds of a duration: digits, optionally decimals, and `ms`, `s`, `m` or `h`; else None."""
     return parse_duration(value, zero=True) if isinstance(value, str) else None
 
 

@@ -1,4 +1,4 @@
-"""What a VVM program says about itself without being run: its agents, functions, exports and imports."""
+"""The static interface of a VVM program: its agents, functions, exports and imports."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def contract(program: Program) -> Contract:
 
 
 def known_in(program: Program, load: Callable[[str], object]) -> Known:
-    """What the whole text of a program may refer to: its agents, functions, imports and skills."""
+    """Return the names that any part of a program may refer to: its agents, functions, imports and skills."""
     own = contract(program)
     imports = [item for item in program.items if isinstance(item, tree.ModuleImport)]
     agents = [*own.agents, *(item.local.id for item in imports if item.agent)]
@@ -67,7 +67,8 @@ def exported_names(item: tree.Statement) -> Iterator[Name]:
 
 
 def report(program: Program, name: str, warnings: int = 0) -> str:
-    """What `prose compile` prints for a program without errors (docs/reference/vvm.md 8): counts and exports."""
+    """Return the output of `prose compile` for a program without errors (docs/reference/vvm.md 8): counts and
+    exports."""
     head = f"\N{WARNING SIGN} {name} has {_count(warnings, 'warning')}"
     if not warnings:
         head = f"\N{WHITE HEAVY CHECK MARK} {name} is valid"

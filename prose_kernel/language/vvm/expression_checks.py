@@ -1,7 +1,7 @@
-"""What is checked inside expressions and templates: names, agents, calls (docs/reference/vvm.md 3 to 6).
+"""The checks inside expressions and templates: names, agents, calls (docs/reference/vvm.md 3 to 6).
 
-No statement stands inside an expression, so one loop walks a whole one; it keeps its own agenda, because expressions
-nest to any depth.
+Expressions contain no statements, so one loop walks a whole one; it keeps its own agenda, because expressions nest to
+any depth.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _ELSEWHERE: Final = {
     "str": "a template: `{value}`",
     "print": "the value alone on the last line of a cell, or `export name`",
 }
-"""What names of other languages are called here."""
+"""The VVM equivalents of names in other languages."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -216,7 +216,7 @@ class ExpressionChecker:
         return self._functions.get(callee.id) if holder is not None and holder.is_module else None
 
     def pack(self, arguments: tuple[Expression, ...], keywords: tuple[tree.Keyword, ...]) -> None:
-        """`pack(...)`: a positional argument must be a bare name, and each key stands once (5)."""
+        """Check `pack(...)`: a positional argument must be a bare name, and each key may occur once (5)."""
         keys: set[str] = set()
         for argument in arguments:
             if not isinstance(argument, Name | tree.It):
@@ -278,7 +278,7 @@ class ExpressionChecker:
             self.raises(certain_errors.operation(node))
 
     def _in_parentheses(self, left: tree.Compare, right: Expression) -> bool:
-        """Whether more parentheses end behind `left` than begin inside it before its last operand."""
+        """Return whether more parentheses end after `left` than begin inside it before its last operand."""
         opened = self._text.count("(", left.left.span.end, left.right.span.start)
         return self._text.count(")", left.right.span.end, right.span.start) > opened
 

@@ -1,8 +1,8 @@
-"""Tokens to expressions (docs/reference/vvm.md 2): precedence climbing with a stack of its own.
+"""Tokens to expressions (docs/reference/vvm.md 2): precedence climbing with an explicit stack.
 
-What waits for its right side stands on one stack: operators, which have a precedence, and open brackets, which have
-none (0). So neither deep brackets nor long chains need Python's stack. The loop reads an operand, then all that may
-follow it; an operator or an opened bracket brings it back to the next operand.
+One stack holds everything that still needs its right side: operators, which have a precedence, and open brackets, which
+have none (0). So neither deep brackets nor long chains need Python's stack. The loop reads an operand, then all that
+may follow it; an operator or an opened bracket brings it back to the next operand.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _CONSTANTS: Final = {"true": True, "false": False}
 
 
 class ExpressionParser(Mistakes):
-    """Reads expressions; `end` is the offset behind the last one."""
+    """Reads expressions; `end` is the offset after the last one."""
 
     def expression(self, opened: Bracket | None = None) -> Any:
         """The expression that begins at the next text.
@@ -219,7 +219,7 @@ class ExpressionParser(Mistakes):
         return (*self.odd_operand(at), None)
 
     def behind_lines(self, at: int) -> int:
-        """The index of the token at `at`, or behind it if it is a line's end inside brackets."""
+        """Return the index of the token at `at`, or the one after it if it is a line's end inside brackets."""
         return at + 1 if self.texts[at][0] in LINE_STARTS else at
 
     def _predicate(self, start: int, depth: int) -> tuple[Any, int, int, Bracket | None]:
@@ -245,7 +245,7 @@ class ExpressionParser(Mistakes):
         return value, start, end, bracket
 
     def _agent_tail(self, agent: Any, end: int, depth: int) -> tuple[Any, int, Bracket | None]:
-        """What follows a reference to an agent: `.with(`, or a task and its `(`."""
+        """Read what follows a reference to an agent: `.with(`, or a task and its `(`."""
         start = agent.span.start
         at = self.behind_lines(self.at) if depth else self.at
         text = self.texts[at]
@@ -269,7 +269,7 @@ class ExpressionParser(Mistakes):
         return agent, end, None
 
     def _with_bracket(self, at: int, depth: int) -> int:
-        """The index of the `(` of `.with(`, whose `.` stands at `at`; 0 if it is something else."""
+        """Return the index of the `(` of `.with(`, whose `.` is at `at`; 0 for anything else."""
         word = self.behind_lines(at + 1) if depth else at + 1
         if self.texts[word] != "with":
             return 0
@@ -277,7 +277,7 @@ class ExpressionParser(Mistakes):
         return opening if self.texts[opening] == "(" else 0
 
     def _member(self, value: Any, start: int, depth: int) -> tuple[Any, int, Bracket | None]:
-        """`.name` behind a value, or `.with(`."""
+        """Read `.name` after a value, or `.with(`."""
         if opening := self._with_bracket(self.at, depth):
             self.at = opening + 1
             return value, start, Bracket(WITH, opening, start, value)
@@ -373,7 +373,7 @@ class ExpressionParser(Mistakes):
         return template(self.texts[at], self.starts[at], self.report)
 
     def criterion_text(self, at: int) -> tuple[Template, int]:
-        """The template behind `?`, and where it ends."""
+        """Return the template after `?`, and its end."""
         if self.texts[at][0] != "`":
             raise self.wrong(at, "a criterion in backticks", "write ``?`criterion` ``")
         self.at = at + 1

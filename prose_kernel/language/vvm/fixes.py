@@ -45,7 +45,7 @@ def _other_name(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
 
 
 def _value(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
-    """What a name of another language is called here."""
+    """Replace a name of another language by its VVM equivalent."""
     if (diagnostic.hint or "").startswith("write `"):
         yield from with_first(source, diagnostic)
 

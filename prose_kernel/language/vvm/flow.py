@@ -13,7 +13,7 @@ from prose_kernel.language.vvm.names import LIBRARY
 
 _STATEMENTS: Final = get_args(tree.Statement)
 _PURE: Final = frozenset({"len", "range", "perm", "pack"})
-"""Functions of the library that ask nobody and call nothing."""
+"""Library functions that start no session and call nothing."""
 
 
 def flow(program: tree.Program, source: Source) -> tuple[Step, ...]:
@@ -118,7 +118,7 @@ class _Flow(FlowOf[tree.Statement]):
         return [*self.inner(node), Step("value", self.text(whole), whole.span, _reads(node), binds)]
 
     def inner(self, node: Any) -> list[Step]:
-        """The steps of what an expression asks somebody for before it can be computed: inner ones first."""
+        """Return the steps that must run before an expression can be computed: inner ones first."""
         return [self._active(part, ()) for part in _active_in(node)]
 
     def _active(self, node: Any, binds: tuple[str, ...]) -> Step:
@@ -137,7 +137,7 @@ class _Flow(FlowOf[tree.Statement]):
 
 
 def _head(node: Any) -> Any:
-    """What a compound statement computes before one of its bodies runs."""
+    """Return what a compound statement computes before one of its bodies runs."""
     if isinstance(node, tree.If):
         return node.arms[0].condition if len(node.arms) == 1 else tuple(arm.condition for arm in node.arms)
     return next((getattr(node, name) for name in ("value", "condition", "items") if hasattr(node, name)), None)
@@ -192,7 +192,7 @@ _DECLARED: Final = (tree.SkillImport, tree.ModuleImport, tree.Export, tree.Agent
 
 
 def stops(program: tree.Program) -> list[Span]:
-    """What its statements cover; those of the module that are declared before any of them are left out."""
+    """Return the spans of the statements, except those of the module that are declared before any of them."""
     hoisted = {id(item) for item in program.items if isinstance(item, tree.Def)}
     return [
         node.span

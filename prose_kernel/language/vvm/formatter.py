@@ -1,11 +1,12 @@
 """The canonical form of a VVM program (docs/reference/vvm.md 14): what `prose fmt` prints.
 
 Two spaces a level, one statement a line, at most 100 columns where a bracket can be broken; comments stay where they
-are, and so do single blank lines. What is printed parses to an equal program, and printing it again changes nothing.
+are, and so do single blank lines. The output parses to an equal program, and formatting it again changes nothing.
 
-Three steps, none of which recurses, so that no program is nested too deeply and time grows with the text alone:
-`_lines` flattens the tree into its logical lines; `line_pieces.Header` turns one of them into pieces, with the comments
-inside of its brackets; `layout.Layout` decides which brackets are broken. `_Writer` puts lines and comments together.
+Three steps, none of which recurses, so that no program is nested too deeply and time depends only on the length of the
+text: `_lines` flattens the tree into its logical lines; `line_pieces.Header` turns one of them into pieces, with the
+comments inside of its brackets; `layout.Layout` decides which brackets are broken. `_Writer` puts lines and comments
+together.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ _Write = Callable[[Header], None]
 @dataclass(slots=True)
 class _Line:
     """A logical line: the level of its block, where it begins, what it consists of. `word` is that of a clause whose
-    place the tree does not tell (`else`, `finally`), to be looked for from `start` on."""
+    offset is not in the tree (`else`, `finally`); it is searched from `start` on."""
 
     level: int
     start: int
@@ -196,7 +197,7 @@ def _simple(node: Statement) -> _Write:
 
 
 class _Writer:
-    """Puts lines and comments together: which comment stands on which line, in which block; where lines are blank."""
+    """Combines lines and comments: the line and block of each comment; the places of blank lines."""
 
     def __init__(self, program: tree.Program) -> None:
         self.source = program.text
@@ -205,7 +206,7 @@ class _Writer:
         self._starts = [comment.span.start for comment in program.comments]
         self._lines = list(_lines(program.items))
         self._out: list[str] = []
-        self._opened = True  # nothing stands in the block yet
+        self._opened = True  # the block is still empty
         self._columns = [0]  # of the statements of each open block
         self._functions: list[int] = []  # the levels of the functions that are open
         self._agent = False  # whether the line before declares an agent
@@ -235,7 +236,7 @@ class _Writer:
         return self.comments[begin : self.next]
 
     def _find(self, word: str, begin: int) -> int:
-        """Where a word of a clause is: the first one from an offset on that is in no comment."""
+        """Return the offset of a clause's word: the first one after an offset outside of comments."""
         while (found := self.source.find(word, begin)) >= 0:
             at = bisect_right(self._starts, found) - 1
             if at < 0 or self.comments[at].span.end <= found:
@@ -246,7 +247,7 @@ class _Writer:
     # ---- one line
 
     def _line(self, line: _Line, limit: int) -> str:
-        """A line with the comments in it and the one behind it; `limit` is the index of the next line's first."""
+        """Write a line with the comments in it and the one after it; `limit` is the index of the next line's first."""
         beside = [index for index in range(self.next, limit) if not self.comments[index].alone]
         inside = beside[-1] if beside else self.next
         header = Header(self.source, self.comments, self.next, limit, inside, wrap=False)
@@ -262,7 +263,7 @@ class _Writer:
         return text
 
     def _enter(self, line: _Line, tall: bool) -> None:
-        """What the next line has to know of this one."""
+        """Record the facts about this line that the next line needs."""
         self._agent = isinstance(line.node, tree.AgentDeclaration)
         self._tall = tall
         if isinstance(line.node, tree.Def):
@@ -283,7 +284,7 @@ class _Writer:
     # ---- between two lines
 
     def _gap(self, above: Sequence[Comment], before: _Line | None, after: _Line | None, tall: bool) -> None:
-        """Write the comments and blank lines between two lines; `tall` tells that the second one has several rows."""
+        """Write the comments and blank lines between two lines; `tall`: the second one has several rows."""
         rows = self._levels(above, before, after)
         if before and before.opens and not (after and after.level > before.level) and not (
             rows and rows[0][0] > before.level
@@ -291,7 +292,7 @@ class _Writer:
             self._put(before.level + 1, "pass")  # no text says this: a body holds a comment at least
         separate = self._separate(after, tall)
         blank = after is not None and not after.clause and self._blank_before(after.start)
-        leading = len(rows)  # the first of the comments that belong to the line: a blank line stands before them
+        leading = len(rows)  # the first of the comments that belong to the line: a blank line precedes them
         apart = blank
         while after and leading and not apart and rows[leading - 1][0] == after.level:
             leading -= 1
@@ -307,7 +308,7 @@ class _Writer:
         self, above: Sequence[Comment], before: _Line | None, after: _Line | None
     ) -> list[tuple[int, Comment, bool]]:
         """The comments between two lines, each with the level of the block that its column shows, and whether a blank
-        line stands before it."""
+        line precedes it."""
         lowest = after.level if after else 0
         level = before.level + before.opens if before else 0
         rows = []

@@ -1,4 +1,4 @@
-"""What to type instead: for words and signs that other languages have (docs/reference/vvm.md 10)."""
+"""Hints for words and signs from other languages (docs/reference/vvm.md 10)."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ PATTERNS: Final = 'write `_`, `error(_)`, `error(name)`, `error(kind="…")` or 
 
 
 def word(text: str) -> str | None:
-    """What to write instead of a first word of other languages, or of a word between values."""
+    """Return the hint for a first word from another language, or for a word between values."""
     return _hints()["words"].get(text)
 
 
 def rest(text: str) -> str | None:
-    """What to write instead of a reserved word behind a value."""
+    """Return the hint for a reserved word after a value."""
     return _hints()["rest"].get(text)
 
 

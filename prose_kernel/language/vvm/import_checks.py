@@ -1,4 +1,4 @@
-"""What a module takes in, declares and gives out, as far as it is hoisted (docs/reference/vvm.md 9.1 to 9.3)."""
+"""The hoisted imports, declarations and exports of a module (docs/reference/vvm.md 9.1 to 9.3)."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ class ImportChecker:
             self._exported(item, module)
 
     def _module(self, path: tree.String) -> Module | None:
-        """What stands at a path; an import that fails is reported where the path is first written."""
+        """Return the module at a path; a failed import is reported where the path first occurs."""
         if path.value in self._tried:
             return self.resolved.get(path.value)
         self._tried.add(path.value)

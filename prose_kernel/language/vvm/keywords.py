@@ -14,4 +14,4 @@ RESERVED: Final = frozenset(
 OPERATORS: Final = frozenset({"and", "or", "not", "in"})
 CONSTANTS: Final = frozenset({"true", "false", "it"})
 CLAUSES: Final = frozenset({"elif", "else", "except", "finally"})
-"""The words that go on with a statement above them."""
+"""The words that continue a statement above them."""

@@ -15,7 +15,7 @@ _DEEPEST: Final = 60
 
 
 class Mark:
-    """A piece that is no text: where a line may be broken, where a group of such places begins and ends."""
+    """A piece without text: a possible line break, or the beginning or end of a group of them."""
 
     __slots__ = ("broken", "flat")
 
@@ -42,7 +42,7 @@ class Layout:
     """One logical line as text: its pieces are laid out from left to right, each group flat if it fits.
 
     A group fits when the text up to the next place after it that may be broken ends within the width. A text of several
-    lines counts with its first line before it and with its last one behind it. Sums over all pieces are made once, so
+    lines counts with its first line before it and with its last one after it. Sums over all pieces are made once, so
     that each question costs the same however much a group holds.
     """
 
@@ -143,7 +143,7 @@ class Layout:
                 cut = text.rfind("\n")
                 column = len(text) - cut - 1 if cut >= 0 else column + len(text)
         if fresh >= 0:
-            out.pop()  # the line break behind a comment
+            out.pop()  # the line break after a comment
         return "".join(out)
 
     def _break_line(self, fresh: bool) -> None:

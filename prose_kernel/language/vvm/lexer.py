@@ -1,6 +1,6 @@
 """Text to tokens: docs/reference/vvm.md 1.
 
-One regular expression cuts the whole text into pieces without a gap, each a token and the blanks behind it; offsets are
+One regular expression cuts the whole text into pieces without a gap, each a token and the blanks after it; offsets are
 running sums of lengths. So no Python code runs for a token before the parser looks at it: a token is known by its text.
 Line ends are tokens too. Such a token holds the comment before it and all blank lines and comments below, up to the
 indentation of the next line with code; what a line end means is for the parser to say, which knows the open brackets.
@@ -15,7 +15,7 @@ from typing import Final
 from prose_kernel.language.vvm.tree import Comment
 
 END: Final = "\x04"
-"""The text of the token behind the last one."""
+"""The text of the token after the last one."""
 WORD, NUMBER, STRING, TEMPLATE, SIGN, LINE = range(6)
 KINDS: Final[dict[str, int]] = {
     **dict.fromkeys("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz_", WORD),
@@ -26,9 +26,9 @@ KINDS: Final[dict[str, int]] = {
     "\n": LINE,
     "#": LINE,
 }
-"""What a token is, by its first character; all others are illegal."""
+"""The kind of a token by its first character; all others are illegal."""
 LINE_STARTS: Final = "\n#"
-"""What the token of a line's end begins with."""
+"""The first characters of a line's end token."""
 
 _LINES: Final = r"(?:\#[^\n]*+)?+\n(?:[ \t]*+(?:\#[^\n]*+)?+\n)*+"
 _PIECE: Final = re.compile(
@@ -60,7 +60,7 @@ _MOST_CUTS: Final = 10
 
 
 class Tokens:
-    """The tokens of a text: the text and the offset of each. The first holds what stands before all code."""
+    """The tokens of a text: the text and the offset of each. The first one holds everything before the code."""
 
     def __init__(self, text: str) -> None:
         self.text = text = text if text.endswith("\n") else text + "\n"
@@ -105,7 +105,7 @@ class Tokens:
         return at == self.last - 1
 
     def end(self, at: int) -> int:
-        """The offset behind the token at `at`."""
+        """Return the offset after the token at `at`."""
         return self.starts[at] + len(self.texts[at])
 
     def comments(self) -> tuple[Comment, ...]:

@@ -26,7 +26,7 @@ from prose_kernel.language.vvm.layout import (
 from prose_kernel.language.vvm.tree import Comment, Expression, Keyword
 
 NEVER: Final = 1 << 62
-"""An offset behind every text."""
+"""An offset after every text."""
 _DEEPER: Final = Mark()
 _HIGHER: Final = Mark()
 
@@ -100,8 +100,8 @@ class Header:
     """The pieces of one logical line, with the comments that stand inside of it.
 
     Comments are counted by their index: `next` is the first one that is not written yet, `limit` that of the next line,
-    `inside` is the index behind the last comment that must stand inside, because another one follows it on the line.
-    When a comment is met outside of all brackets, `misplaced` tells that the line's value needs parentheses.
+    `inside` is the index after the last comment that must be inside, because another one follows it on the line. A
+    comment outside of all brackets sets `misplaced`: the line's value needs parentheses.
     """
 
     def __init__(
@@ -118,7 +118,7 @@ class Header:
         self._depth = 0
 
     def put(self, parts: Iterable[_Part]) -> None:
-        """Add what `parts` stand for, expanding expressions; the agenda stands for recursion."""
+        """Add `parts`, expanding expressions; an agenda replaces recursion."""
         agenda: list[_Part] = list(parts)
         agenda.reverse()
         while agenda:
@@ -301,7 +301,7 @@ def _ends_bracketed(node: Expression) -> bool:
 
 
 def _is_reference(node: Expression) -> bool:
-    """`@name` or `@{…}`, with any number of `.with(…)` behind it."""
+    """Return whether it is `@name` or `@{…}`, followed by any number of `.with(…)`."""
     while isinstance(node, tree.With):
         node = node.agent
     return isinstance(node, tree.AgentName | tree.InlineAgent)

@@ -1,7 +1,7 @@
-"""What is said about an expression that cannot be read (docs/reference/vvm.md 10.2), and how reading goes on.
+"""Error messages for unreadable expressions (docs/reference/vvm.md 10.2), and recovery inside a statement.
 
-What a mistake was meant to be is read as that, where it is plain; otherwise the rest of the statement is given up with
-a `Trouble`, and recovery.py goes on behind it.
+A mistake with an obvious meaning is read as that; otherwise the rest of the statement is dropped with a `Trouble`, and
+recovery.py continues after it.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _ANY_SIGN: Final = frozenset({*"()[]{},:.=<>+-@?", "==", "!=", "<=", ">="})
 class Mistakes:
     """The tokens of a source, `at` the index of the next one; what to report when it has no place.
 
-    Methods that return a `Trouble` have reported it; who calls them raises it.
+    Methods that return a `Trouble` have reported it; the caller raises it.
     """
 
     def __init__(self, source: Source) -> None:
@@ -53,7 +53,7 @@ class Mistakes:
         self.report = self.findings.add
         self.near = Nearest()
         self.at = 0
-        self.end = 0  # offset behind the last expression
+        self.end = 0  # offset after the last expression
         self.first = 0  # index of the first token of the statement
         self.column = 0  # of the statement
         self.stack: list[Entry] = []  # of the expression that is being read
@@ -81,7 +81,8 @@ class Mistakes:
         return f"`{hints.shown(text)}`"
 
     def span(self, at: int) -> tuple[int, int]:
-        """Where the token at `at` begins and ends; a line's end and the end of the text are where code ends."""
+        """Return the start and end of the token at `at`; a line's end and the end of the text are at the end of the
+        code."""
         if at and self.is_end(at):
             while at and self.is_end(at):
                 at -= 1
@@ -99,7 +100,7 @@ class Mistakes:
     # ---- reporting
 
     def wrong(self, at: int, expected: str, hint: str | None = None) -> Trouble:
-        """The token at `at` stands where something else is expected."""
+        """Report that another token is expected in place of the one at `at`."""
         message = f"expected {expected}, found {self.shown(at)}"
         if self.is_foreign(at):
             own, own_hint = hints.sign(self.texts[at])
@@ -134,7 +135,7 @@ class Mistakes:
 
     def _next_statement(self, at: int) -> int:
         """Inside brackets: the index of the line's end before the statement that the token at `at` belongs to, if that
-        is a new one; 0 if not. A line that begins no deeper than the statement does not go on with it."""
+        is a new one; 0 if not. A line that isn't deeper than the statement does not continue it."""
         texts, starts = self.texts, self.starts
         if at == self.tokens.last:
             return at
@@ -282,7 +283,7 @@ class Mistakes:
         self.report("V001", start, end, message, hint)
         return tree.Unit.at(start, end), start, end
 
-    # ---- what stands behind a value
+    # ---- what follows a value
 
     def behind_value(self, at: int, expected: str) -> Trouble:
         """The token at `at` follows a complete value, where only `expected` could."""
@@ -360,7 +361,7 @@ class Mistakes:
         return "(…)"
 
     def in_bracket(self, at: int, bracket: Bracket) -> Trouble:
-        """The token at `at` neither goes on with what is in a bracket nor closes it."""
+        """Report that the token at `at` neither continues the content of a bracket nor closes it."""
         text = self.texts[at]
         closer = bracket.closer
         if text == "," and bracket.tag == GROUP:
@@ -386,7 +387,7 @@ class Mistakes:
     # ---- items of brackets
 
     def colon_for_equals(self, at: int) -> None:
-        """`name: value` stands where `name=value` is meant; the `:` stands at `at`."""
+        """Report `name: value` in place of `name=value`; the `:` is at `at`."""
         self.report("V001", *self.span(at), "expected `=`, found `:`", f"write `{self.texts[at - 1]}=…`")
 
     def check_positional(self, bracket: Bracket, at: int) -> None:

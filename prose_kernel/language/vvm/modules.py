@@ -1,14 +1,13 @@
-"""Modules: what an import leads to, and in which order modules run (docs/reference/vvm.md 9.2, 9.3).
+"""Modules: the targets of imports, and the order in which modules run (docs/reference/vvm.md 9.2, 9.3).
 
-`programs/vvm_imports.py` makes a `Module` of every file; the checker asks for it by the path of the
-import (`LoadModule`), and the machine gets it as the `program` of a `LoadedProgram`.
+`programs/vvm_imports.py` makes a `Module` of every file; the checker asks for it by the path of the import
+(`LoadModule`), and the machine gets it as the `program` of a `LoadedProgram`.
 
-What the machine does with them: `await host.load(LoadRequest(path, source, at))` for each module import of a text
-gives a checked `Module`, or raises `ImportProgramError`. `execution_order(modules)` lists it and everything below it,
-each module behind what it imports. The machine executes each that it has not executed yet in this run;
-`module.imports` maps the path of a `ModuleImport` of `module.program` to the module whose exports it takes. A module is
-the same object as long as neither its file nor a file below it has changed: "executed already" is a question about
-the object.
+The machine's side: `await host.load(LoadRequest(path, source, at))` for each module import of a text gives a checked
+`Module`, or raises `ImportProgramError`. `execution_order(modules)` lists it and everything below it, each module after
+its imports. The machine executes each that it has not executed yet in this run; `module.imports` maps the path of a
+`ModuleImport` of `module.program` to the module whose exports it takes. A module is the same object as long as neither
+its file nor a file below it has changed: "executed already" is a question about the object.
 """
 
 from __future__ import annotations
@@ -27,9 +26,9 @@ from prose_kernel.language.vvm.tree import Program
 class Module:
     """A module that was read and checked.
 
-    `path` is its identity: absolute, with `.` and `..` resolved in the text, links left alone. `source.name` is its
+    `path` is its identity: absolute, with `.` and `..` resolved in the text, links not resolved. `source.name` is its
     path as people are shown it. `imports` maps each import path of its text, as written, to what it leads to; an import
-    that leads nowhere, or back, is missing there and among the `findings`. `findings` are those of this file alone.
+    that leads nowhere, or back, is missing there and among the `findings`. `findings` are only those of this file.
     `whole` is false if parts of the text could not be read; then it may export more than its contract says.
     """
 
@@ -44,7 +43,7 @@ class Module:
 
 LoadModule = Callable[[str], Module | Schema | None]
 """Maps the path of an import to its module; None means that nothing can be said about it. With the prefix
-`typed_answers.FILE` it is the path of a JSON Schema (E224 for one that is no use).
+`typed_answers.FILE` it is the path of a JSON Schema (E224 for an unusable one).
 
 Raises `ImportProgramError`: V090 if there is no such module, V201 if it is being loaded already.
 """
@@ -56,7 +55,7 @@ def names_file(path: str) -> bool:
 
 
 def execution_order(modules: Iterable[Module]) -> tuple[Module, ...]:
-    """The modules and everything that they import: each once, behind its imports, otherwise in the order of the text.
+    """The modules and everything that they import: each once, after its imports, otherwise in the order of the text.
 
     Not recursive, because imports nest to any depth.
     """

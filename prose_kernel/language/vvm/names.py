@@ -56,8 +56,8 @@ class Known:
     """Names that are bound before this text: by earlier cells, or in another language of the run.
 
     `variables` holds every bound name of the module scope, functions among them or not; `functions` the parameters of
-    those that are functions; `skills` the source of each skill. What an agent maps to is never looked at. `hidden` are
-    names of another language that VVM cannot spell (`release-notes`).
+    those that are functions; `skills` the source of each skill. Only the keys of agents are used. `hidden` are names of
+    another language that VVM cannot spell (`release-notes`).
     """
 
     variables: frozenset[str] = frozenset()

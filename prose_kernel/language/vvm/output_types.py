@@ -1,7 +1,7 @@
 """The key `output` of an agent: what its answers are, as the JSON Schema that it means (docs/how-to/typed-answers.md).
 
-It is none of the language's own keys, so its values are plain data: words for types, lists and objects of them, a JSON
-Schema as an object, or the path of one.
+The language itself doesn't define this key, so its values are plain data: words for types, lists and objects of them, a
+JSON Schema as an object, or the path of one.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Tokens to a program (docs/reference/vvm.md 1.2, 2): lines and blocks.
 
-Blocks stand on a stack of their own. A line's column tells which of them end before it. A statement of several
-clauses stays open after a body until the next line shows whether it goes on.
+Blocks have a separate stack. A line's column decides which of them end before it. A statement of several clauses stays
+open after a body until the next line shows whether it continues.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ _PART_CLASSES: Final = {"case": tree.Case, "option": tree.Option, "require": tre
 
 @dataclass(frozen=True, slots=True)
 class Parsed:
-    """A program as far as it could be read, and what was found.
+    """The readable part of a program, and the findings.
 
-    `incomplete` tells that the text stops in the middle: something is unclosed (`unclosed` says what: a bracket, a
-    string, a template), or a header waits for its body. `ends_indented` tells that its last line stands in a block.
-    `awaited` are those diagnostics that further lines may still mend: a missing body, a missing `except`.
+    `incomplete`: the text stops in the middle; something is unclosed (`unclosed` names it: a bracket, a string, a
+    template), or a header has no body yet. `ends_indented`: its last line is in a block. `awaited` are the diagnostics
+    that further lines may still resolve: a missing body, a missing `except`.
     """
 
     program: Program
@@ -155,7 +155,7 @@ class Parser(StatementParser):
         return ExpressionStatement.at(value.span.start, self.end, value)
 
     def _part(self, block: Block, word: str) -> Any:
-        """A line where only `case`, `option` or `require` may stand."""
+        """Read a line that must begin with `case`, `option` or `require`."""
         assert block.only is not None
         at = self.at
         if word == block.only and self.texts[at + 1] != "=":
@@ -174,7 +174,7 @@ class Parser(StatementParser):
     # ---- blocks
 
     def _layout(self, line: int, column: int) -> Block:
-        """End and begin the blocks that the line behind the token at `line` ends and begins; the block of the line."""
+        """End and begin blocks for the line after the token at `line`; return the block of that line."""
         blocks = self.blocks
         header = self.header
         plain = column
@@ -215,7 +215,7 @@ class Parser(StatementParser):
         return len(indent.expandtabs(self.tab_width))
 
     def _indented(self, line: int, column: int, is_told: bool) -> None:
-        """A line is deeper than the one above, which begins no block: it belongs to the block that it stands in."""
+        """Report a line that is deeper than the one above, which begins no block; it belongs to the block around it."""
         block = self.blocks[-1]
         if not is_told:
             above = block.column
@@ -276,7 +276,7 @@ class Parser(StatementParser):
         self.attach(block.owner, tuple(items), end)
 
     def attach(self, compound: Compound, body: Body, end: int) -> None:
-        """Give a statement its body; it stays open if it may go on."""
+        """Give a statement its body; it stays open if it may continue."""
         compound.close(body, end)
         block = self.blocks[-1]
         if compound.clauses:
@@ -285,7 +285,7 @@ class Parser(StatementParser):
             block.items.append(compound.node())
 
     def finish(self, block: Block) -> None:
-        """The statement that could have gone on does not."""
+        """Finish a statement that could have continued."""
         compound = block.open
         assert compound is not None
         block.open = None
@@ -308,7 +308,7 @@ class Parser(StatementParser):
     # ---- what is left to say
 
     def _behind_statement(self, at: int) -> Trouble:
-        """A statement is complete, but its line goes on with the token at `at`."""
+        """Report a complete statement whose line continues with the token at `at`."""
         first, text = self.first, self.texts[at]
         word = self.texts[first]
         is_word = KINDS.get(word[0]) == WORD
@@ -328,7 +328,7 @@ class Parser(StatementParser):
         return self.behind_value(at, "the end of the line")
 
     def _no_target(self, at: int) -> Trouble:
-        """`=` behind something that cannot be assigned to."""
+        """Report `=` after something that cannot be assigned to."""
         first = self.first
         before = self.texts[first:at]
         if (

@@ -1,4 +1,4 @@
-"""Going on behind a statement that cannot be read, so that every independent mistake of a file is reported, and once.
+"""Recovery after an unreadable statement, so that every independent mistake of a file is reported once.
 
 The statement ends with its line, or with the lines of its open brackets; lines below that are deeper belong to it. If
 it is the head of a block, or is meant as one, the block is read: its statements are mistaken or not by themselves.
@@ -32,11 +32,11 @@ _HEADS: Final = {
     "catch": "except",
     "default": "case",
 }
-"""The words that begin a block, and which one they mean."""
+"""The words that begin a block, and their VVM equivalents."""
 
 
 def recover(parser: Parser, trouble: Trouble) -> int:
-    """The index of the line's end behind the statement that `parser` could not read."""
+    """Return the index of the line's end after the statement that `parser` could not read."""
     first = parser.first
     parser.stack = []
     stop = _stop(parser, first, trouble)
@@ -80,7 +80,7 @@ def _stop(parser: Parser, first: int, trouble: Trouble) -> int:
 
 
 def _column(parser: Parser, line: int) -> int:
-    """The column of the line behind the token at `line`; -1 at the end of the text."""
+    """Return the column of the line after the token at `line`; -1 at the end of the text."""
     if line + 1 >= parser.tokens.last:
         return -1
     begin = parser.starts[line] + len(parser.texts[line])
@@ -158,7 +158,7 @@ def _hole(start: int) -> tree.Unit:
 
 
 def _names(parser: Parser, first: int, stop: int) -> list[Name]:
-    """The names behind the first word of a statement; one at least."""
+    """Return the names after the first word of a statement; one at least."""
     found = []
     for at in range(first + 1, stop):
         word = parser.texts[at]

@@ -48,8 +48,8 @@ class Scope:
 
 
 class Scopes:
-    """The scopes around the current place. `early` hears of reads that certainly find no value. `times` says how often
-    the module binds each of its names."""
+    """The scopes around the current place. `early` is called for reads that certainly find no value. `times` says how
+    often the module binds each of its names."""
 
     def __init__(self, items: tree.Body, early: Early) -> None:
         self._early = early

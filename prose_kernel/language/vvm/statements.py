@@ -22,7 +22,7 @@ class SimpleStatementParser(ExpressionParser):
     def __init__(self, source: Source) -> None:
         super().__init__(source)
         self.header: Compound | None = None
-        self.is_inline = False  # the body goes on behind its header
+        self.is_inline = False  # the body begins on its header's line
 
     # ---- what statements are made of
 
@@ -48,7 +48,7 @@ class SimpleStatementParser(ExpressionParser):
         return self.wrong(at, what, hint)
 
     def reserved_name(self, at: int) -> None:
-        """A reserved word stands at `at`, where a name is given."""
+        """Report a reserved word at `at`, in place of a name."""
         word = self.texts[at]
         hint = "`with input value:` gives `it` a value" if word == "it" else f"take another name, such as `{word}_`"
         self.report("V010", *self.span(at), f"`{word}` is a reserved word, not a name", hint)
@@ -112,7 +112,7 @@ class SimpleStatementParser(ExpressionParser):
             self._inline(compound, word)
 
     def _inline(self, compound: Compound, word: str) -> None:
-        """The body stands on the line of its header."""
+        """Read a body on the line of its header."""
         at = self.at
         if self.texts[at] == "{" and self.is_end(at + 1):
             self.report("V001", *self.span(at), "a body has no braces", "write `:` and indent the body")

@@ -37,7 +37,7 @@ def static_value(expression: Expression, *, perm: bool = True) -> Any:
 
 
 def parts_of(node: Expression) -> list[Expression] | None:
-    """What a static container holds; None for anything else."""
+    """Return the parts of a static container; None for anything else."""
     if isinstance(node, tree.List):
         return list(node.elements)
     if isinstance(node, tree.Object):
@@ -48,7 +48,7 @@ def parts_of(node: Expression) -> list[Expression] | None:
 
 
 def is_perm(node: Expression) -> bool:
-    """Whether this is `perm(...)` with keywords alone."""
+    """Return whether this is `perm(...)` with only keywords."""
     return (
         isinstance(node, tree.Call)
         and isinstance(node.callee, tree.Name)
@@ -97,7 +97,7 @@ def _leaf(node: Expression) -> Any:
 
 
 class _Build:
-    """Makes the value of a container when those of its parts are there."""
+    """Makes the value of a container from the values of its parts."""
 
     __slots__ = ("count", "node")
 

@@ -1,4 +1,4 @@
-"""What strings and numbers mean (docs/reference/vvm.md 1.4, 1.5)."""
+"""The meaning of strings and numbers (docs/reference/vvm.md 1.4, 1.5)."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def unescape(token: str, quotes: int, bad: list[BadEscape]) -> str:
 
 
 def _meaning(match: re.Match[str]) -> tuple[str | None, int]:
-    """The character that an escape stands for, None for none, and where the escape ends."""
+    """Return the character that an escape means, None for an invalid one, and the end of the escape."""
     if match[1] is None:
         return _SIMPLE.get(match[3] or ""), match.end()
     code = int(match[1], 16)

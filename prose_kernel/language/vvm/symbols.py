@@ -1,7 +1,7 @@
 """The names of a VVM program for editors: what defines them, where they are used, what imports lead to.
 
 Scopes are those of docs/reference/vvm.md 4.2: one for the module, one for each function, and the names of a scope are
-fixed over the whole of it. Agents have a table of their own.
+fixed over the whole of it. Agents have a separate table.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class _Indexer(Indexer):
         return self.index()
 
     def _hoist(self, item: Node, module: _Scope) -> None:
-        """Agents, functions and imports are there from the beginning."""
+        """Register agents, functions and imports, which exist from the beginning."""
         match item:
             case tree.AgentDeclaration(name=name) if name.id:
                 self._agents.setdefault(name.id, Symbol(name.id, "agent", name.span, item.span))
@@ -138,7 +138,7 @@ class _Indexer(Indexer):
         self._exported.append(node)
 
     def _share(self, item: tree.Export | tree.ExportPack, module: _Scope) -> None:
-        """Tell the exported symbols by which names other files know them."""
+        """Record the names by which other files know the exported symbols."""
         if isinstance(item, tree.ExportPack):
             for argument in item.arguments:
                 if isinstance(argument, Name):
@@ -216,7 +216,7 @@ class _Indexer(Indexer):
                 self.use(None, name_span(keyword), target=Target(symbol.target.path, name))
 
     def _packed(self, arguments: Iterable[tree.Expression], scope: _Scope) -> None:
-        """Arguments of `pack`: a bare name is also the key. Once one has a key, those behind it need theirs."""
+        """Arguments of `pack`: a bare name is also the key. Once one has a key, those after it need theirs."""
         last: Occurrence | None = None
         for argument in arguments:
             if not isinstance(argument, Name | tree.It):

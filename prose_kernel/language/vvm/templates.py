@@ -1,4 +1,4 @@
-"""What templates mean (docs/reference/vvm.md 1.6): escapes, doubled braces, placeholders."""
+"""The meaning of templates (docs/reference/vvm.md 1.6): escapes, doubled braces, placeholders."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.tree import Placeholder, Template
 
 Report = Callable[..., None]
-"""`(code, start, end, message, hint)`: what is done with a finding."""
+"""`(code, start, end, message, hint)`: the handler of a finding."""
 
 _MARK: Final = re.compile(r"\\`|\{\{|\}\}|\{\}|\{([A-Za-z_][A-Za-z0-9_]*+(?:\.[A-Za-z_][A-Za-z0-9_]*+)*+)\}|[{}]")
 _SPACED: Final = re.compile(r"\{\s*+([A-Za-z_][A-Za-z0-9_]*+(?:\.[A-Za-z_][A-Za-z0-9_]*+)*+)\s*+\}")
@@ -20,7 +20,7 @@ _MOST: Final = 50  # findings reported for one template
 
 
 def template(token: str, start: int, report: Report) -> Template:
-    """The template of a token, whose backtick stands at `start`."""
+    """Return the template of a token, whose backtick is at `start`."""
     content = token[1:-1]
     if "{" not in content and "}" not in content and "\\" not in content:
         return Template.at(start, start + len(token), (content,) if content else ())

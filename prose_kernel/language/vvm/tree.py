@@ -1,8 +1,9 @@
 """The tree of a VVM program: frozen structs with spans (docs/reference/vvm.md 2).
 
 Two trees are equal when they mean the same program: spans and the way a text is written take no part in comparison.
-Whatever stands where the grammar says `expr` is an `Expression`; a statement that is only an expression is an
-`ExpressionStatement`. Comments stand beside the tree, in the order of the text, so that a formatter can keep them.
+Every node for `expr` in the grammar is an `Expression`; a statement that is only an expression is an
+`ExpressionStatement`. Comments are stored next to the tree, in the order of the text, so that a formatter can keep
+them.
 """
 
 from __future__ import annotations
@@ -211,7 +212,7 @@ class AgentDeclaration(Node, frozen=True):
 
 
 class Def(Node, frozen=True):
-    """`def name(parameters):` (4.12). The body is empty when it holds comments alone, as any body may be."""
+    """`def name(parameters):` (4.12). The body is empty if it holds only comments, as any body may be."""
 
     name: Name
     parameters: tuple[Name, ...]
@@ -355,7 +356,7 @@ class Try(Node, frozen=True):
 
 
 class Comment(Node, frozen=True, gc=False):
-    """`# …` without the `#` and the blanks around it. `alone` tells that nothing stands before it on its line."""
+    """`# …` without the `#` and the blanks around it. `alone`: nothing precedes it on its line."""
 
     text: str
     alone: bool

@@ -1,7 +1,7 @@
-"""What a text holds that could not be read as statements, so that one mistake is not reported twice.
+"""The parts of a text that could not be read as statements, so that one mistake is not reported twice.
 
-A line with a syntax error is missing in the tree. What it would have bound or read is unknown, so every word of it
-counts as both, and what stands indented below it may belong to a block whose header is lost.
+A line with a syntax error is missing in the tree. Its bindings and reads are unknown, so every word of it counts as
+both, and the indented lines below it may belong to a block whose header is lost.
 """
 
 from __future__ import annotations
@@ -45,15 +45,16 @@ class Unread:
         )
 
     def hides_header(self, source: Source, span: Span) -> bool:
-        """Whether a statement may stand in a block whose header was lost: it is indented, below a mistake; or a line
-        above it is not indented as it should be."""
+        """Return whether a statement may be in a block whose header was lost: it is indented, below a mistake; or a
+        line above it is not indented as it should be."""
         if self.misplaced is not None and self.misplaced < span.start:
             return True
         return self.first is not None and self.first < span.start and source.line_column(span.start)[1] > 1
 
 
 def unread(program: tree.Program, source: Source, found: Sequence[Diagnostic]) -> Unread:
-    """What is lost where the parser reported errors: its line, and all between the statements before and behind."""
+    """Return what is lost at the parser's errors: the line, and everything between the statements before and after
+    it."""
     errors = sorted(one.span.start for one in found if one.severity == "error")
     if not errors:
         return Unread()

@@ -11,7 +11,7 @@ from prose_kernel.language.vvm.tree import AgentDeclaration, Assign, Program
 
 
 def constants(program: Program) -> Mapping[str, Span]:
-    """The names that a program binds at its top to a value, with where that value stands."""
+    """Return the names that a program binds to a value at its top level, with the span of that value."""
     found: dict[str, Span] = {}
     for item in program.items:
         if isinstance(item, Assign):
