@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.debugger.breakpoints import Breakpoint, check_hits, evaluated_in, reason
-from prose_kernel.debugger.control import ALL_ERRORS, THREAD, UNCAUGHT, Debugger, Tell, as_told
+from prose_kernel.debugger.control import ALL_ERRORS, THREAD, UNCAUGHT, Debugger, Tell, as_protocol
 from prose_kernel.debugger.texts import PREFIX, SEED, ReadCell, Texts
 from prose_kernel.debugger.variables import MEMBERS, Listed, Variables, one_line
 from prose_kernel.errors import ProseError, UsageError
@@ -205,7 +205,7 @@ class Adapter:
         if not isinstance(wanted, list):
             raise Refused("the `breakpoints` are a list")
         points = [_breakpoint(path, one) for one in wanted[:_BREAKPOINTS]]
-        return {"breakpoints": [as_told(point) for point in self.debugger.set_breakpoints(path, points)]}
+        return {"breakpoints": [as_protocol(point) for point in self.debugger.set_breakpoints(path, points)]}
 
     def _breakpoint_locations(self, arguments: Arguments) -> Body:
         text = self.texts.at(_path(arguments))

@@ -161,7 +161,7 @@ class Debugger:
             before = point.line
             point.place(text.line_for(point.wanted))
             if point.line != before:
-                self._tell("breakpoint", {"reason": "changed", "breakpoint": as_told(point)})
+                self._tell("breakpoint", {"reason": "changed", "breakpoint": as_protocol(point)})
         self._place(known, language)
         return known
 
@@ -325,7 +325,7 @@ class Debugger:
         return known.text
 
 
-def as_told(point: Breakpoint) -> dict[str, Any]:
+def as_protocol(point: Breakpoint) -> dict[str, Any]:
     """A breakpoint as the protocol describes it."""
     found: dict[str, Any] = {
         "id": point.id,

@@ -80,18 +80,18 @@ def _inlined(root: Schema, part: Any) -> Any:
     """A part of a usable schema without references and definitions."""
     if not isinstance(part, dict):
         return part
-    beside = {key: value for key, value in part.items() if key not in (*_REFERENCES, *_DEFINITIONS)}
-    for key, value in beside.items():
+    siblings = {key: value for key, value in part.items() if key not in (*_REFERENCES, *_DEFINITIONS)}
+    for key, value in siblings.items():
         if key in _GROUPS and isinstance(value, dict):
-            beside[key] = {name: _spelled_out(_inlined(root, one)) for name, one in value.items()}
+            siblings[key] = {name: _spelled_out(_inlined(root, one)) for name, one in value.items()}
         elif key in _LISTS and isinstance(value, list):
-            beside[key] = [_spelled_out(_inlined(root, one)) for one in value]
+            siblings[key] = [_spelled_out(_inlined(root, one)) for one in value]
         elif key in _SINGLE:
-            beside[key] = _inlined(root, value)
+            siblings[key] = _inlined(root, value)
     if not any(key in part for key in _REFERENCES):
-        return beside
+        return siblings
     found = _inlined(root, resolved(root, part))
-    return {**found, **beside} if beside.keys() <= _ANNOTATIONS else {"allOf": [found, beside]}
+    return {**found, **siblings} if siblings.keys() <= _ANNOTATIONS else {"allOf": [found, siblings]}
 
 
 def _spelled_out(part: Any) -> Any:

@@ -33,7 +33,7 @@ _REQUEST_FAILED: Final = -32803
 
 
 def _ours(name: str) -> Any:
-    """What answers a notification with our handler of it, and with nothing of pygls' own."""
+    """Return a handler that runs only our function for a notification, without pygls' own."""
 
     def handle(self: LanguageServerProtocol, params: Any) -> Iterator[Any]:
         yield self.fm.features[name], (params,), None

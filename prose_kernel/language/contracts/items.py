@@ -71,12 +71,12 @@ def _bullets(text: str, body: Span, fences: Iterable[Block]) -> Iterator[tuple[i
 def _item(text: str, start: int, begin: int, end: int, truth: bool) -> Item:
     words = text[begin:end]
     names, remark, rest = declared(words, truth)
-    told = " ".join(words[rest:].split())
-    whole = f"{remark} {told}"
+    tail = " ".join(words[rest:].split())
+    whole = f"{remark} {tail}"
     default = default_of(whole)
     head = Span(begin, begin + len(names[0]) + (2 if words[:1] == "`" else 0)) if names else Span(begin, end)
     optional = default is not MISSING or OPTIONAL.search(whole) is not None
-    return Item(names, remark, told, Span(start, end), head, optional, default, open=told in ("...", "\u2026"))
+    return Item(names, remark, tail, Span(start, end), head, optional, default, open=tail in ("...", "\u2026"))
 
 
 def nested(text: str, item: Item) -> Iterator[tuple[tuple[str, ...], str]]:

@@ -167,7 +167,7 @@ def _with_piped_commands(
         for d in checked
         if d.code == "E170" and (command := newcomers.command(d.source_line.strip()))
     }
-    lines = {line: told for line, told in lines.items() if any(d.line == line and d.code == "E171" for d in read)}
+    lines = {line: item for line, item in lines.items() if any(d.line == line and d.code == "E171" for d in read)}
     if not lines:
         return read, checked
     named = [replace(d, code="E004", message=message, hint=hint) for d, message, hint in lines.values()]

@@ -477,7 +477,7 @@ class PropertyChecker:
     _values: ClassVar[dict[str, Callable[[PropertyChecker, tree.Property, Owner], None]]] = {
         name.removeprefix("check_"): check for name, check in vars().items() if name.startswith("check_")
     }
-    """What checks the value of a property, by its name with `_` for `-`."""
+    """The check of each property, by its name with `_` for `-`."""
 
 
 RELATIVE = "write a path below it, such as `data/*.csv`"

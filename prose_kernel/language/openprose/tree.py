@@ -403,7 +403,7 @@ Active = (
     | Pipe
     | Discretion
 )
-"""Expressions that do something, or ask somebody, and compute no value by themselves."""
+"""Expressions that have an effect (sessions, commands, calls) instead of computing a value themselves."""
 ACTIVE: Final[tuple[type[Node], ...]] = get_args(Active)
 
 Expression = (

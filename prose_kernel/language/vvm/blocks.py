@@ -104,7 +104,7 @@ class Block:
     `only` is the word that all its statements must begin with, if any; `open` the last statement, if it may continue.
     """
 
-    __slots__ = ("column", "is_inline", "is_lossy", "is_told", "items", "lost", "only", "open", "owner")
+    __slots__ = ("column", "is_inline", "is_lossy", "is_reported", "items", "lost", "only", "open", "owner")
 
     def __init__(self, column: int, owner: Compound | None, items: list[Any] | None = None) -> None:
         self.column = column
@@ -113,6 +113,6 @@ class Block:
         self.only = PARTS.get(owner.word) if owner is not None else None
         self.open: ClausedCompound | None = None
         self.is_inline = False  # it began on the line of its header; its column is not known
-        self.is_told = False  # a statement that may not stand here has been reported
+        self.is_reported = False  # a statement that may not stand here has been reported
         self.is_lossy = False  # a statement in it could not be read
         self.lost: frozenset[str] = frozenset()  # clauses of a statement whose body was not indented

@@ -231,16 +231,16 @@ class _Text:
     def _statements(self, known: Known) -> list[Offer]:
         """What may begin a line here: the blocks around it decide."""
         blocks: list[tuple[int, str]] = []
-        beside = ""
+        aligned = ""
         for column, first in [*self.lines, (self.column, -1)]:
-            beside = ""
+            aligned = ""
             while blocks and blocks[-1][0] >= column:
                 at, word = blocks.pop()
-                beside = word if at == column else ""
+                aligned = word if at == column else ""
             if first >= 0:
                 blocks.append((column, self.tokens[first]))
         around = [word for _, word in blocks]
-        clauses = _CLAUSES.get(beside, ())
+        clauses = _CLAUSES.get(aligned, ())
         if around and around[-1] in PARTS:
             return _keywords([PARTS[around[-1]]])
         words = [*clauses, *_STATEMENT_WORDS, *(_MODULE_WORDS if not around else ())]

@@ -248,8 +248,8 @@ class _Writer:
 
     def _line(self, line: _Line, limit: int) -> str:
         """Write a line with the comments in it and the one after it; `limit` is the index of the next line's first."""
-        beside = [index for index in range(self.next, limit) if not self.comments[index].alone]
-        inside = beside[-1] if beside else self.next
+        trailing = [index for index in range(self.next, limit) if not self.comments[index].alone]
+        inside = trailing[-1] if trailing else self.next
         header = Header(self.source, self.comments, self.next, limit, inside, wrap=False)
         line.write(header)
         if header.misplaced:

@@ -160,9 +160,9 @@ class Parser(StatementParser):
         at = self.at
         if word == block.only and self.texts[at + 1] != "=":
             return PARTS[word](self, self.starts[at])
-        if block.is_told:
+        if block.is_reported:
             raise Trouble(at)
-        block.is_told = True
+        block.is_reported = True
         owner = next(owner for owner, part in PART_OF.items() if part == block.only)
         hint = None
         if owner == "match" and word in ("else", "default", "_"):
@@ -180,7 +180,7 @@ class Parser(StatementParser):
         plain = column
         if self.tabs:
             column = self._tabbed(line, column)
-        is_told = column != plain
+        is_reported = column != plain
         if header is not None:
             self.header = None
             if column > blocks[-1].column:
@@ -192,11 +192,11 @@ class Parser(StatementParser):
                 blocks[-1].is_inline = False
                 blocks[-1].column = column
             else:
-                self._indented(line, column, is_told)
+                self._indented(line, column, is_reported)
         end = self.tokens.end(line - 1) if line else 0
         while column < blocks[-1].column:
             if column > blocks[-2].column:
-                self._misaligned(line, column, is_told)
+                self._misaligned(line, column, is_reported)
                 break
             self._close_block(end)
         return blocks[-1]
@@ -214,23 +214,23 @@ class Parser(StatementParser):
             self.tab_width = len(first[1]) if first else 2
         return len(indent.expandtabs(self.tab_width))
 
-    def _indented(self, line: int, column: int, is_told: bool) -> None:
+    def _indented(self, line: int, column: int, is_reported: bool) -> None:
         """Report a line that is deeper than the one above, which begins no block; it belongs to the block around it."""
         block = self.blocks[-1]
-        if not is_told:
+        if not is_reported:
             above = block.column
             hint = f"begin it {_spaces(above)}, as the line above" if above else "begin it at the start of the line"
             self.report("V002", *self.span(line + 1), "unexpected indentation", hint)
         deeper = Block(column, None, block.items)
         deeper.only = block.only
-        deeper.is_told = True
+        deeper.is_reported = True
         deeper.open, block.open = block.open, None
         self.blocks.append(deeper)
 
-    def _misaligned(self, line: int, column: int, is_told: bool) -> None:
+    def _misaligned(self, line: int, column: int, is_reported: bool) -> None:
         """A line is less deep than the block above, but begins where no other block does: it still belongs to it."""
         outer, block = self.blocks[-2:]
-        if not is_told:
+        if not is_reported:
             hint = f"begin it {_spaces(outer.column)} or {_spaces(block.column)}"
             message = f"the line begins {_spaces(column)}, where no block above it does"
             self.report("V002", *self.span(line + 1), message, hint)
@@ -271,7 +271,7 @@ class Parser(StatementParser):
         items = block.items
         if block.only is not None:
             items = [item for item in items if isinstance(item, _PART_CLASSES[block.only])]
-            if not items and not block.is_told and not block.is_lossy:
+            if not items and not block.is_reported and not block.is_lossy:
                 self._report_parts(block.owner, block.only)
         self.attach(block.owner, tuple(items), end)
 
@@ -351,11 +351,11 @@ class Parser(StatementParser):
 
     def _report_unprintable(self) -> None:
         """Halves of surrogate pairs, in texts too: no file can hold them."""
-        told = {d.span.start for d in self.findings.found}
+        reported = {d.span.start for d in self.findings.found}
         for count, match in enumerate(_NEVER.finditer(self.text)):
             if count == _MOST:
                 break
-            if match.start() not in told:
+            if match.start() not in reported:
                 message = f"{hints.named(match[0])} cannot stand in a program"
                 self.report("V001", match.start(), match.end(), message)
 

@@ -106,7 +106,7 @@ class SimpleStatementParser(ExpressionParser):
             self.at = at + 1
         self.header = compound
         if len(self.blocks) > NESTING_LIMIT and not self.is_deep:
-            self.is_deep = True  # its body is read all the same: the lines below are not mistakes of their own
+            self.is_deep = True  # its body is still read, so that the lines below cause no further errors
             self.too_deep(self.first)
         if self.texts[self.at][0] not in LINE_STARTS:
             self._inline(compound, word)
