@@ -142,7 +142,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--quick", action="store_true")
     given = parser.parse_args()
-    os.environ["CI"] = "true"  # recordings alone answer
+    os.environ["CI"] = "true"  # only recordings answer
     found = measured(*((200, 3) if given.quick else (1000, 7)))
     if given.json:
         print(json.dumps(found, indent=1))

@@ -120,7 +120,7 @@ class Policy:
         if isinstance(rule, str) and rule != WORKSPACE:
             word = _WORDS[rule]
             if kind == "network" and hosts.address(target) is None:
-                return Ruling("deny", "this is no address that could be checked")
+                return Ruling("deny", "this isn't an address that could be checked")
             return Ruling(word, why)
         if kind == "network":
             return self._network(target, why)
@@ -132,7 +132,7 @@ class Policy:
     def _network(self, target: str, why: str) -> Ruling:
         found = hosts.address(target)
         if found is None:
-            return Ruling("deny", "this is no address that could be checked")
+            return Ruling("deny", "this isn't an address that could be checked")
         patterns = [pattern for text in self.patterns("network") if (pattern := hosts.host_pattern(text)) is not None]
         covering = [pattern for pattern in patterns if pattern.covers(found)]
         exact = any(pattern.exact for pattern in covering)
@@ -141,7 +141,7 @@ class Policy:
     def protects(self, kind: Kind, target: str) -> str | None:
         """Return why this resolved path is closed to every session; None: the rules decide."""
         if not target.startswith("/") or "\0" in target:
-            return "this is no path that could be checked"
+            return "this isn't a path that could be checked"
         return grants.protected(kind, target, self._surface)
 
     def reach(self, kind: Kind) -> Reach:

@@ -256,7 +256,7 @@ def _rewrite(compiled: Compiled, drop_comments: bool) -> int:
     if text == compiled.text:
         return 0
     if _has_comments(compiled.text, text) and not drop_comments:
-        click.echo(f"{compiled.name} holds comments, which the canonical form drops; left alone", err=True)
+        click.echo(f"{compiled.name} holds comments, which the canonical form drops; left as it is", err=True)
         click.echo("hint: --drop-comments rewrites it without them", err=True)
         return FAULT
     with usage_errors(f"cannot write {compiled.name}", lower=False):

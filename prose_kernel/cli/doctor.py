@@ -102,7 +102,7 @@ def _remote(current: Settings) -> Finding:
         state = asyncio.run(look())
     except UsageError as problem:
         return Finding("broken", "remote", str(problem).removeprefix("remote: "), problem.hint)
-    text = f"{state.url}: {len(state.workers)} workers run {state.places} commands at once"
+    text = f"{state.url}: {len(state.workers)} workers run {state.places} commands in parallel"
     if state.warnings:
         return Finding("note", "remote", "; ".join((text, *state.warnings)))
     return Finding("ok", "remote", text)

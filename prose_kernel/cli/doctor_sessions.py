@@ -126,7 +126,7 @@ def _judge(options: SessionOptions) -> Iterator[Finding]:
     from prose_kernel.models.providers.choice import judge_choice
 
     if options.judge.rules == "only":
-        yield Finding("ok", "judge", "rules alone")
+        yield Finding("ok", "judge", "only rules")
         return
     try:
         choice = judge_choice(options)

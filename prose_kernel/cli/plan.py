@@ -91,7 +91,7 @@ def _kept(name: str, text: str, language: Language, chosen: Settings, keep: str)
     replayed = asyncio.run(foreseen.run())
     yield from _requests(foreseen)
     if replayed.gap or foreseen.stopped:
-        yield "What follows depends on that answer."
+        yield "The rest depends on that answer."
 
 
 def _requests(foreseen: Foreseeing) -> Iterator[str]:

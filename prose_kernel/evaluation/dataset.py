@@ -78,7 +78,7 @@ def _json(file: Any) -> Iterator[Case]:
             yield Case("", number, broken=_not_json(problem))
             continue
         if "\\ud" in line.lower() and not _is_text(data):
-            yield Case("", number, broken="half of a surrogate pair is no character")
+            yield Case("", number, broken="half of a surrogate pair isn't a character")
         elif not isinstance(data, dict):
             yield Case("", number, broken='a case is an object: {"question": ..., "expected": ...}')
         else:

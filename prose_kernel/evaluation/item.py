@@ -252,7 +252,7 @@ class ItemRun:
         )
 
 
-UNATTENDED: Final = "nobody is here to answer: this is an evaluation"
+UNATTENDED: Final = "an evaluation is non-interactive"
 EVALUATION: Final = "evaluation"
 """The key of the budget of a whole evaluation: no program can catch that it is spent."""
 

@@ -92,7 +92,7 @@ class MemoryFiles:
             raise ProviderError(
                 f"the session's memory of agent '{self._memory.agent}' has {len(data):,} bytes; at most "
                 f"{MEMORY_LIMIT:,} can be kept",
-                hint="tell the agent to compact its memory; the former one is unchanged",
+                hint="ask the agent to compact its memory; the former one is unchanged",
             )
         with contextlib.suppress(OSError):
             if path.read_bytes() == data:

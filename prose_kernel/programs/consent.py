@@ -148,7 +148,7 @@ def _nobody(candidates: Sequence[Candidate], asker: SerialAsker | None) -> Impor
     trust = f"{magic}trust {agreed}" if magic else f"--trust {agreed}"
     error = urls.unfetchable(
         url,
-        "it has not run here before, and nobody is here to agree to that",
+        "it has not run here before, and the run is non-interactive",
         f"read it (prose programs show {url}), then agree: {trust}",
     )
     error.nobody = True

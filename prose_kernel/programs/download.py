@@ -19,7 +19,7 @@ _FILES: Final = ("application/octet-stream", "binary/octet-stream", "application
 _HTML: Final = ("text/html", "application/xhtml+xml")
 _STATUS: Final = {
     401: "the server gives it only to those who sign in",
-    403: "the server does not give it to everybody",
+    403: "the server requires a login",
     404: "the server has no such program",
     410: "it was removed from the server",
     429: "the server has too many requests",
@@ -134,7 +134,7 @@ def _accept(url: str, response: Any, limits: Limits) -> None:
     if kind in _HTML:
         raise _page(url)
     if kind and not kind.startswith("text/") and kind not in _FILES:
-        raise _Failed(f"the server says that it is {kind}, which is no program")
+        raise _Failed(f"the server says that it is {kind}, which isn't a program")
     length = response.headers.get("content-length", "")
     if length.isdecimal() and int(length) > limits.size and "content-encoding" not in response.headers:
         raise _too_large(limits)

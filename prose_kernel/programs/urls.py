@@ -35,7 +35,7 @@ def canonical(url: str, shown: str | None = None) -> str:
         if "@" in url.partition("//")[2].partition("/")[0]:  # not repeated: it may hold a password
             message = "a URL with a user name or password is not loaded: programs are fetched without signing in"
             raise ImportProgramError(message, hint="leave them out, or save the program to a file")
-        raise unfetchable(shown, "it is no address of a program", "write `https://HOST/PATH`")
+        raise unfetchable(shown, "it isn't an address of a program", "write `https://HOST/PATH`")
     default = 443 if found.scheme == "https" else 80
     place = found.host if found.port in (default, None) else f"{found.host}:{found.port}"
     path, mark, query = urlsplit(url)._replace(scheme="", netloc="", fragment="").geturl().partition("?")
@@ -76,7 +76,7 @@ def require_https(url: str) -> None:
     on the way."""
     parts = urlsplit(url)
     if parts.scheme != "https" and parts.netloc not in plain_http:
-        why = "only https is fetched, so that nobody on the way can change the program"
+        why = "only https is fetched, so that the program can't be changed on the way"
         raise unfetchable(url, why, f"https://{parts.netloc.partition(':')[0]}{parts.path}")
 
 

@@ -206,7 +206,7 @@ def _cycle(way: tuple[Where, ...]) -> ImportProgramError:
     names = [one.shown or "this program" for one in way]
     if len(way) == 2:
         return ImportProgramError(f"{names[0]} imports itself", code="V201", hint="leave the import out")
-    hint = "move what several of them need into a module of its own"
+    hint = "move their shared parts into a separate module"
     return ImportProgramError(f"modules import each other: {' -> '.join(names)}", code="V201", hint=hint)
 
 

@@ -115,7 +115,7 @@ def connect(
     script = _script(choice, options)
     if choice.kind == "replay" and options.cassette.mode in ("off", "record"):
         raise UsageError(
-            f"provider replay answers from recordings alone, and the cassette mode is {options.cassette.mode}",
+            f"provider replay answers only from recordings, and the cassette mode is {options.cassette.mode}",
             hint="choose another provider first, or the mode replay",
         )
     notes = before.notes if before is not None else PermissionNotes()

@@ -223,21 +223,21 @@ def who(services: SessionServices) -> str:
     choice = services.choice
     match choice.kind:
         case "nobody" if not services.asker.available:
-            return "nobody: no provider is chosen"
+            return "none: no provider is chosen"
         case "nobody" if services.detected is not None:
             return f"{services.detected.choice.name}, because {services.detected.variable} is set"
         case "nobody":
             return "the person here: no provider is chosen"
         case "human":
-            return "the person here" if services.asker.available else "nobody: there is no person here"
+            return "the person here" if services.asker.available else "none: the run is non-interactive"
         case "agent":
             return f"{AGENT}{choice.name}"
         case "model":
             return choice.name
         case "replay":
-            return "recordings alone"
+            return "only recordings"
         case "dry-run":
-            return "nobody: this is a dry run"
+            return "none: this is a dry run"
         case "function":
             return "a Python function"
         case _:

@@ -32,7 +32,7 @@ Counted = Literal["usd", "tokens"]
 _COUNTED: Final[tuple[Counted, ...]] = ("usd", "tokens")
 
 _OF_THE_RUN: Final = (
-    "let it go on with a higher one: `prose run --resume --budget LIMITS`, in a notebook `%budget LIMITS`"
+    "continue it with a higher one: `prose run --resume --budget LIMITS`, in a notebook `%budget LIMITS`"
 )
 
 RUN: Final = "run"

@@ -171,6 +171,6 @@ def _quote_problem(source: _Lines, delimiter: str, said: str) -> NotData:
         if at < 0:
             return NotData("the quote that begins here is not closed", *_line_column(source, start))
         if text[at + 1 : at + 2] not in ("", delimiter, "\r", "\n"):
-            return NotData("text behind a closing quote", *_line_column(source, at + 1))
+            return NotData("text after a closing quote", *_line_column(source, at + 1))
     reason = f"a value of more than {LONGEST:,} characters" if "limit" in said else said
     return NotData(reason, source.begins, 1)

@@ -313,7 +313,7 @@ def check_directory(run_id: str, directory: Path, here: Sequence[Path], hint: st
     if not _is_directory(directory):
         raise UsageError(
             f"the directory in which run {run_id} was begun is gone: {escaped(str(directory))}",
-            hint="the run goes on only there; if you have moved it, move it back, or make a link to it there",
+            hint="the run continues only there; if you have moved it, move it back, or make a link to it there",
         )
     if not is_one_of(directory, here):
         raise UsageError(f"run {run_id} was begun in another directory: {escaped(str(directory))}", hint=hint)
@@ -347,7 +347,7 @@ def find(where: Sequence[RunPlace], wanted: str) -> KeptRun:
         path = Path(wanted.rstrip("/"))
         if RUN_ID.fullmatch(path.name) and path.is_dir():
             return Directories(path.parent).run(path.name)
-        raise UsageError(f"{wanted} is no directory of a run")
+        raise UsageError(f"{wanted} isn't a directory of a run")
     if same := with_id(where, wanted):
         return reduce(_one_of, same)
     known = all_runs(where)

@@ -53,7 +53,7 @@ _REASONS: Final = {
     errno.ENOENT: "there is no such file",
     errno.EACCES: "it may not be read",
     errno.EPERM: "it may not be read",
-    errno.ENOTDIR: "a part of its path is no directory",
+    errno.ENOTDIR: "a part of its path isn't a directory",
     errno.ELOOP: "its links lead in a circle",
     errno.ENAMETOOLONG: "its name is too long",
 }
@@ -85,7 +85,7 @@ def read(path: str, directory: str) -> ShownFile:
         reason = _REASONS.get(problem.errno or 0) or reason_of(problem, "it cannot be read")
         raise _refused(path, reason) from None
     except ValueError:  # a NUL, or half of a character
-        raise _refused(path, "that is no file name") from None
+        raise _refused(path, "that isn't a file name") from None
 
 
 def _refused(path: str, reason: str) -> ExecError:
@@ -170,7 +170,7 @@ def _text(name: str, file: BinaryIO, size: int, media: str) -> ShownFile:
     return ShownFile(name, media, size, text.encode("utf-8", "replace"), note=note)
 
 
-_NO_TEXT: Final = "it is no text, and of no kind that can be shown"
+_NO_TEXT: Final = "it isn't text, nor of another kind that can be shown"
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
 """Characters that texts in old encodings don't contain."""
 
@@ -192,7 +192,7 @@ def _table(name: str, file: BinaryIO, size: int, media: str) -> ShownFile | None
     if found is None:
         return None
     if found.more:
-        note = "; ".join(filter(None, (note, f"rows behind the first {found.total:,} are not counted")))
+        note = "; ".join(filter(None, (note, f"rows after the first {found.total:,} are not counted")))
     if found.problem:
         note = "; ".join(filter(None, (note, f"damaged: {found.problem}")))
     return ShownFile(name, media, size, rows=found.rows, total=found.total, note=note)

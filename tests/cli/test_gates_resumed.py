@@ -373,7 +373,7 @@ def test_a10_until_then_it_is_gone(killed: Killed) -> None:
     postgres = PostgresDatabase(killed.url) if killed.url else None
     (gate,) = pending_gates(Path(".prose"), CLOCK, None, postgres)
     assert gate.how is Decidable.ENDED
-    with pytest.raises(Exception, match="has ended: nobody waits at gate go"):
+    with pytest.raises(Exception, match="has ended: no run waits at gate go"):
         resolve_gate(Path(".prose"), "approve", "go", clock=CLOCK, by=Decider({}), postgres=postgres)
 
 

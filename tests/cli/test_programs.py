@@ -83,7 +83,7 @@ def test_non_interactive_means_that_nothing_runs(shelf: Shelf, prose) -> None:
     status, out, err = prose("run", "dana/hello", "--input", "name=Ada")
     assert (status, out) == (2, "")
     assert err == (
-        f'ImportError: "{url}" cannot be loaded: it has not run here before, and nobody is here to agree to that [E215]\n'
+        f'ImportError: "{url}" cannot be loaded: it has not run here before, and the run is non-interactive [E215]\n'
         f"hint: read it (prose programs show {url}), then agree: --trust {digest(HELLO)}\n"
     )
     assert not (shelf.directory / ".prose").exists() and not shelf.lock.path.exists()
@@ -283,7 +283,7 @@ def test_install_list_show_upgrade_remove_clean(shelf: Shelf, prose) -> None:
     newer = QUIET + "# newer\n"
     shelf.put("dana/hello", newer)
     status, out, err = prose("install", "--upgrade")
-    assert status == 2 and "nobody is here to agree" in err and shelf.pin(url).sha256 == digest(HELLO)  # type: ignore[union-attr]
+    assert status == 2 and "the run is non-interactive" in err and shelf.pin(url).sha256 == digest(HELLO)  # type: ignore[union-attr]
     status, out, _ = prose("install", "--upgrade", "--trust", "all")
     assert (status, out) == (0, f"replaced dana/hello  sha256 {digest(newer)}\n")
 

@@ -148,7 +148,7 @@ def test_options_beat_variables_and_these_the_file(prose: Prose, here: Path, stu
         (("--provider", "acp:nobody"), "there is no CLI agent `nobody`"),
         (("--judge", "replay"), "`replay` cannot judge"),
         (("--cassette-mode", "sometimes"), "one of 'off', 'auto', 'record', 'replay', not 'sometimes'"),
-        (("--provider", "replay", "--cassette-mode", "off"), "provider replay answers from recordings alone"),
+        (("--provider", "replay", "--cassette-mode", "off"), "provider replay answers only from recordings"),
     ],
 )
 def test_options_that_make_no_sense(
@@ -216,7 +216,7 @@ def test_a_dry_run_tells_all_and_runs_nothing(prose: Prose, here: Path, stub: St
     assert told.returncode == 0
     for piece in (
         "session c1/1/s0",
-        "nobody: this is a dry run",
+        "none: this is a dry run",
         "permissions  read: workspace",
         "tools        read, ",
         "mode replay",
@@ -271,7 +271,7 @@ def test_doctor_reads_recordings_and_names_a_line_that_is_none(prose: Prose, rec
         ({"PROSE_PROVIDER": "claud"}, "broken provider: there is no provider `claud`"),
         ({"PROSE_PROVIDER": "scripted"}, "broken provider: scripted, but there is no script"),
         ({"PROSE_JUDGE": "replay"}, "broken judge: `replay` cannot judge"),
-        ({"PROSE_JUDGE_RULES": "only"}, "ok     judge: rules alone"),
+        ({"PROSE_JUDGE_RULES": "only"}, "ok     judge: only rules"),
         ({"ANTHROPIC_API_KEY": "k" * 20}, "note   provider: none set: anthropic where a person is there, because"),
         ({"PROSE_GATES": "x"}, "broken settings: setting gates (PROSE_GATES): one of"),
     ],

@@ -22,7 +22,7 @@ async def test_an_input_shows_its_prompt_as_written_and_takes_any_line() -> None
 
 
 async def test_no_one_to_ask() -> None:
-    with pytest.raises(NobodyToAsk, match=r"^nobody is here to ask$"):
+    with pytest.raises(NobodyToAsk, match=r"^the run is non-interactive$"):
         await PersonUser(ScriptedPerson(available=False)).ask(Question("topic", "?"))
     with pytest.raises(NobodyToAsk, match=r"^the person's input has ended$"):
         await PersonUser(ScriptedPerson()).ask(Question("topic", "?"))
@@ -34,7 +34,7 @@ class Fickle(ScriptedPerson):
 
 
 async def test_a_person_who_leaves_counts_as_non_interactive() -> None:
-    with pytest.raises(NobodyToAsk, match=r"^nobody is here to ask$"):
+    with pytest.raises(NobodyToAsk, match=r"^the run is non-interactive$"):
         await PersonUser(Fickle()).ask(Question("topic", "?"))
 
 

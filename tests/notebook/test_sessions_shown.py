@@ -271,7 +271,7 @@ def test_provider_and_judge_show_their_state(client: Client) -> None:
     assert "answers now" in text and "stub" in text and "acp:" not in text.split("can be chosen")[0]
     client.run("%judge only stub:json-0-no")
     (text,) = client.run("%judge").displays
-    assert "only: rules alone" in text and "stub:json-0-no" in text
+    assert "only: only rules" in text and "stub:json-0-no" in text
     client.run("%judge first auto")
 
 
@@ -385,7 +385,7 @@ def test_cassette_shows_the_state_of_the_recording(recorded: Recorded) -> None:
         assert miss.kinds == ["error"]
         (told,) = client.run("%prompt let plan = session: writer\n").displays
         assert "recording" in told and "miss" in told
-        assert "answers from recordings alone" in client.run("%cassette --mode record").error["evalue"]
+        assert "answers only from recordings" in client.run("%cassette --mode record").error["evalue"]
         client.run("%provider human\n%cassette other --mode record")
         (text,) = client.run("%cassette").displays
         rows = dict(line.split("  ", 1) for line in text.split("\n")[1:])

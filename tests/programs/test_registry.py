@@ -133,7 +133,7 @@ async def test_relative_imports_belong_to_where_the_program_was_found(shelf: She
     [
         ("404 Not Found", "the server has no such program (404)", 1),
         ("410 Gone", "it was removed from the server (410)", 1),
-        ("403 Forbidden", "the server does not give it to everybody (403)", 1),
+        ("403 Forbidden", "the server requires a login (403)", 1),
         ("418 Teapot", "the server did not send it (418)", 1),
         ("206 Partial Content", "the server did not send it (206)", 1),
         ("429 Too Many", "the server has too many requests (429)", 3),
@@ -202,13 +202,13 @@ async def test_each_redirect_is_checked(shelf: Shelf, to: str, says: str) -> Non
 @pytest.mark.parametrize(
     ("url", "says"),
     [
-        ("http://example.org/x.prose", "only https is fetched, so that nobody on the way can change the program"),
+        ("http://example.org/x.prose", "only https is fetched, so that the program can't be changed on the way"),
         ("https://user:secret@example.org/x", "a URL with a user name or password is not loaded"),
         ("https://10.0.0.1/x", "'10.0.0.1' is this machine or a private network"),
         ("https://2130706433/x", "is this machine or a private network"),
         ("https://[::ffff:127.0.0.1]/x", "is this machine or a private network"),
-        ("https://exa mple.org/x", "it is no address of a program"),
-        ("https://example.org\\.evil.org/x", "it is no address of a program"),
+        ("https://exa mple.org/x", "it isn't an address of a program"),
+        ("https://example.org\\.evil.org/x", "it isn't an address of a program"),
         ("https://no-such-host.invalid/x", "there is no host 'no-such-host.invalid'"),
     ],
 )
@@ -324,8 +324,8 @@ def test_a_url_has_one_spelling_and_keeps_its_host(scheme: str, host: str, rest:
     [
         (b"<!DOCTYPE html><p>hi", "text/html; charset=utf-8", "it is an HTML page, not a program"),
         (b"\n <HTML>", "text/plain", "it is an HTML page, not a program"),
-        (b"{}", "application/json", "the server says that it is application/json, which is no program"),
-        (b"\x89PNG", "image/png", "the server says that it is image/png, which is no program"),
+        (b"{}", "application/json", "the server says that it is application/json, which isn't a program"),
+        (b"\x89PNG", "image/png", "the server says that it is image/png, which isn't a program"),
         (b" \n", "text/plain", "the server sent an empty text"),
         (b"output x = \xff", "text/plain", "it is not UTF-8 text (byte 12)"),
         (b"output x = = 1\n", "text/plain", "it has errors: line 1, column 12"),
@@ -511,7 +511,7 @@ async def test_no_agreement_means_no_program_and_no_pin(shelf: Shelf) -> None:
         f'"{url}" cannot be loaded: you did not agree to run it'
     )
     nobody = (
-        f'"{url}" cannot be loaded: it has not run here before, and nobody is here to agree to that | '
+        f'"{url}" cannot be loaded: it has not run here before, and the run is non-interactive | '
         f"read it (prose programs show {url}), then agree: %trust {digest(HELLO)}"
     )
     assert await failure(shelf.resolver(), "dana/outline") == nobody
@@ -557,7 +557,7 @@ async def test_trust_covers_a_url_with_its_imports_or_one_text(shelf: Shelf, tru
     if enough:
         await load(resolver, "dana/outer")
     else:
-        assert "nobody is here to agree" in await failure(resolver, "dana/outer")
+        assert "the run is non-interactive" in await failure(resolver, "dana/outer")
         resolver.trust.add([digest(outer), digest(QUIET)], resolver.registry)
         await load(resolver, "dana/outer")
     assert part in shelf.lock.pins()
@@ -592,7 +592,7 @@ async def test_a_run_that_writes_nothing_remembers_for_itself(shelf: Shelf) -> N
     for _ in range(2):
         await load(resolver, "dana/outline")
     assert not shelf.lock.path.exists()
-    assert "nobody is here" in await failure(shelf.resolver(writes=False), "dana/outline")
+    assert "the run is non-interactive" in await failure(shelf.resolver(writes=False), "dana/outline")
 
 
 async def test_a_lock_that_cannot_be_written_is_a_warning(shelf: Shelf) -> None:

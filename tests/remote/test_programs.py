@@ -212,7 +212,7 @@ def test_doctor_says_whether_it_is_usable(two: Cluster, tmp_path: Path, monkeypa
     assert re.fullmatch(r"commands run on this machine; for others there is Dask [\d.]+", text)
     state, text, _ = found(remote=two.address)
     assert state == "note"
-    assert text.startswith(f"{two.address}: 2 workers run 16 commands at once; {two.address} is not encrypted")
+    assert text.startswith(f"{two.address}: 2 workers run 16 commands in parallel; {two.address} is not encrypted")
     assert found(remote="tcp://127.0.0.1:1")[:2] == (
         "broken",
         "tcp://127.0.0.1:1 cannot be reached: connection refused",
@@ -238,7 +238,7 @@ async def test_the_magic_shows_connects_and_disconnects_in_the_middle_of_a_run(
     assert text(await fine(cells, "%remote")) == "Commands run on this machine."
     await fine(cells, 'let a = exec "echo $PROSE_JOB"')
     shown = await fine(cells, f"%remote connect {two.address}")
-    for part in (f"scheduler {two.address}", "encrypted no", "workers 2", "commands at once 16"):
+    for part in (f"scheduler {two.address}", "encrypted no", "workers 2", "commands in parallel 16"):
         assert part in " ".join(text(shown).split())
     assert len(shown.calls[-1][1].metadata["prose"]["workers"]) == 2
     assert [said for said in cells.asker.shown if "is not encrypted" in said] != []

@@ -172,7 +172,7 @@ def test_the_command_is_short_in_the_usual_place(tmp_path: Path, monkeypatch: py
 def test_a10_a_gate_without_its_run(tmp_path: Path) -> None:
     leave(records(tmp_path), request())
     assert [gate.how for gate in pending_gates(tmp_path, CLOCK)] == [Decidable.ENDED]
-    with pytest.raises(GateRefused, match=f"run {RUNS[0]} has ended: nobody waits at gate ok"):
+    with pytest.raises(GateRefused, match=f"run {RUNS[0]} has ended: no run waits at gate ok"):
         resolve(tmp_path, "approve", "ok")
 
 

@@ -180,7 +180,7 @@ def test_a10_the_gate_of_a_run_that_is_gone(capsys: pytest.CaptureFixture[str]) 
     assert main(["gates"]) == 0
     assert "the run has ended; this gate no longer waits" in capsys.readouterr().out
     assert main(["gate", "approve", "go"]) == 1
-    assert "has ended: nobody waits at gate go" in capsys.readouterr().err
+    assert "has ended: no run waits at gate go" in capsys.readouterr().err
 
 
 def test_a8_gate_files_need_the_wait_mode(capsys: pytest.CaptureFixture[str]) -> None:

@@ -439,7 +439,7 @@ async def test_a_restarted_server_costs_no_decision(own_postgres_server: Postgre
     await eventually(lambda: clock.sleepers > 1 or len(person.shown) > 1)
     await clock.advance(1.0)
     await eventually(lambda: len(person.shown) > 1)
-    assert person.shown[1].endswith("; gate release_ok goes on waiting")
+    assert person.shown[1].endswith("; gate release_ok continues to wait")
     assert "prose@" not in person.shown[1]
     await asyncio.to_thread(server.start)
     world.decide("approved")
@@ -569,7 +569,7 @@ def test_a10_the_gate_of_a_run_that_is_gone(world: World) -> None:
     left_pending(world)
     world.sql("UPDATE x_gates SET process = '1:0.01'")
     assert [gate.how for gate in listed(world)] == [Decidable.ENDED]
-    with pytest.raises(GateRefused, match="has ended: nobody waits at gate release_ok"):
+    with pytest.raises(GateRefused, match="has ended: no run waits at gate release_ok"):
         resolve(world, "approve")
 
 

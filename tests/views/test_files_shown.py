@@ -271,13 +271,13 @@ def test_csv_of_any_dialect_is_the_same_table(shown, data: str | bytes) -> None:
         ("a,b\n1,2\n3\n", "1 value for 2 columns at line 3, column 1 of the data"),
         ("a,b\n1,2\n3,4,5\n", "3 values for 2 columns at line 3, column 5 of the data"),
         ('a,b\n1,2\n3,"x\n', "the quote that begins here is not closed at line 3, column 3 of the data"),
-        ('a,b\n1,2\n"x"y,4\n', "text behind a closing quote at line 3, column 4 of the data"),
+        ('a,b\n1,2\n"x"y,4\n', "text after a closing quote at line 3, column 4 of the data"),
         (
             "a,b\n1,2\n" + ",".join(["x" * 100_000] * 30) + "\n",
             "30 values for 2 columns at line 3, column 200,003 of the data",
         ),
         ("a,b\n1,2\n3," + "," * 10_000_000, "a row of more than 10,000,000 characters at line 3, column 1 of the data"),
-        ('a,b\n1,2\n"x\ny"z,4\n', "text behind a closing quote at line 4, column 3 of the data"),
+        ('a,b\n1,2\n"x\ny"z,4\n', "text after a closing quote at line 4, column 3 of the data"),
     ],
 )
 def test_a_damaged_row_is_named_and_the_rows_before_it_are_shown(shown, data: str, problem: str) -> None:  # type: ignore[no-untyped-def]
@@ -325,7 +325,7 @@ def test_a_long_csv_is_read_once_and_only_its_beginning_is_kept(shown, tmp_path:
 def test_a_csv_beyond_the_limit_is_not_counted(shown, monkeypatch: pytest.MonkeyPatch) -> None:  # type: ignore[no-untyped-def]
     monkeypatch.setattr(shown_files, "COUNTED", 1000)
     text = shown("t.csv", "a\n" + "1\n" * 5000).data["text/plain"]
-    assert "rows behind the first 1,000 are not counted" in text or "are not counted" in text
+    assert "rows after the first 1,000 are not counted" in text or "are not counted" in text
 
 
 ROWS: list[Value] = [{"name": "a long name of a person", "age": 7, "city": "京都" * 10, "x": None} for _ in range(40)]
@@ -406,15 +406,15 @@ def test_a_file_without_an_end_is_refused_immediately(tmp_path: Path, monkeypatc
         "/dev/zero": "it is a device",
         "nowhere": "it is a link to a file that does not exist",
         "circle": "its links lead in a circle",
-        "a.png/x": "a part of its path is no directory",
+        "a.png/x": "a part of its path isn't a directory",
         "b.png": "it is no PNG: it begins with other bytes",
         "empty.png": "it is no PNG: it is empty",
-        "data": "it is no text, and of no kind that can be shown",
-        "archive": "it is no text, and of no kind that can be shown",
+        "data": "it isn't text, nor of another kind that can be shown",
+        "archive": "it isn't text, nor of another kind that can be shown",
         "socket": "it is a socket",
     }
     assert _refused("", tmp_path) == "the file cannot be shown: its name is empty"
-    assert "no file name" in _refused("a\0b", tmp_path)
+    assert "a file name" in _refused("a\0b", tmp_path)
     assert shown_files.read("there", str(tmp_path)).media == "image/png"
 
 

@@ -84,7 +84,7 @@ async def from_outside(
     s = Context(run, module, caller.source, caller.cwd, caller.path).go_on_from(caller)
     try:
         if s.crossings > run.depth:
-            raise raised(s, node, "R218", f"recursion limit: {run.depth} calls between languages are under way")
+            raise raised(s, node, "R218", f"recursion limit: {run.depth} calls between languages are nested")
         return await call(apply(s, node, function, [adopted(value, refs=run.refs) for value in arguments]))
     finally:
         caller.cwd = s.cwd
@@ -118,7 +118,7 @@ async def apply(
 async def enter(s: Context, node: Node, function: UserFunction, table: dict[str, Value]) -> Value:
     """Run a function's body with its parameters bound; what it returns, or unit."""
     if s.depth >= s.run.depth:
-        hint = f"{s.run.depth} calls are under way; the setting vvm_depth allows more"
+        hint = f"{s.run.depth} calls are nested; the setting vvm_depth allows more"
         raise raised(s, node, "R218", f"recursion limit: {function.name} is called too deeply", hint=hint)
     preview = s.host.preview
     if preview is not None and not preview.enters(s, function):

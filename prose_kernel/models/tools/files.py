@@ -189,7 +189,7 @@ def _encoded(content: str, place: Place) -> bytes:
     try:
         data = content.encode("utf-8")
     except UnicodeEncodeError:
-        raise ToolFailed("the content holds a lone surrogate, which is no character") from None
+        raise ToolFailed("the content holds a lone surrogate, which isn't a character") from None
     if len(data) > WRITE_LIMIT:
         raise ToolFailed(f"'{place.named}' would have {len(data):,} bytes; at most {WRITE_LIMIT:,} can be written")
     return data

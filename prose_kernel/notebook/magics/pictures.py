@@ -31,7 +31,7 @@ _FORCE = "--force"
 
 @magic(
     "%graph [FILE|all] [--times]",
-    "draw a program: the last one that ran, all of this notebook, a file; alone on the first line: this cell",
+    "draw a program: the last one that ran, all of this notebook, a file; without words on the first line: this cell",
 )
 async def graph(call: Call) -> None:
     from prose_kernel.views.run_pictures import graph_display
@@ -77,7 +77,7 @@ def _parts(call: Call, cells: Sequence[CellRecord]) -> list[Part]:
 
 @magic(
     "%timeline [all] [--times]",
-    "draw what took time in the last program that ran, or in all: branches beside each other, retries, who answered",
+    "draw what took time in the last program that ran, or in all: branches side by side, retries, providers",
 )
 async def timeline(call: Call) -> None:
     from prose_kernel.views.run_pictures import timeline_display

@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 @magic(
     "%prompt [STATEMENT]",
-    "what each session of a statement would be sent, without running anything; alone on the first line: of this cell",
+    "the messages to each session of a statement, without running anything; without words on the first line: of this "
+    "cell",
     raw=True,
 )
 async def prompt(call: Call) -> None:
@@ -24,15 +25,15 @@ async def prompt(call: Call) -> None:
 
     text = call.text or call.below
     if not text.strip():
-        raise prompt.wrong("a statement is needed, behind it or below it")
+        raise prompt.wrong("a statement is needed, after it or below it")
     _, found = await _previewed(call, text, "cell", call.view.language)
     call.show(prompts([one for one in found if one.kind == "session"], call.cells.workspace.opened.services))
 
 
 @magic(
     "%plan [--keep|STATEMENT|FILE]",
-    "what a program would run: sessions, commands and gates with their texts, and what it costs at most; "
-    "alone on the first line: this cell; with --keep: which answers of its last run this cell would keep, and why",
+    "the steps of a program: sessions, commands and gates with their texts, and the maximum cost; "
+    "without words on the first line: of this cell; with --keep: the answers of its last run that this cell would keep",
     raw=True,
 )
 async def plan(call: Call) -> None:
@@ -47,7 +48,7 @@ async def plan(call: Call) -> None:
         source, language = read_program(call, call.text, plan)
         text, name = source.text, source.name
     if not text.strip():
-        raise plan.wrong("a program is needed: below it, behind it or in a file")
+        raise plan.wrong("a program is needed: below it, after it or in a file")
     compiled, found = await _previewed(call, text, name, language)
     left_out = previews.uncounted(compiled, language)
     call.show(previews.plan(found, left_out, call.cells.workspace.opened.services))

@@ -108,7 +108,7 @@ def plan_of_cell(foreseen: Foreseeing, gap: str, rerun: str) -> doc.Group:
     if more := len(rows) - SHOWN:
         blocks += [doc.paragraph(f"… and {more:,} more")] if more > 0 else []
     if gap or foreseen.stopped:
-        blocks.append(doc.paragraph("What follows depends on that answer."))
+        blocks.append(doc.paragraph("The rest depends on that answer."))
     if rerun != "keep":
         blocks.append(doc.paragraph('With rerun = "ask", the cell asks everything again; %rerun stale keeps answers.'))
     return doc.group(*blocks, gap="\n\n")

@@ -271,7 +271,7 @@ def _machines(call: Call) -> doc.Block | Display:
         ("scheduler", state.url),
         ("encrypted", "yes" if state.encrypted else "no"),
         ("workers", str(len(state.workers))),
-        ("commands at once", str(state.places)),
+        ("commands in parallel", str(state.places)),
         *(("not used", reason) for reason in state.refused),
     ]
     workers = [f"{worker.host} {worker.address}" for worker in state.workers]

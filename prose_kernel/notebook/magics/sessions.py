@@ -30,7 +30,8 @@ _CASSETTE_OPTIONS = {"mode": _MODES, "stale": ("warn", "fail", "ignore")}
 
 @magic(
     "%provider [scripted [FILE]|human|dry-run|replay|SERVER[:MODEL]|acp:AGENT|auto]",
-    "who answers sessions from now on; auto is whoever is here; without a name: who it is, and who could be chosen",
+    "choose the provider of sessions; auto: a person, if the run is interactive; without a name: the current one, and "
+    "the choices",
 )
 async def provider(call: Call) -> None:
     use(call, provider, 0, 2)
@@ -63,7 +64,7 @@ def _providers(call: Call) -> doc.Table:
 @magic(
     "%judge [first|only|off] [SERVER[:MODEL]|acp:AGENT|human|auto] | why "
     "| calibrate [FILE] [--least PERCENT] [--only NAME]",
-    "who decides conditions: whether rules come first, alone or not at all, and who decides what they leave open; "
+    "choose the judge of conditions: whether rules come first, only or not at all, and who decides the rest; "
     "why: the last answers with their reasons; calibrate: how often that judge is right",
 )
 async def judge(call: Call) -> None:
@@ -105,7 +106,7 @@ def _judges(call: Call) -> doc.Table:
         live = f"{live}:{choice.model}"
     if choice.live and (model := judge_model(choice, services.means.options)):
         live += f", model {model}"
-    rules = {"first": "rules come first", "only": "rules alone", "off": "no rules"}[settings.judge.rules]
+    rules = {"first": "rules come first", "only": "only rules", "off": "no rules"}[settings.judge.rules]
     chain = [] if settings.judge.rules == "off" else ["rules"]
     if settings.judge.rules != "only":
         chain += ["script"] if settings.script else []
@@ -164,7 +165,7 @@ def _percent(said: str | None) -> float | None:
 
 @magic(
     "%cassette [NAME] [--mode off|auto|record|replay] [--stale warn|fail|ignore]",
-    "which recording is written, and whether recorded answers are used; without words: how it stands",
+    "choose the recording, and whether recorded answers are used; without words: its state",
 )
 async def cassette(call: Call) -> None:
     words, chosen = list(call.words), dict[str, object]()
@@ -219,7 +220,7 @@ async def usage(call: Call) -> None:
 
 @magic(
     "%budget [LIMITS|off]",
-    "what the run may consume: 2 usd, 200k tokens, 30 min, 100 sessions, or some of it; alone: what it has consumed",
+    "the limits of the run: 2 usd, 200k tokens, 30 min, 100 sessions, or some of them; without words: its consumption",
     raw=True,
 )
 async def budget(call: Call) -> None:

@@ -39,7 +39,7 @@ _WIDEST = 80
 @magic(
     "%explain [CODE|SECTION|WORD|FILE]",
     "explain the last error, an error code (E004), a section of the reference (3.7), a word of the language, a magic, "
-    "or what a program would do; alone on the first line: this cell",
+    "or a program; without words on the first line: this cell",
 )
 async def explain(call: Call) -> None:
     use(call, explain, 0, 2)

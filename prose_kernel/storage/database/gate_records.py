@@ -140,7 +140,7 @@ class DatabaseRecords:
         began = time.monotonic()
         with self._lock:
             if self._missed_at > began:
-                raise RecordsAway(f"{what} could not be recorded: the database is away", hint=_HINT)
+                raise RecordsAway(f"{what} could not be recorded: the database is unreachable", hint=_HINT)
             fresh = self._connection is None
             while True:
                 try:

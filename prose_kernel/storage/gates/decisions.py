@@ -143,7 +143,7 @@ def resolve_gate(
     records, record, how = _find_pending(_runs(state_dir, clock, run, postgres, gate), gate)
     if how is Decidable.ENDED:
         raise GateRefused(
-            f"run {record.run} has ended: nobody waits at gate {record.spelled}", hint="start the program again"
+            f"run {record.run} has ended: no run waits at gate {record.spelled}", hint="start the program again"
         )
     if how is Decidable.AT_PROMPT:
         raise GateRefused(
@@ -342,7 +342,7 @@ def _already(records: FileRecords | DatabaseGates, gate_id: str) -> GateRefused:
 
 
 def _from_inside(why: str = "called from inside a run") -> GateRefused:
-    hint = "type the command in a terminal of your own, or answer where the run asks"
+    hint = "type the command in your own terminal, or answer at the run's own prompt"
     return GateRefused(f"{why}; nothing that a program starts may decide a gate", hint=hint)
 
 

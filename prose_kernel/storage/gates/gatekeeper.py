@@ -391,7 +391,7 @@ class Gatekeeper:
                 away = False
             except RecordsAway as error:
                 if not away:
-                    self._asker.show(f"{error.message}; gate {self._name(gate.record)} goes on waiting")
+                    self._asker.show(f"{error.message}; gate {self._name(gate.record)} continues to wait")
                 away = True
             await self._watcher.pause(self._clock, seen)
         return gate.decision
