@@ -49,7 +49,7 @@ async def test_nothing_is_started_before_it_is_needed_and_one_process_serves_all
         (("cat",), "the agent stub does not speak the Agent Client Protocol: Method not found"),
         (("sh", "-c", "echo Usage: stub; sleep 100"), "Protocol: it printed `Usage: stub`"),
         (("sh", "-c", "echo Usage: stub"), "Protocol: it printed `Usage: stub`"),
-        (("yes", "y" * 60), f"Protocol: it printed `{'y' * 60}`"),  # lines of one character take half a minute
+        (("yes",), "Protocol: it printed `y`"),
         (("head", "-c", "100000000", "/dev/zero"), "the agent stub sent a message that is too long"),
     ],
 )
