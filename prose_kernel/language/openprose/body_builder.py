@@ -102,7 +102,7 @@ class BodyBuilder(SpawnBuilder):
     ) -> tree.For:
         self._empty(start, end, "loop", body)
         if maximum is None:
-            hint = "add `(max: 10)` behind the collection, or write `for`"
+            hint = "add `(max: 10)` after the collection, or write `for`"
             self.add("E320", start, start + 4, "`loop for each` needs a maximum", hint, readable=True)
         return tree.For(item, index, collection, body, None, maximum, span=Span(start, end))
 

@@ -275,7 +275,7 @@ class Checker:
         if self.strict and id(node) not in self._early:
             is_top = self.survey.frame.is_root and self.survey.frame.place.construct is None
             where = "after an executable statement" if is_top else "inside a body"
-            message = f"The input `{node.name.id}` stands {where}"
+            message = f"The input `{node.name.id}` is {where}"
             self.survey.report("E022", node.span, message, "move it to the top of the program")
         if isinstance(prompt, Discretion):
             self.reader.marker(prompt, condition=False)

@@ -462,7 +462,7 @@ class PropertyChecker:
                 self._report("E198", element, "`allow` must be an array of strings", hint)
             elif element.raw != "user":
                 message = f"The principal `{element.raw}` is not recognised"
-                self._report("W198", element, message, "everybody outside the run is `user`")
+                self._report("W198", element, message, "every person outside the run is `user`")
 
     def check_on_reject(self, item: tree.Property, _owner: Owner) -> None:
         value = item.value

@@ -263,7 +263,7 @@ class Checker:
         seen: set[str] = set()
         for parameter in node.parameters:
             if parameter.id in seen:
-                message = f"the parameter `{parameter.id}` stands twice"
+                message = f"the parameter `{parameter.id}` appears twice"
                 self._report("V204", parameter.span, message, "choose another name")
             seen.add(parameter.id)
 

@@ -67,17 +67,19 @@ class StatementParser(SimpleStatementParser):
     def _without_owner(self, block: Block, word: str) -> None:
         """Report that no open statement can continue with `word`."""
         last = block.open.node() if block.open is not None else block.items[-1] if block.items else None
-        hint: str | None = f"it stands below {'an `if`' if word in ('elif', 'else') else 'a `try`'}, in the same column"
+        hint: str | None = (
+            f"it belongs below {'an `if`' if word in ('elif', 'else') else 'a `try`'}, in the same column"
+        )
         message = f"`{word}` without {'`if`' if word in ('elif', 'else') else '`try`'}"
         if isinstance(last, tree.If) and last.otherwise is not None and word in ("elif", "else"):
-            message, hint = f"`{word}` behind `else`", "`else` comes last, and once"
+            message, hint = f"`{word}` after `else`", "`else` comes last, and once"
         elif isinstance(last, tree.Try) and word in ("except", "finally"):
-            message = f"`{word}` behind `{'finally' if last.final is not None else 'except'}`"
-            hint = "a `try` has one `except`, then one `finally`; tell errors apart with `match err:`"
+            message = f"`{word}` after `{'finally' if last.final is not None else 'except'}`"
+            hint = "a `try` has one `except`, then one `finally`; distinguish errors with `match err:`"
         elif isinstance(last, tree.Try) and word == "else":
             message, hint = "`try` has no `else`", "write these statements at the end of the body of `try`"
         elif isinstance(last, tree.For | tree.While) and word == "else":
-            message, hint = "loops have no `else`", "write these statements behind the loop"
+            message, hint = "loops have no `else`", "write these statements after the loop"
         elif isinstance(last, tree.Match | tree.Choose) and word in ("else", "elif"):
             message, hint = f"`{word}` without `if`", "the last case is written `case _:`"
         self.report("V001", *self.span(self.at), message, hint)
@@ -128,7 +130,7 @@ class StatementParser(SimpleStatementParser):
         owner = self.clause("except")
         self.at += 1
         if self.texts[self.at] != "as" and self.kind(self.at) == WORD:
-            hint = "write `except as err:`; it catches every error: tell them apart with `match err:`"
+            hint = "write `except as err:`; it catches every error: distinguish them with `match err:`"
             raise self.wrong(self.at, "`as`", hint)
         self.word("as", "write `except as err:`")
         target = self.name(self.at)
@@ -226,7 +228,7 @@ class StatementParser(SimpleStatementParser):
         """`case`, `option` or `require` outside of what it belongs to."""
         word = self.texts[self.at]
         owner = {"case": "match", "option": "choose", "require": "constrain"}[word]
-        hint = f"it stands in the body of a `{owner}`"
+        hint = f"it is in the body of a `{owner}`"
         if word == "require" and self.kind(self.at + 1) in (STRING, None):
             hint = hints.word("require") or hint
         raise self.trouble(self.at, f"`{word}` without `{owner}`", hint)

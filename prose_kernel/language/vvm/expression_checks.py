@@ -253,7 +253,9 @@ class ExpressionChecker:
             for pair in pairs:
                 if pair.key in seen:
                     self.report(
-                        "V705", key_span(pair), f"the key `{pair.key}` stands twice in this object; the last one counts"
+                        "V705",
+                        key_span(pair),
+                        f"the key `{pair.key}` appears twice in this object; the last one counts",
                     )
                 seen.add(pair.key)
 

@@ -239,7 +239,7 @@ class ExpressionParser(Mistakes):
         if text == "{":
             return None, start, start, Bracket(INLINE, at, start)
         if KINDS.get(text[0]) != WORD:
-            raise self.wrong(at, "the name of an agent behind `@`")
+            raise self.wrong(at, "the name of an agent after `@`")
         end = self.starts[at] + len(text)
         value, end, bracket = self._agent_tail(tree.AgentName.at(start, end, text), end, depth)
         return value, start, end, bracket

@@ -158,7 +158,7 @@ class Mistakes:
                 opening,
                 opening + 1,
                 f"`{text}` is never closed",
-                f"write `{bracket.closer}` behind the last item",
+                f"write `{bracket.closer}` after the last item",
             )
         return Trouble(line, ends=True)
 
@@ -183,7 +183,7 @@ class Mistakes:
             hint = f"write `0 - {hints.shown(following)}`" if self.kind(at + 1) in (WORD, NUMBER) else "write `0 - …`"
             message = "there is no unary minus" if text == "-" else "there is no unary plus"
             if self.is_end(at + 1):
-                raise self.wrong(at + 1, f"a value behind `{text}`")
+                raise self.wrong(at + 1, f"a value after `{text}`")
             if self.texts[at - 1] not in ("-", "+"):
                 self.report("V001", start, end, message, hint if text == "-" else "leave it out")
             return SKIP, start, end
@@ -217,10 +217,10 @@ class Mistakes:
             raise self.trouble(at, f"there is no `{text}` before a value", "write the arguments out, one by one")
         if text == "=" and before in ("=", "=="):
             hint = "write `==` to compare, `=` to assign"
-        behind = f" behind `{hints.shown(before)}`" if self.is_end(at) and before and before[0] not in '"`\n#' else ""
-        if behind and before == "=":
+        after = f" after `{hints.shown(before)}`" if self.is_end(at) and before and before[0] not in '"`\n#' else ""
+        if after and before == "=":
             hint = "write `()` for nothing"
-        raise self.wrong(at, f"a value{behind}", hint)
+        raise self.wrong(at, f"a value{after}", hint)
 
     def closes_nothing(self, at: int) -> Trouble:
         text = self.texts[at]
@@ -236,7 +236,7 @@ class Mistakes:
         start, end = self.span(at)
         follows = self.texts[at + 1]
         if word == "not":
-            message = "`not` cannot stand behind this operator"
+            message = "`not` cannot follow this operator"
             raise self.trouble(at, message, "put it into parentheses: `(not …)`")
         hint: str | None
         if word == "error":
@@ -276,7 +276,7 @@ class Mistakes:
             message, hint = "a criterion begins with `?`", "write `?` before the backtick"
         else:
             message = "a template is not a value"
-            hint = "write text in double quotes; a template stands behind `@name` or `?`"
+            hint = "write text in double quotes; a template belongs after `@name` or `?`"
         if self.texts[at + 1] == "(" or not (self.is_end(at + 1) or self.texts[at + 1] in _AFTER_OPERAND):
             raise self.trouble(at, message, hint)
         start, end = self.span(at)
@@ -316,9 +316,9 @@ class Mistakes:
         elif kind == TEMPLATE:
             if KINDS.get(before[0]) == WORD and self.texts[at - 2] not in (".", "@"):
                 return self.trouble(
-                    at, "a template stands behind an agent or `?`", f"write `@{before}` to call an agent"
+                    at, "a template belongs after an agent or `?`", f"write `@{before}` to call an agent"
                 )
-            hint = "a template stands behind `@name` or `?`; give the agent a name first"
+            hint = "a template belongs after `@name` or `?`; give the agent a name first"
         elif text == "?":
             hint = "there is no `a ? b : c`; write an `if` statement that assigns in both branches"
         return self.wrong(at, expected, hint)
@@ -379,10 +379,10 @@ class Mistakes:
     def no_member(self, at: int) -> Trouble:
         """No name follows a `.`."""
         if self.kind(at - 2) == NUMBER:
-            return self.wrong(at, "digits or a name behind `.`", f"write `{self.texts[at - 2]}.0`")
+            return self.wrong(at, "digits or a name after `.`", f"write `{self.texts[at - 2]}.0`")
         if self.kind(at) == NUMBER:
-            return self.wrong(at, "a name behind `.`", f"write `[{self.texts[at]}]` for an element of a list")
-        return self.wrong(at, "a name behind `.`")
+            return self.wrong(at, "a name after `.`", f"write `[{self.texts[at]}]` for an element of a list")
+        return self.wrong(at, "a name after `.`")
 
     # ---- items of brackets
 
@@ -398,7 +398,7 @@ class Mistakes:
         if self.texts[at] in _CLOSING or self.texts[at] == "," or self.is_end(at):
             return
         if bracket.keywords:
-            message = "a value without a name stands behind one with a name"
+            message = "a value without a name follows one with a name"
             self.report("V001", *self.span(at), message, "write the values without names first")
         elif bracket.tag == AGENT_CALL and len(bracket.values) == 1:
             self.report("V001", *self.span(at), "an agent takes one input", "pass a list, or an object: `pack(a, b)`")
@@ -434,7 +434,7 @@ class Mistakes:
     def missing_parentheses(self, end: int) -> None:
         """A task is not followed by `(`."""
         self.report(
-            "V001", end, end, "the call of an agent needs parentheses", "write `()` behind the task, or `(input)`"
+            "V001", end, end, "the call of an agent needs parentheses", "write `()` after the task, or `(input)`"
         )
 
     # ---- strings, numbers, templates
@@ -468,7 +468,7 @@ class Mistakes:
         elif self.texts[at].startswith('"""'):
             what, hint = "string", 'close it with `"""`'
         else:
-            what, hint = "string", 'close it with `"` on this line; text of several lines stands in `"""`'
+            what, hint = "string", 'close it with `"` on this line; text of several lines belongs in `"""`'
         if self.tokens.is_last(at):
             self.unclosed = what
         self.report(code, start, self.tokens.end(at), f"this {what} is never closed", hint)
@@ -479,5 +479,5 @@ class Mistakes:
         text = self.texts[at][escape.start : escape.end]
         hint = 'write `\\\\` for a backslash; escapes are `\\\\ \\" \\/ \\n \\t \\b \\f \\r \\uXXXX`'
         if text.startswith("\\u"):
-            hint = "write four hexadecimal digits behind `\\u`; two of them for a character beyond `\\uFFFF`"
+            hint = "write four hexadecimal digits after `\\u`; two of them for a character beyond `\\uFFFF`"
         self.report("V005", start + escape.start, start + escape.end, f"unknown escape `{hints.shown(text)}`", hint)

@@ -169,7 +169,7 @@ class Parser(StatementParser):
             hint = "the last case is written `case _:`"
         elif owner == "constrain" and word in ("?", "`"):
             hint = "write ``require ?`criterion` ``"
-        raise self.trouble(at, f"only `{block.only}` stands in the body of `{owner}`", hint)
+        raise self.trouble(at, f"only `{block.only}` is in the body of `{owner}`", hint)
 
     # ---- blocks
 
@@ -363,4 +363,4 @@ class Parser(StatementParser):
 def _spaces(column: int) -> str:
     if not column:
         return "at the start of the line"
-    return f"behind {column} space{'s' if column > 1 else ''}"
+    return f"after {column} space{'s' if column > 1 else ''}"

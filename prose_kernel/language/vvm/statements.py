@@ -44,7 +44,7 @@ class SimpleStatementParser(ExpressionParser):
     def no_name(self, at: int, what: str) -> Trouble:
         hint = None
         if self.kind(at) == STRING:
-            hint = "a name stands without quotes"
+            hint = "a name is written without quotes"
         return self.wrong(at, what, hint)
 
     def reserved_name(self, at: int) -> None:
@@ -118,7 +118,7 @@ class SimpleStatementParser(ExpressionParser):
             self.report("V001", *self.span(at), "a body has no braces", "write `:` and indent the body")
             self.at = at + 1
             return
-        message = f"the body of `{word}` stands on the same line"
+        message = f"the body of `{word}` is on the same line"
         if at > self.quiet:
             self.report("V001", *self.span(at), message, "begin it on the next line, indented")
             self.quiet = at
@@ -136,7 +136,7 @@ class SimpleStatementParser(ExpressionParser):
         if text == "=":
             return self.wrong(at, "`:`", "write `==` to compare")
         if text == "->":
-            return self.trouble(at, "a function declares no type", "write `:` behind the parentheses")
+            return self.trouble(at, "a function declares no type", "write `:` after the parentheses")
         if text == "as" and word == "with":
             return self.wrong(at, "`:`", "the value is `it` in the body")
         if text == "{":
@@ -163,7 +163,7 @@ class SimpleStatementParser(ExpressionParser):
         if self.texts[self.at] == "as":
             at = self.at + 1
             if self.texts[at] == "@":
-                self.report("V001", *self.span(at), "expected a name, found `@`", "leave the `@` out behind `as`")
+                self.report("V001", *self.span(at), "expected a name, found `@`", "leave the `@` out after `as`")
                 at += 1
             alias = self.name(at)
         if self.texts[self.at] == ",":
@@ -217,7 +217,7 @@ class SimpleStatementParser(ExpressionParser):
         if self.is_end(self.at):
             return tree.Raise.at(start, start + 5, None)
         hint = "a message is written out; to hand an error value on, write `return`"
-        message = self.string_node(self.at, "a string behind `raise`", hint)
+        message = self.string_node(self.at, "a string after `raise`", hint)
         if not self.is_end(self.at):
             raise self.wrong(self.at, "the end of the line", hint)
         return tree.Raise.at(start, self.end, message)

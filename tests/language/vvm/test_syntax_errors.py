@@ -23,7 +23,7 @@ def test_findings_at_their_places(name: str) -> None:
 def test_a_finding_as_it_is_shown() -> None:
     (found,) = parse(Source("x = 1\ny = (2")).diagnostics
     assert found.render() == (
-        "Error at line 2, column 5: `(` is never closed [V001]\n  y = (2\n      ^\nhint: write `)` behind the last item"
+        "Error at line 2, column 5: `(` is never closed [V001]\n  y = (2\n      ^\nhint: write `)` after the last item"
     )
 
 
