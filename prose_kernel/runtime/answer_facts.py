@@ -65,7 +65,7 @@ WRITES: Final = 20
 """Texts that wrote a file of which a run remembers what they left: the last ones."""
 
 Globs = tuple[tuple[str, ...], tuple[str, ...]]
-"""What a command declares with `reads:` and `writes:`."""
+"""The globs of a command's `reads:` and `writes:`."""
 
 
 class NotRecorded(LookupError):
@@ -304,7 +304,7 @@ class AnsweredFiles:
 
 @dataclass(frozen=True, slots=True)
 class _Write:
-    """What a text has left of a file: its digest, "" if it is gone. `order` is that of the answer."""
+    """The digest of a file after a text wrote it; "" if the file is gone. `order` is that of the answer."""
 
     order: int
     digest: str

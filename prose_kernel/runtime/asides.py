@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.steps import OpenStep, Steps
 
 IDENTITY: Final = ("PROSE_RUN", "PROSE_AT", "PROSE_ATTEMPT")
-"""The environment variables that tell a command which request it works for."""
+"""The environment variables that identify the request that a command belongs to."""
 
 cell: ContextVar[str] = ContextVar("prose_kernel_cell", default="")
 """The id of the running notebook cell, as sent by the front end; "" if there is none. Recordings store it with an
@@ -45,7 +45,7 @@ class CellRun:
 
     @classmethod
     def of(cls, metadata: Mapping[str, object]) -> CellRun:
-        """What the front end says about it in the metadata of an execute request (docs/how-to/edit-and-continue.md)."""
+        """Read the run of a cell from the metadata of an execute request (docs/how-to/edit-and-continue.md)."""
         match metadata.get(RERUN):
             case {"again": list() as paths}:
                 return cls(again=frozenset(path for path in paths if isinstance(path, str)))

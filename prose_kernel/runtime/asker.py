@@ -1,8 +1,8 @@
 """The person: inputs, and one conversation at a time.
 
-Several branches may want the same person at once: an input, a gate, a session that a person answers, a condition. They
-take turns, in the order they came. `SerialAsker` owns the turn; whatever asks more than one question holds it with
-`async with asker.turn():`.
+Several branches may need an answer from the same person at the same time: an input, a gate, a session that a person
+answers, a condition. They take turns, in the order they came. `SerialAsker` owns the turn; whatever asks more than one
+question holds it with `async with asker.turn():`.
 """
 
 from __future__ import annotations

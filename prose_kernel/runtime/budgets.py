@@ -7,8 +7,8 @@ that runs is ended when its money, tokens or time are spent meanwhile. Sessions 
 others hold too much, so a budget is exceeded by about one request.
 
 The budgets of a request are found through the context of the running task, like its aside: nothing has to carry them
-through the ports. What was consumed is in the journal beside each answer, so a resumed run counts it again; that a
-budget was spent is an answer of the outside, and in the journal like all others.
+through the ports. The journal records the consumption with each answer, so a resumed run counts it again. It also
+records that a budget was spent, like any other answer.
 """
 
 from __future__ import annotations
@@ -49,8 +49,8 @@ CLEAN_UP: Final = 10.0
 
 
 class Spending(NamedTuple):
-    """What the text of a program says of spending: the models that its sessions are asked of, each with the place of
-    its name (None: the provider's default), and whether one of its own budgets limits money."""
+    """The facts about spending in a program's text: the models that its sessions use, each with the place of its name
+    (None: the provider's default), and whether one of its own budgets limits money."""
 
     models: tuple[tuple[str | None, Span | None], ...]
     money: bool
@@ -80,8 +80,8 @@ class Spent:
 class Budget:
     """Limits, and what was consumed under them. `key` is unique in the run, `title` is for people.
 
-    Time passes while it is `open`: while a text of the run, a call of the block, or a session is under way. It stands
-    still while nothing is waited for but a person (an input, a gate).
+    Time passes while it is `open`: while a text of the run, a call of the block, or a session is running. It is paused
+    while the run waits only for a person (an input, a gate).
     """
 
     key: str
@@ -177,8 +177,8 @@ class Budget:
         return getattr(self.spent, what) / self.spent.requests if self.spent.requests else None
 
     def has_room(self, request: Request, needs: Spent | None) -> bool:
-        """Whether a request may begin that is likely to need so much. One that nothing else runs beside may; so it can
-        exceed the budget, but only it. `needs` None: not known."""
+        """Whether a request that is likely to consume `needs` may begin. The only running request always may, so only
+        one request can exceed the budget. `needs` None: not known."""
         held = [(one.held, one.so_far) for one in self._waiting if one is not request and one.held is not None]
         for what in _COUNTED if held else ():
             left = self.left(what)
@@ -195,7 +195,7 @@ class Budget:
                 turn.set_result(None)
 
     def begins(self, asked: Request) -> None:
-        """A session has its place. It is under way until the program has its answer (`ends`)."""
+        """Count a session as running until the program has its answer (`ends`)."""
         self._placed[asked] = None
 
     def ends(self, asked: Request) -> None:
@@ -203,7 +203,7 @@ class Budget:
             self.changed()
 
     async def quiet(self, but: Request) -> None:
-        """Wait until no other session is under way."""
+        """Wait until no other session is running."""
         await _until(lambda: not (self._placed.keys() - {but}), (self,))
 
     def count(self, place: str, usage: Usage | None, *, session: bool = False, by: str = "") -> None:
@@ -235,14 +235,14 @@ class Budget:
             yield "W221", f"80 % of the budget of {self.title} is spent ({self.limits.text})"
 
     def end_others(self, last: Request) -> None:
-        """It is spent: what is under way under it ends, but for the request that has come to its own end."""
+        """End all running requests of this spent budget, except `last`, which has finished already."""
         for request in tuple(self._waiting):
             if request is not last:
                 request.expire(self)
 
     @contextmanager
     def waits_for(self, request: Request) -> Iterator[None]:
-        """While a request is under way."""
+        """Register a request as running inside the block."""
         self._waiting[request] = None
         try:
             yield
@@ -268,7 +268,7 @@ class Budget:
 @dataclass(slots=True, eq=False)
 class Request:
     """A request while it is asked: the budgets that it counts for, and what to call its place. `so_far` is what it has
-    consumed, as far as its provider tells that before the end; `ended_by` the budget that has ended it. `held` is what
+    consumed, as far as its provider reports it before the end; `ended_by` the budget that has ended it. `held` is what
     its current request to a model is likely to consume; None while it makes none. `asked` is what the program has
     asked, which ends when the program has the answer. `counted` is what its failed attempts have consumed."""
 
@@ -304,7 +304,8 @@ class Request:
         return self.error
 
     async def refuse(self) -> None:
-        """Raises `BudgetSpent` when a budget is spent: of sessions, when those that are under way have ended."""
+        """Raise `BudgetSpent` if a budget is spent. A budget of sessions raises it when the running sessions have
+        ended."""
         for budget in self.budgets:
             if budget.share >= 1:
                 if not budget.over and self.asked is not None:
@@ -349,8 +350,8 @@ def consumed(usage: Usage | None, *, session: bool = False, by: str = "") -> Non
 
 
 def recorded(usage: Usage) -> None:
-    """Count what an answer consumed when it was recorded: for a replay in which nobody else can be asked, so that a
-    budget ends the program where it did then. `again` does the same in a run that is resumed."""
+    """Count what an answer consumed when it was recorded: for a replay without live requests, so that a budget ends the
+    program at the same place. `again` does the same in a run that is resumed."""
     consumed(usage)
     aside = asides.current()
     if aside is not None:
@@ -440,8 +441,8 @@ async def timed() -> AsyncIterator[None]:
 
 @asynccontextmanager
 async def _ending(request: Request, times: Iterable[tuple[float | None, Budget]]) -> AsyncIterator[None]:
-    """What is asked inside the block is this request. It ends with `BudgetSpent` when a budget expires it, or after so
-    many seconds."""
+    """Make `request` the current request inside the block. It ends with `BudgetSpent` when a budget expires it, or
+    after the given seconds."""
     outer = _request.get()
     try:
         async with asyncio.timeout(None) as request.deadline:
@@ -507,8 +508,8 @@ def _count_session(request: Request) -> None:
 
 
 async def reserve(needs: Spent | None = None) -> None:
-    """Before each request to a model: wait until the budgets have room for it beside those that are under way, and keep
-    that room until the next call or the end. `needs` None: as much as a request has needed on average.
+    """Call before each request to a model: wait until the budgets have room for it in addition to the running requests,
+    and reserve that room until the next call or the end. `needs` None: as much as a request has needed on average.
 
     A request that waits holds nothing, so two of them never wait for each other. Raises `BudgetSpent`.
     """

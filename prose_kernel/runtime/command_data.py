@@ -61,7 +61,7 @@ def _half(value: ExecText) -> ValueTypeError:
 def parsed(value: ExecText, *, position: bool = False) -> Value:
     """The data that the text holds, for a path or (`position`) an index.
 
-    Raises E220 for a part of a text, E138 for one that is no JSON, E209 for one that is not what it is declared to be.
+    Raises E220 for a part of a text, E138 for invalid JSON, E209 for a value that does not fit its declaration.
     """
     require_whole(value)
     try:
@@ -82,8 +82,8 @@ def _not_data(value: ExecText, problem: NotData, hint: str) -> ValueTypeError:
 
 
 class Sample(Struct, frozen=True, omit_defaults=True):
-    """The first rows of data, and how many there are in all. `problem` says what is wrong behind them, and where;
-    `more`: the text goes on, and the rest was not counted."""
+    """The first rows of data, and the total number of rows. `problem` describes an error after these rows, and its
+    place; `more`: the text continues, and the remaining rows were not counted."""
 
     rows: tuple[dict[str, Any], ...]
     total: int
@@ -93,7 +93,7 @@ class Sample(Struct, frozen=True, omit_defaults=True):
 
 def sample(lines: Iterable[str], form: str, most: int, size: int = 0) -> Sample | None:
     """The first `most` rows of a text in the format `jsonl` or `csv`, which is read line by line and never held; None
-    for one without objects. Rows behind the first `size` characters are not counted (0: all are)."""
+    for one without objects. Rows after the first `size` characters are not counted (0: all are)."""
     kept: list[dict[str, Any]] = []
     total = read = 0
     problem = ""

@@ -2,8 +2,8 @@
 
 `now` computes a value without waiting; it is None where the outside or a nested body may be needed, and `run` has to be
 awaited. So `n = n + i` in a loop is a call of a closure, and only what can wait costs a coroutine. Bodies are compiled
-when they first run. Constructs register themselves with their language's `Compiler`; nothing here knows them, nor what
-a context holds beside control (it is the language's own, hence `Any`).
+when they first run. Constructs register themselves with their language's `Compiler`; this module knows neither them nor
+the other contents of a context (they depend on the language, hence `Any`).
 """
 
 from __future__ import annotations
@@ -232,8 +232,8 @@ class Body:
         return self._flat if s.host.hook is None else None
 
     def stepped(self, s: Any) -> Coroutine[Any, Any, Value]:
-        """`run`, for a body that `flat` gives no ways for. It breathes where it would without a hook: where a program
-        stands when it is interrupted does not depend on who listens."""
+        """`run`, for a body that `flat` gives no ways for. It yields to the event loop at the same places as without a
+        hook, so that a hook does not change where an interrupt stops the program."""
         return self.run(s, self._flat is None)
 
     async def run(self, s: Any, breathes: bool = True) -> Value:

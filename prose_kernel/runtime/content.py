@@ -171,8 +171,8 @@ def quoted(request: JudgeRequest) -> str:
 
 
 def material(request: JudgeRequest) -> Material:
-    """The bindings that the question names, in its order. Where it names none, the newest ones whole as far as they
-    fit, newest first; of those that do not fit, a preview. A criterion of VVM is about its one value."""
+    """The bindings that the question names, in its order. If it names none: all bindings, newest first, whole as far as
+    they fit, and otherwise as a preview. A criterion of VVM is about its one value."""
     if request.subject is not None:
         return Material({VALUE: cut(request.subject, MATERIAL)}, {})
     bindings = request.bindings

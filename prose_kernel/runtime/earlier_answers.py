@@ -87,7 +87,7 @@ class AskedAgain:
 class Rules:
     """How answers are kept, beyond their keys.
 
-    `is_confirmed` tells whether a person has confirmed the decision about a gate; with `ask_again`, persons are asked
+    `is_confirmed` returns whether a person has confirmed the decision about a gate; with `ask_again`, persons are asked
     their inputs again. `text_of` reads the file of an answer that a journal refers to by its digest. `on_use` is called
     for each kept answer that has notes. `instead` replaces answers by the keys of their requests, whatever is asked
     there; None: that one is asked. `cell`: a cell runs again, and others may have run since its last run. So it keeps
@@ -351,7 +351,7 @@ class EarlierAnswers:
 
     @cached_property
     def _by_part(self) -> dict[tuple[str, str, str], Asked]:
-        """The requests whose answers were not used, by the parts that tell them apart."""
+        """The requests whose answers were not used, by the parts that distinguish them."""
         unused = [one.asked for one in self.unused]
         return {(asked.kind, *part): asked for asked in unused for part in _telling(asked.parts)}
 

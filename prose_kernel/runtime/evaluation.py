@@ -1,8 +1,8 @@
 """Evaluate an expression in a paused program: it may compute and call definitions, but makes no requests.
 
 The outside belongs to the run, whose journal knows each answer: an evaluation that asked a session, ran a command or
-bound a name would make the run another one than the one that can be resumed. So it has a host of its own, with ports
-that refuse, without journal and listeners, and names that are copies.
+bound a name would make the run another one than the one that can be resumed. So it has its own host, whose ports refuse
+all requests, without journal and listeners, and works on copies of the names.
 """
 
 from __future__ import annotations

@@ -47,10 +47,10 @@ class BranchStep(Struct, frozen=True):
 class Place(NamedTuple):
     """The place of an event.
 
-    `ordinal` is the 1-based number of the top-level executable statement, counted over the run (7.3);
-    `depth` the nesting of block frames; `program` the chain of import directories, empty for the root program.
-    `kind` is the kind of the statement or expression: `exec`, `session`, `parallel`, `let`; `at` the path of the branch
-    there, to which requests add a step of their own.
+    `ordinal` is the 1-based number of the top-level executable statement, counted over the run (7.3); `depth` the
+    nesting of block frames; `program` the chain of import directories, empty for the root program. `kind` is the kind
+    of the statement or expression: `exec`, `session`, `parallel`, `let`; `at` the path of the branch there, to which
+    each request adds its own step.
     """
 
     source: Source
@@ -94,7 +94,7 @@ class CellStarted(Event, frozen=True):
 
 
 class Bound(Event, frozen=True):
-    """A statement bound a value to a name. `previous` tells that the name had a value before.
+    """A statement bound a value to a name. `previous`: the name had a value before.
 
     `spawned` says what made the value, when it came straight from a spawn; `looped` that a loop runs around it.
     """
@@ -117,8 +117,8 @@ class StatementDone(Event, frozen=True):
 class CommandStarted(Event, frozen=True):
     """`spawn` is unique in the run and ties the events of one command or session together.
 
-    `bound_to` is the name that will take the value. `consumed` tells that the value is used by what stands around the
-    exec, by a name or otherwise; without it the exec is bare. `format` is what its output is declared to be.
+    `bound_to` is the name that will take the value. `consumed`: the surrounding code uses the value, by a name or
+    otherwise; without it the exec is bare. `format` is what its output is declared to be.
     """
 
     spawn: int
@@ -139,8 +139,8 @@ class CommandOutput(Event, frozen=True):
 
 
 class CommandFinished(Event, frozen=True):
-    """The last attempt of a command has ended; `Retried` tells of earlier ones. `raised` tells that the outcome became
-    an error of the program (`on-fail: throw`)."""
+    """The last attempt of a command has ended; `Retried` reports earlier ones. `raised`: the outcome became an error of
+    the program (`on-fail: throw`)."""
 
     spawn: int
     request: CommandRequest
@@ -178,7 +178,7 @@ class SessionProgressed(Event, frozen=True):
 
 class SessionFinished(Event, frozen=True):
     """Success has `result`, `key` and the answer as a value; failure has `error`, and `final` when no retry follows.
-    `consumed` tells that the answer is used by what stands around the session."""
+    `consumed`: the surrounding code uses the answer."""
 
     spawn: int
     request: SessionRequest
@@ -327,7 +327,7 @@ class GateResolved(Event, frozen=True):
 
 
 class ProgramCalled(Event, frozen=True):
-    """`path` is that of the import, as written; `inputs` tells which inputs a call must supply."""
+    """`path` is that of the import, as written; `inputs` are the inputs that a call must supply."""
 
     alias: str
     directory: str
@@ -380,8 +380,8 @@ Listener = Callable[[Event], None]
 class Audience(dict[type[Event], tuple[Listener, ...]]):
     """Listeners by kind of event: `audience[LoopPass]` are those that hear it, found by one look-up of a dict.
 
-    What happens in every pass of a loop is worth no event where nobody wants it; so the machines look before they make
-    one. An audience may be a listener of others, which then know whom it adds and removes.
+    Machines check for listeners before they create an event, because events of each pass of a loop are costly. An
+    audience may be a listener of others, which then know whom it adds and removes.
     """
 
     def __init__(self, listeners: Iterable[Listener] = ()) -> None:

@@ -84,11 +84,10 @@ class Variable(Protocol):
 class Host:
     """Shared by a root program and all that it imports: the ports, the listeners, the scheduler, the spawn numbers.
 
-    `preview` is None when a program runs. A language may have a mode in which it only announces what it would ask of
-    the outside; then its constructs ask this object of theirs where to go on. `hook` looks at each statement before it
-    runs; None, as long as nobody wants that. `concurrency` limits how many commands and sessions run at the same time
-    (None: no limit); it never changes results. `load` resolves imports. `supplied` holds input values given before the
-    run.
+    `preview` is None when a program runs. A language may have a mode in which it only lists the requests that it would
+    make; its constructs then ask this object where to continue. `hook` is called with each statement before it runs;
+    None if there is no hook. `concurrency` limits how many commands and sessions run at the same time (None: no limit);
+    it never changes results. `load` resolves imports. `supplied` holds input values given before the run.
     """
 
     def __init__(
@@ -121,7 +120,7 @@ class Host:
         self.find_run: Callable[[str], FoundRun] | None = None
         """Finds a completed run by its id or path; raises `UsageError`."""
         self.contracts: Literal["rules", "judge", "off"] = "rules"
-        """Who decides whether a node of a contract file keeps its promises."""
+        """The way to decide whether a node of a contract file keeps its promises."""
         self.needs_checked = True
         """Whether tools and environment variables that a contract file names must be on this machine."""
         self.pipefail = False
@@ -159,7 +158,7 @@ class Progress:
 
 
 class Run:
-    """One program's run: its counters and what it keeps in its store. A called program has a run of its own.
+    """One program's run: its counters and what it keeps in its store. A called program has its own run.
 
     `member` is the machine whose root this is, None for a called program.
     """
@@ -205,8 +204,8 @@ class Run:
         return self.progress.in_cell
 
     def stack(self, place: str = "") -> tuple[str, ...]:
-        """One line for each call on the way to this run, innermost first. `place` is that of an error, which the first
-        line tells: the location of an error of a called program is the call."""
+        """One line for each call on the way to this run, innermost first. `place` is that of an error, shown in the
+        first line: the location of an error of a called program is the call."""
         program, called = self.entered
         return (f"{program}{place}, {called}", *self.call_stack) if program else self.call_stack
 
@@ -224,7 +223,7 @@ class Run:
     # ------------------------------------------------------------ keeping
 
     def changed(self, variable: Variable) -> None:
-        """The variable has a new value; the store learns it before anybody outside could look."""
+        """Note that the variable has a new value; the store gets it before it can be read from outside."""
         unsaved = self.progress.unsaved
         unsaved[variable] = None
         if len(unsaved) > _UNSAVED:
@@ -414,8 +413,8 @@ class RaceGate:
 class ControlFlow(Exception):
     """How a program leaves a body early. No error: no handler of the program sees it.
 
-    `return` is `valued` when it gives a value, and so is an anonymous `output` of OpenProse. `fields` tells that the
-    value is an object literal, whose keys become the outputs of a program; without `outputs` a cell gives none.
+    `return` is `valued` when it gives a value, and so is an anonymous `output` of OpenProse. `fields`: the value is an
+    object literal, whose keys become the outputs of a program; without `outputs` a cell gives none.
     """
 
     def __init__(
@@ -458,11 +457,11 @@ class ExecutionContext:
     """One line of control: the root of a run, or one branch.
 
     `path` says deterministically where control is (`c2/3/b1/i0`: second cell, third statement, second branch, first
-    iteration). Whatever is asked of the outside carries a path of its own below it, from `at`: the same in every run
-    of the program, and never given twice. `crossings` counts the calls from one language into another on the way here.
+    iteration). Each request to the outside has its own path below it, from `at`: the same in every run of the program,
+    and never given twice. `crossings` counts the calls from one language into another on the way here.
 
     `called_by` is the line of control that waits for this one, where that is another one: a program has called it, or
-    another language. `guarded` counts the handlers of errors around the statement under way.
+    another language. `guarded` counts the handlers of errors around the running statement.
     """
 
     __slots__ = (
@@ -584,7 +583,7 @@ class ExecutionContext:
     # ------------------------------------------------------------ errors
 
     def announce(self, error: RunError, node: Node) -> None:
-        """The first statement that an error leaves: note the statement and the stack, tell the listeners."""
+        """Note the first statement that an error leaves, and the stack, and notify the listeners."""
         if "statement" in error.details or isinstance(error, StoreFailed):
             return
         located(self, error, node)
@@ -647,7 +646,7 @@ class ExecutionContext:
 
     @property
     def level(self) -> int:
-        """How many calls are under way here, those of callers in other lines of control included."""
+        """The number of active calls, including those of callers in other lines of control."""
         return cast("int", self._looking.level(self))
 
     async def evaluate(self, frame: StackFrame, text: str) -> Value:
@@ -669,7 +668,7 @@ class ExecutionContext:
         self.tell_lost()
 
     async def keep(self, flush: Callable[[], Awaitable[None]]) -> None:
-        """Call `flush`. Its failure is written down, so that a resumed program fails here again, or goes on from here.
+        """Call `flush`. Its failure is recorded, so that a resumed program fails here again, or continues from here.
         Raises `StateError`."""
         journal, at = self.host.journal, self.at("store")
         if journal is not None:
@@ -724,7 +723,7 @@ class ExecutionContext:
         """Have the outside answer a request: the one way out of a program.
 
         `kind` is the type of the answer. `limited` requests share the places that the concurrency setting gives to
-        commands and sessions. What the other parameters say, and what is written down, is said by `Journal.answer`.
+        commands and sessions. `Journal.answer` describes the other parameters and what is recorded.
         """
         if not isinstance(request, Wait):
             self.require_open()

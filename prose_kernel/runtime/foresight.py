@@ -1,7 +1,7 @@
 """Preview the requests of a program in any language, without running anything.
 
-A value that only the outside can give is not known yet: a visible marker stands for it (`unknown`). The copy of a run
-in which a text is looked at has a store that keeps nothing (`Looking`), and a judge and a person who know nothing.
+A value that only the outside can give is not known yet: a visible marker replaces it (`unknown`). The copy of a run in
+which a text is looked at has a store that keeps nothing (`Looking`), and a judge and a person who know nothing.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.machine import Preview
 
 MOST: Final = 200
-"""Sessions that a preview tells of."""
+"""The most sessions that a preview lists."""
 COMMANDS: Final = 1000
-"""Commands and gates that it tells of."""
+"""The most commands and gates that a preview lists."""
 PASSES: Final = 20
 """Items of a known collection that a loop is run for."""
 STEPS: Final = 20_000

@@ -22,7 +22,7 @@ from prose_kernel.runtime.trampoline import drive
 from prose_kernel.runtime.values import Value
 
 LIVE = 256
-"""Iterations that are alive at once; the others have not begun yet. Statement branches begin all."""
+"""The most iterations that are active at the same time; the others have not begun yet. Statement branches begin all."""
 
 X = TypeVar("X", bound=ExecutionContext)
 
@@ -104,7 +104,7 @@ class Fork(Generic[X]):
 
     `begin` makes the context and the coroutine of a branch, `label` its name for the events. After `run`, `outcomes`
     holds one outcome for each branch; `left` is the signal of a branch that left the construct (`return`, `break`).
-    With `live` only so many branches are alive at once, and their contexts are forgotten when they end.
+    With `live` at most that many branches are active at the same time, and their contexts are dropped when they end.
 
     A `race` that is recorded ends as it did then: all branches begin, but only one at a time may ask the outside for
     anything, in the recorded order of their ends, until the join is decided.
@@ -381,7 +381,7 @@ async def iterate(
     one: Callable[[X, int], Coroutine[Any, Any, Value]],
     text: str,
 ) -> Fork[X]:
-    """One branch for each item. The directory that the branches change is theirs alone."""
+    """Run one branch for each item. Only these branches change the directory."""
     number, repeat, total = s.numbers.next(PARALLEL), s.count("parallel"), len(items)
     join, split = Join(policy, total), ForkAllocation(total)
     if s.host.listeners:

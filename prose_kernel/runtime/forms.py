@@ -1,8 +1,8 @@
-"""What a question to the person looks like where a front end has more than an input line: buttons, fields, text areas.
+"""The form of a question to the person, for front ends with more than an input line: buttons, fields, text areas.
 
-A form only adds to a question. Whatever a person clicks or writes in it becomes the very answer that somebody would
-type into the line, so what is decided, recorded and saved does not depend on which of the two was there. A form holds
-no answer of its own: nothing is decided unless the person acts.
+A form only adds to a question. A click or a text in it becomes the same answer as one typed into the line, so
+decisions, records and saved files do not depend on the kind of input. A form has no default answer: nothing is decided
+unless the person acts.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class Button:
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """Where the person writes; `several` lines or one. `verbatim` is a line that makes text of all lines behind it, for
-    an answer with lines that would be commands (`:quit`, `.`); `end` ends an answer of several lines. A `required` one
-    cannot be left empty."""
+    """A text field, of `several` lines or one. `verbatim` is a line after which all lines are plain text, for an answer
+    with lines that would be commands (`:quit`, `.`); `end` ends an answer of several lines. A `required` one cannot be
+    left empty."""
 
     label: str
     several: bool = False
@@ -60,8 +60,8 @@ class Part:
 class Form:
     """One question. `kind` is `gate`, `input`, `session`, `judge`, `permission` or `program`; `text` is what is asked,
     and `note` what else counts. `parts` are the fields of an answer that is an object, instead of one `field`.
-    `markdown` tells how to show the text; with `above` the text is above the question already, and is only for those
-    who do not see that. `left` gives the seconds until the answer is not needed any more."""
+    `markdown`: show the text as Markdown; with `above` it is shown above the question already, and repeated only for
+    front ends that do not show that. `left` gives the seconds until the answer is not needed any more."""
 
     kind: str
     title: str

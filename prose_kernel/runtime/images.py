@@ -1,7 +1,7 @@
 """Recognize PNG, JPEG, GIF, WebP and PDF by their first bytes, with the size of the picture.
 
-A command that prints such bytes prints no text. They are kept as they are, and what stands for them in the value is one
-line (docs/reference/openprose.md 5.4).
+A command that prints such bytes prints no text. They are kept unchanged, and the value has one line in their place
+(docs/reference/openprose.md 5.4).
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ _FRAMES: Final = frozenset({*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC})
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """What some bytes are. `width` and `height` are 0 where there is none to tell; `broken` says in words why the bytes
-    cannot be shown, "" for a sound picture."""
+    """The format of a picture's bytes. `width` and `height` are 0 if not known; `broken` describes why the bytes cannot
+    be shown, "" for a valid picture."""
 
     media: str
     bytes: int
@@ -89,7 +89,7 @@ def may_become_one(data: bytes) -> bool:
 
 
 def begins_inside(data: bytes, at: int, final: bool) -> int:
-    """Where a picture begins behind text that stops being UTF-8 `at` a place, or may begin with more; -1: nowhere.
+    """Return where a picture begins, or may begin, after text that stops being UTF-8 at `at`; -1: nowhere.
 
     Only what cannot be mistaken counts there: PNG, and JPEG at that very place.
     """

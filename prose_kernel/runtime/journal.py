@@ -5,7 +5,7 @@ run: its texts run again, and every request gets its answer from the journal. Fr
 the stored values follow from that. After the last record the program is where it was, and its requests are live again.
 
 A replay follows the records one by one (`runtime/journal_replay.py`). Requests without an answer when the run was
-killed are *under way*: they are repeated or fail, as the person who resumes the run decides.
+killed are *unanswered*: they are repeated or fail, as the person who resumes the run decides.
 """
 
 from __future__ import annotations

@@ -44,7 +44,7 @@ class Approvals:
         self._unconfirmed = True
 
     def require_confirmed(self, described: Described) -> None:
-        """Raise `ResumeMismatch` before a live request if an approval was passed that nobody has confirmed."""
+        """Raise `ResumeMismatch` before a live request if an unconfirmed approval was passed."""
         if self._unconfirmed:
             raise _unconfirmed(described.shown)
 

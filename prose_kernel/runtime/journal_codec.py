@@ -75,7 +75,7 @@ class _Error(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 def may_be_kept(error: BaseException) -> bool:
-    """Whether an error is an answer of the outside, and no fault of ours."""
+    """Whether an error is an answer of the outside, and not a fault of this program."""
     return isinstance(error, (errors.ProseError, *_BUILTINS.values()))
 
 

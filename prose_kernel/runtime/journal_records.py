@@ -125,7 +125,7 @@ class Completed(Struct, frozen=True, tag="completed", tag_field="k", omit_defaul
 
 
 class Repeated(Struct, frozen=True, tag="repeated", tag_field="k", omit_defaults=True):
-    """A request that was under way when the run was killed is made again by a resumed run. A replay passes over it."""
+    """A request without an answer when the run was killed is made again by a resumed run. A replay passes over it."""
 
     key: str
     t: int = 0

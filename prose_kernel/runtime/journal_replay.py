@@ -207,7 +207,7 @@ class Replay:
         self.go_live()
 
     def go_live(self) -> None:
-        """Leave the replay after the last record. Requests that were under way are repeated first, then new ones: one
+        """Leave the replay after the last record. Requests without an answer are repeated first, then new ones: one
         whenever all branches are waiting, so that the next resumed run finds the same order."""
         self.active, self._turns.stop_at = False, 0
         self._recorder.require_flush()
@@ -254,8 +254,8 @@ class Replay:
     async def answer(self, described: Described, parked: Parked) -> Answered | None:
         """The recorded answer, when it is its turn; None when there is none, and the outside is to be asked.
 
-        A cancelled branch goes on when it did then, because the order of what follows depends on that. If it was not
-        cancelled then, its record keeps what the request had consumed.
+        A cancelled branch continues at the recorded point, because the order of later events depends on that. If it was
+        not cancelled then, its record keeps what the request had consumed.
         """
         self._turns.ends()
         try:

@@ -32,8 +32,8 @@ _WORK: Final = ("command", "session", "judge")
 
 @dataclass(frozen=True, slots=True)
 class LiveRequest(Generic[T]):
-    """A request that is made now. `ask` makes it, `kept` and `whole` make of its answer what is recorded: when the
-    program gets it, and before that; with `kept` alone nothing is recorded before. `at_once`: the branch has not waited
+    """A request that is made now. `ask` makes it. `kept` and `whole` convert its answer to the recorded value: when the
+    program gets it, and before that; with only `kept` nothing is recorded before. `at_once`: the branch has not waited
     for it. `repeated`: it was made before, and had no answer. `delayed`: files are looked at between the end of its
     work and its answer."""
 
@@ -153,7 +153,7 @@ class LiveRequests:
                 self._recorder.write_passed_over(Completed(asked.key, found.value, found.error, notes, now))
 
     def _record_of(self, key: str, outcome: object) -> Answered | None:
-        """The record of an answer or an error; None for an error that is a fault of ours."""
+        """The record of an answer or an error; None for an error that is a fault of this program."""
         if not isinstance(outcome, Exception):
             return Answered(key, codec.encode(self.as_recorded(outcome)))
         return Answered(key, error=codec.encode_error(outcome)) if codec.may_be_kept(outcome) else None

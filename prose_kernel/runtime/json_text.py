@@ -1,8 +1,8 @@
 """JSON of values with numbers of any size.
 
-Python's own writer refuses whole numbers of more than 4,300 digits. A program can make them; so whoever writes, stores
-or shows a value does it with `json_text`, and looks into one with `mapped`. Values nest 500 levels at most
-(`runtime.nesting`): all functions here recurse, with one Python frame a level.
+Python's own writer refuses whole numbers of more than 4,300 digits. A program can make them; so use `json_text` to
+write, store or show a value, and `mapped` to look into one. Values nest 500 levels at most (`runtime.nesting`): all
+functions here recurse, with one Python frame a level.
 """
 
 from __future__ import annotations

@@ -23,7 +23,7 @@ from prose_kernel.runtime.values import Value
 class BindingInfo:
     """A name of the root and its value: kind, where it is kept, and the statement that made it.
 
-    `spawned` tells that the value came straight from a spawn, `adopted` that another language has bound the name.
+    `spawned`: the value came directly from a spawn. `adopted`: another language has bound the name.
     """
 
     kind: Literal["input", "output", "let", "const"]
@@ -52,11 +52,11 @@ class Definition:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """One session, command or gate that a text would come to: where it stands, what it would be asked at first, and
-    what of it is not known before the text runs.
+    """One session, command or gate that a text would reach: its place, its first request, and the parts of it that are
+    not known before the text runs.
 
-    `problem` is the error that it would raise instead, `note` why nothing can be told of what stands there; then the
-    request is None. A session has `request`, a command `command`, a gate `gate`.
+    `problem` is the error that it would raise instead, `note` the reason why its request is unknown; then the request
+    is None. A session has `request`, a command `command`, a gate `gate`.
     """
 
     source: Source
@@ -151,7 +151,7 @@ class Machine:
         raise NotImplementedError
 
     async def preview(self, program: Any, source: Source) -> tuple[Preview, ...]:
-        """What each session, command and gate of a checked text would be asked, without running anything or changing
+        """Return the request of each session, command and gate of a checked text, without running anything or changing
         any state."""
         raise NotImplementedError
 
@@ -236,8 +236,8 @@ class Machine:
         return self._shared.host.loops.keys()
 
     async def evaluate(self, text: str) -> Value:
-        """The value of an expression with the names of the root, between two texts. It may call what the run has
-        defined, but asks nobody, and what it binds is forgotten. Raises `CompileError`, `RunError`, `UsageError`."""
+        """Evaluate an expression with the names of the root, between two texts. It may call definitions of the run, but
+        makes no requests, and its bindings are dropped. Raises `CompileError`, `RunError`, `UsageError`."""
         context = self._context(Source.of("", "expression"), "")
         return await context.evaluate(context.frames(Node())[-1], text)
 

@@ -1,11 +1,11 @@
 """Numbers that do not depend on what finishes first.
 
-A program run counts each kind of thing from 1: calls, values without a name, constructs that run beside each other.
-Where control forks, the branches share what is left like a hand of cards: of three branches the first takes 1, 4, 7,
-the second 2, 5, 8, the third 3, 6, 9. So numbers go out in source order when the branches are scheduled, none is given
-twice, and which ones a branch gets has nothing to do with how fast its siblings are. Behind the join the counting goes
-on after the highest number given. A branch that cannot need a number of some kind has no share in that kind, so that
-the usual program counts 1, 2, 3 without gaps.
+A program run counts each kind of thing from 1: calls, values without a name, constructs that run at the same time.
+Where control forks, the branches share the remaining numbers in turns: of three branches the first takes 1, 4, 7, the
+second 2, 5, 8, the third 3, 6, 9. So numbers go out in source order when the branches are scheduled, none is given
+twice, and which ones a branch gets has nothing to do with how fast its siblings are. After the join the counting
+continues after the highest number given. A branch that cannot need a number of some kind has no share in that kind, so
+that the usual program counts 1, 2, 3 without gaps.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ class NumberSequence:
         return series
 
     def ended(self, branch: NumberSequence) -> None:
-        """A branch of the fork under way gives no more numbers."""
+        """A branch of the current fork gives no more numbers."""
         for kind, inner in branch._series.items():
             if inner.following > inner.start:
                 outer = self._of(kind)

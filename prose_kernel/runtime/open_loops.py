@@ -1,4 +1,4 @@
-"""The loops that run at a moment, for whoever shows them."""
+"""The currently running loops, for front ends that show them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ Operation = Literal["map", "filter", "pmap", "reduce"]
 class OpenLoop:
     """A loop, or another construct that takes its items one after the other, from its first pass to its end.
 
-    A machine counts the passes in `index`, from 0. Who shows them looks at `Host.loops` when it likes: a pass sends
-    nothing. `maximum` is the number of passes where `fixed`, else a bound, None where there is none.
+    A machine counts the passes in `index`, from 0. Front ends read `Host.loops` at any time: a pass sends no event.
+    `maximum` is the number of passes where `fixed`, else a bound, None where there is none.
     """
 
     def __init__(self, s: ExecutionContext, node: Node, maximum: int | None, *, fixed: bool = True) -> None:

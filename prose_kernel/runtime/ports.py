@@ -8,8 +8,8 @@ Every request carries `at`, its deterministic path: `c2/3/b1/i0/s0` is the first
 the second branch of the third statement of the second cell. It is the same in every run of a program and never given
 twice, but for the attempts at one session or gate, which are numbered. Recordings and traces of a run hang off it.
 
-`Gates` is a door of its own, because only an outside principal may come through it (openprose.md 5.10): sessions,
-judges and commands have no call that could decide one.
+`Gates` is a separate port, because only an outside principal may use it (openprose.md 5.10): sessions, judges and
+commands have no call that could decide one.
 """
 
 from __future__ import annotations
@@ -65,13 +65,13 @@ class CommandRequest(Struct, frozen=True):
 
 
 Outcome = Literal["exited", "signaled", "timed_out", "interrupted", "cancelled", "spawn_failed", "lost"]
-"""`lost`: the command ran on another machine, which cannot be reached any more. What it did is not known; only the
-program can have it run again (`retry`)."""
+"""`lost`: the command ran on another machine, which cannot be reached any more. Its effects are not known; only the
+program can run it again (`retry`)."""
 
 
 class KeptFrom(Struct, frozen=True, omit_defaults=True):
-    """Where a kept answer comes from: the run that asked it, and the time of its answer ("" if unknown). `at` is the
-    path of the request that keeps it."""
+    """The origin of a kept answer: the run that made the request, and the time of the answer ("" if unknown). `at` is
+    the path of the request that keeps it."""
 
     run: str
     at: str
@@ -84,7 +84,7 @@ class CommandResult(Struct, frozen=True, omit_defaults=True):
     `kind` names a failure: `exit`, `signal`, `timeout`, `spawn`, `cwd`, `lost`; None on success. Streams are decoded
     and cut to `max_output` code points. `duration`, `max_rss`, `cpu_s` and `worker` (the name of the machine, for a
     command that ran on another one) are volatile and belong into metadata only. `image` is the picture that stdout was
-    or ended in; one line stands for it in `stdout`. `code_hidden`: the command's text may hide a failure behind the
+    or ended in; `stdout` has one line in its place. `code_hidden`: the command's text may hide a failure by ending with
     exit code 0 (exec-and-tasks.md 2.6). `kept_from`: it is the result of an earlier run, and the command did not run.
     """
 
@@ -217,12 +217,11 @@ class WorkingTree(Protocol):
 class ContextItem:
     """One line of a session's context (openprose.md 4.3): a name with a place to read it from, or with its text.
 
-    `missing` marks the name of a cancelled branch: it is listed as having no result. `content` is what stands at
-    `location`, for those who must know it without going there: a recording's key, a provider without tools. It may be
-    a reference, which is read only then; None where nobody but the session can tell (the memory file of an agent).
-    `row` tells that the location is no file: our `read` tool knows it, other programs may not. `file` tells that the
-    text is the path of a file, as the program names it. `age` orders contexts from what changes least (the program's
-    own text, `()`) to the newest.
+    `missing` marks the name of a cancelled branch: it is listed as having no result. `content` is the text at
+    `location`, for uses that cannot read the location: a recording's key, a provider without tools. It may be a
+    reference, which is read only then; None if only the session can read it (the memory file of an agent). `row`: the
+    location isn't a file: our `read` tool knows it, other programs may not. `file`: the text is the path of a file, as
+    the program names it. `age` orders contexts from what changes least (the program's own text, `()`) to the newest.
     """
 
     name: str
@@ -268,7 +267,7 @@ class AgentMemory(Struct, frozen=True):
 
 
 class Given(Struct, frozen=True):
-    """The input of an agent call: a channel of its own beside the task (docs/reference/vvm.md 6.5).
+    """The input of an agent call: a channel separate from the task (docs/reference/vvm.md 6.5).
 
     `text` is the value as text, a string as it is and everything else serialised. `references` are the files that
     reference values in it name; a session may read those below `readable`, the directory of the run's bindings ("":
@@ -286,14 +285,12 @@ class SessionRequest(Struct, frozen=True):
 
     `output` is the JSON Schema that the answer must fit, None: any text; `correction` says what was wrong with the last
     answer, `wrong` holds each answer of an earlier attempt that did not fit, with what was wrong with it. `task` and
-    `system` are interpolated. `context` is None when the program said nothing, empty for
-    `context: []`.
-    `timeout` is in seconds. A call has `given` (None: an empty input), `prelude` (what the agent's memory tells it) and
-    `settings`, what the agent's configuration holds beside the known keys; and nothing of what orients a session.
-    `tools` are the names of tools of one's own: `weather` (a server), `weather.forecast`, `word_count` (a function);
-    `bare` tells that a session gets no other tools (`tools: none`).
-    `elsewhere` tells that the program was fetched. `filed`: the runtime keeps the answer of this call in a file, also
-    where `target` is None because the reply is the answer.
+    `system` are interpolated. `context` is None when the program said nothing, empty for `context: []`. `timeout` is in
+    seconds. A call has `given` (None: an empty input), `prelude` (the contents of the agent's memory) and `settings`,
+    the agent's configuration without the known keys; and no text that orients a session. `tools` are the names of the
+    user's own tools: `weather` (a server), `weather.forecast`, `word_count` (a function); `bare`: a session gets no
+    other tools (`tools: none`). `elsewhere`: the program was fetched. `filed`: the runtime keeps the answer of this
+    call in a file, also where `target` is None because the reply is the answer.
     """
 
     kind: Literal["session", "resume", "call"]
@@ -356,9 +353,9 @@ class FileWrite(Struct, frozen=True):
 
 
 class Usage(Struct, frozen=True):
-    """What a session or a judgement consumed: requests to the model, tokens in and out, cost in US dollars where it is
-    known. `counted` is False where the provider did not report tokens. `tokens_cached` of those in were in the server's
-    cache. A replayed answer consumes nothing."""
+    """The consumption of a session or a judgement: requests to the model, tokens in and out, cost in US dollars if it
+    is known. `counted` is False where the provider did not report tokens. `tokens_cached` of those in were in the
+    server's cache. A replayed answer consumes nothing."""
 
     requests: int = 0
     tokens_in: int = 0
@@ -381,14 +378,14 @@ def reported(said: object) -> Usage | None:
 class SessionResult(Struct, frozen=True, omit_defaults=True):
     """A session's answer. `text` None means: the session has written its binding itself.
 
-    `origin` says who made the answer: `model`, `agent` (a CLI agent), `human`, `authored` (an example written by
-    hand), `scripted`, `dry-run`; it is the same when the answer is replayed. `trace` holds the calls of tools in order.
+    `origin` says who made the answer: `model`, `agent` (a CLI agent), `human`, `authored` (an example written by hand),
+    `scripted`, `dry-run`; it is the same when the answer is replayed. `trace` holds the calls of tools in order.
     `memory_after` and `segment` are the texts of a persistent agent's two files when the provider knows them (None:
     they are not written yet), `writes` the other files that the session wrote with our tools, `reads` those of the
-    workspace that it read. `usage`, `replayed`,
-    and `details` (resolved model, provider's facts, date) are volatile: metadata and trace only. `reply` is what a call
-    said beside the answer in the file it wrote; None: its reply is the answer. `answer_file` is for journals: the name
-    of the file that holds the answer of a call, with its SHA-256; `patches` are then those of its memory.
+    workspace that it read. `usage`, `replayed`, and `details` (resolved model, provider's facts, date) are volatile:
+    metadata and trace only. `reply` is the reply of a call that wrote its answer to a file; None: its reply is the
+    answer. `answer_file` is for journals: the name of the file that holds the answer of a call, with its SHA-256;
+    `patches` are then those of its memory.
     """
 
     text: str | None
@@ -411,7 +408,7 @@ class SessionResult(Struct, frozen=True, omit_defaults=True):
 class SessionProgress(Struct, frozen=True):
     """Something a running session lets be seen: a piece of its text, a note (whole), or a tool that it has called.
 
-    A session that starts its text anew (after a tool call) sends a piece that begins with a blank line. `seconds` is
+    A session that starts its text again (after a tool call) sends a piece that begins with a blank line. `seconds` is
     how long the call of a tool took: volatile, 0 for one that is replayed.
     """
 
@@ -473,7 +470,7 @@ class Memories(Protocol):
 
     async def open(self, binding: MemoryBinding, mode: MemoryMode) -> OpenMemory:
         """Wait for the memory, lock and read it. Raises `MemoryLocked` when another process keeps it, `ProviderError`
-        for one that cannot be used. `dry_run` locks it for reading alone, and keeps nothing."""
+        for one that cannot be used. `dry_run` locks it only for reading, and keeps nothing."""
 
     def prelude(self, binding: MemoryBinding, mode: MemoryMode) -> str:
         """Return the text that a call would get now; nothing is locked, made or changed. Raises `ProviderError`."""
@@ -496,8 +493,8 @@ class Answers(Protocol):
         """Remove what an attempt before has left. Raises `StateError`."""
 
     def read(self, target: Target) -> str | None:
-        """What the session has written; None when there is no such file, or it is a link. Raises `StateError` for one
-        that is too large."""
+        """Return the text that the session has written; None if there is no such file, or it is a link. Raises
+        `StateError` for one that is too large."""
 
     def write(self, target: Target, text: str) -> None:
         """The file holds this text afterwards. Raises `StateError`."""
@@ -528,8 +525,8 @@ class JudgeRequest(Struct, frozen=True):
     With a `subject` it is a criterion of VVM (docs/reference/vvm.md 4.6): the judge is shown this one value, as text,
     and nothing else of the program.
 
-    `further` are the questions that come next, with nothing done in between; whoever is asked may answer them together
-    with this one. One of them that is asked only if the answers before it let it come to that is marked `perhaps`.
+    `further` are the questions that come next, with nothing done in between; the judge may answer them together with
+    this one. One of them that is asked only if the answers before it let it come to that is marked `perhaps`.
 
     `by_rules`: only rules may answer it; what they leave open is uncertain.
     """
@@ -585,8 +582,8 @@ class Finding(Struct, frozen=True, omit_defaults=True):
 
 
 class JudgedText(Struct, frozen=True):
-    """A question that a program may put to the judge, before it runs: where it stands, as written, with a number where
-    values will be inserted, and whether it is a `choice`. A `criterion` is one of VVM, about one value alone."""
+    """A question that a program may put to the judge, before it runs: its place, its text as written, with a number
+    where values will be inserted, and whether it is a `choice`. A `criterion` is one of VVM, about a single value."""
 
     span: Span
     text: str
@@ -648,7 +645,7 @@ class Races(Protocol):
     """The winners of a `parallel` that doesn't wait for all its branches (`first`, `any`; sessions.md 4.2).
 
     A race is known by its execution path and the text it is written in. It is recorded only when sessions took part in
-    it, so that a replay, in which every session answers at once, ends the same way.
+    it, so that a replay, in which every session answers immediately, ends the same way.
     """
 
     def recorded(self, at: str, text: str) -> tuple[int, ...] | None:
@@ -663,7 +660,7 @@ class Races(Protocol):
 
 class Question(Struct, frozen=True):
     """An `input` (openprose.md 6.3): the name it binds and the text to show as written. With `phrase` a model may put
-    it into words first; that is no part of what is asked, so journals do not know it."""
+    it into words first; the journal's request does not include that."""
 
     name: str
     prompt: str
@@ -740,9 +737,9 @@ class LoadRequest(Struct, frozen=True):
 
 
 class LoadedProgram(Struct, frozen=True):
-    """What an import led to: a checked tree of the importing language, its source, and the two parts of the name of
-    its directory (docs/reference/openprose.md 6.5). `url` and `digest` (SHA-256 of the text as it was served) are those
-    of a program from elsewhere; `texts` are the sources that were read for it, by address."""
+    """A loaded import: a checked tree of the importing language, its source, and the two parts of the name of its
+    directory (docs/reference/openprose.md 6.5). `url` and `digest` (SHA-256 of the text as it was served) are those of
+    a program from elsewhere; `texts` are the sources that were read for it, by address."""
 
     program: Any
     source: Source
@@ -814,13 +811,14 @@ class Store(Protocol):
         """The value of a binding as text. Raises `StateError` when it is not there (E218 is the machine's)."""
 
     def watch(self, key: Key) -> Callable[[], bool]:
-        """Call before a session that may write the binding itself; what is returned tells whether it has done so.
+        """Call before a session that may write the binding itself; the returned function reports whether it has done
+        so.
 
         Always false where sessions cannot write (`target` is None)."""
 
     def location(self, key: Key, within: tuple[str, ...] = ()) -> str:
-        """How a session is told where to read the binding (4.3): `.prose/runs/<run>/bindings/plan.md`, or the row of a
-        table. `within` are names of imported programs' calls below this store, which need not exist."""
+        """The location given to a session for reading the binding (4.3): `.prose/runs/<run>/bindings/plan.md`, or the
+        row of a table. `within` are names of imported programs' calls below this store, which need not exist."""
 
     def target(self, binding: Binding) -> Target | None:
         """Return the file that a session writes the binding to, and its header; None if it replies with its answer."""
@@ -841,8 +839,8 @@ class Store(Protocol):
 
 
 class Wait(Struct, frozen=True):
-    """A branch waits for nobody: before a retry for `seconds`, or, after computing for long, until others had their
-    turn."""
+    """A branch waits without a request: before a retry for `seconds`, or, after computing for long, until others had
+    their turn."""
 
     why: Literal["retry", "turn"]
     at: str
@@ -863,8 +861,8 @@ class Clock(Protocol):
 class Overrides(Struct, frozen=True):
     """Ports that Python code supplies for a run, in place of those that its settings choose.
 
-    `judge` decides what no rule decides. A run with a `store` of its own is kept there alone: it has no directory and
-    no journal.
+    `judge` decides what no rule decides. A run with its own `store` is kept only there: it has no directory and no
+    journal.
     """
 
     sessions: Sessions | None = None

@@ -49,8 +49,8 @@ _SHOWN: Final = 500
 
 
 def parts(request: Request, also: Sequence[str] = ()) -> Iterator[tuple[str, object]]:
-    """What the answer to a request depends on, wherever the program makes it, by the names that people read. `also`
-    belongs to the question (labels, the text to read)."""
+    """Yield the parts of a request that its answer depends on, wherever the program makes it, with readable names.
+    `also` belongs to the question (labels, the text to read)."""
     match request:
         case CommandRequest():
             yield "text", request.command
@@ -128,8 +128,8 @@ def shown(said: str) -> str:
 
 
 def describe(request: Request, also: Sequence[str] = ()) -> Described:
-    """A request at its place. A replay also compares limits and labels, which are no parts of the question, and reads
-    no contents: at the same place they follow from earlier answers."""
+    """A request at its place. A replay also compares limits and labels, which aren't part of the question, and reads no
+    contents: at the same place they follow from earlier answers."""
     match request:
         case CommandRequest():
             limits = (request.cwd, request.timeout, request.max_output, request.track)

@@ -1,14 +1,13 @@
 """The cooperative scheduler's two rules (docs/reference/openprose.md 3.7).
 
-Control changes only while a branch waits: one branch has the turn, the others that could go on queue for it. And what
-branches have waited for reaches the program one at a time, in the order in which it came, each when all branches stand
-still. So a run is a function of its texts and of the sequence of answers that it got, which is what a journal writes
-down (`runtime/journal.py`). Nothing else decides who runs: the queue is filled by what the program does, never by when
-the event loop comes to a task.
+Control changes only while a branch waits: one branch has the turn, the other ready branches queue for it. Answers reach
+the program one at a time, in the order of their arrival, each when all branches wait. So a run is a function of its
+texts and of the sequence of answers that it got, which is what a journal writes down (`runtime/journal.py`). Nothing
+else decides who runs: the queue is filled by what the program does, never by when the event loop comes to a task.
 
-An example: `parallel:` has two branches. Both commands end within the same millisecond. The branch whose command ended
-first goes on, alone, until it waits or ends, and so does whatever its end sets going (the construct around it, the next
-statement); only then the other branch learns that its command has ended.
+An example: `parallel:` has two branches. Both commands end within the same millisecond. Only the branch whose command
+ended first continues, until it waits or ends, followed by the code that its end starts (the construct around it, the
+next statement); only then the other branch learns that its command has ended.
 
 A branch that computes for long still lets the event loop serve the front end; it keeps its turn meanwhile. One branch
 computes `n = n + 1` a million times, after five milliseconds it breathes, and an interrupt or a message of the front
@@ -71,8 +70,8 @@ def _cancels(task: asyncio.Task[Any] | None) -> int:
 
 
 class Scheduler:
-    """Whose turn it is. `looks` counts how often the program has asked whether it is time to breathe, which tells
-    exactly where a computing program stands.
+    """Gives the turn to one branch at a time. `looks` counts how often the program has checked whether to yield to the
+    event loop, which identifies the exact position of a computing program.
 
     `idle` is called when all branches wait and no answer has come in: the next answer of a journal may be given.
     `interrupted` is called, once, as soon as all branches wait: before any answer that has come in reaches the program.
@@ -218,7 +217,7 @@ class Scheduler:
 
 
 class Suspension:
-    """Awaits something and calls `leaves` if that has to wait; `happened` tells whether it had to."""
+    """Awaits something and calls `leaves` if that has to wait; `happened` is whether it had to."""
 
     __slots__ = ("_leaves", "_waiting", "happened")
 

@@ -24,7 +24,8 @@ KEY_BLOCK: Final = (
 
 
 class Find(NamedTuple):
-    """What is looked for: one of the fixed texts must be there for the expression to match; `word` takes its place.
+    """A pattern to search for: the expression can only match if one of the fixed texts is present; `word` replaces the
+    match.
 
     `kept` is an expression for what is before it, and stays. Neither has groups.
     """
@@ -323,8 +324,8 @@ _STATED: Final = re.compile(
     rf"""(?i){NAME}["'`*]{{0,3}}\s{{0,8}}(?::=?|=>)\s{{0,8}}"""
     r"""(?:["'`*]{0,3}(?=\S{0,200}[0-9!@#$%^&+/\\?~])[^\s"'`,;]{6,}|(["'`])[^\s"'`]{6,400}\1)"""
 )
-"""`password: hunter2-x`, `"token": "correcthorse"`: behind a colon, where words may follow too, only what no word is or
-what is written as a literal."""
+"""`password: hunter2-x`, `"token": "correcthorse"`: after a colon, which words may follow too, only texts that aren't
+words, or are written as literals."""
 
 
 def secret_in(text: str) -> str | None:

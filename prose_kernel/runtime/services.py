@@ -25,7 +25,7 @@ class HelperEnd:
 
 
 class Helper(Protocol):
-    """A long-lived process that is talked to through its standard streams, in a session and group of its own."""
+    """A long-lived process, used through its standard streams, in its own process session and group."""
 
     def write(self, text: str) -> None:
         """To its standard input, in order, without waiting; dropped when it has ended."""
@@ -38,8 +38,8 @@ class Helper(Protocol):
         """Wait until it and all that it started have ended; what it printed has been delivered by then."""
 
     async def stop(self, grace: float) -> HelperEnd:
-        """End it with all that it started: TERM, `grace` seconds, KILL. With 0 KILL at once, also when it is being
-        stopped already. Returns when nothing is left; cancelling the call does not keep it alive."""
+        """End it with all that it started: TERM, `grace` seconds, KILL. With 0 send KILL immediately, even if it is
+        being stopped already. Returns when nothing is left; cancelling the call does not keep it alive."""
 
 
 class Guard(Protocol):
@@ -54,7 +54,7 @@ class Guard(Protocol):
         *,
         trusted: bool = True,
     ) -> Helper:
-        """Start a command with our own environment and `env` on top. Unless `trusted`, it gets of ours only common
+        """Start a command with our own environment and `env` on top. Unless `trusted`, it inherits only common
         variables that hold no secrets (`PATH`, `HOME`, `LANG` ...). `on_output` gets the decoded text of its standard
         output, piece by piece, in the caller's loop. Raises `OSError` whose text says why it could not be started."""
 
@@ -77,7 +77,7 @@ class Terminal(Protocol):
 
 
 class Terminals(Protocol):
-    """Runs the commands that an agent asks its client to run. Whoever calls has asked the permissions before."""
+    """Runs the commands that an agent asks its client to run. The caller must have checked the permissions."""
 
     async def start(
         self, command: Sequence[str] | str, cwd: str, env: Mapping[str, str], keep_bytes: int | None
@@ -94,7 +94,7 @@ class ExecCaller:
     """The agent's session that calls `Exec`: `agent` names it, the same for all its calls and for no other session.
 
     `rules` are its permissions in force: a word (`allow`, `deny`, `prompt`, `workspace`) or patterns for each kind.
-    `lists_bind` tells that the program has stated which files may be read or written: what it runs must keep to them.
+    `lists_bind`: the program has stated which files may be read or written, and its commands must keep to them.
     `prompt` for the network means that the person has been asked and said yes.
     """
 
@@ -141,7 +141,8 @@ TaskStatus = Literal["queued", "running", "cancelling", "completed", "failed", "
 
 @dataclass(frozen=True, slots=True)
 class TaskCaller:
-    """Who starts a command or asks about a task: an agent's session, or the person (None), who sees everybody's.
+    """The caller that starts a command or asks about a task: an agent's session, or the person (None), who sees all
+    tasks.
 
     `cell` names the cell that it happens in. `workspace` is the directory that relative ones start from; None is the
     run's own. `continues` is whose work the result of a person's command is for (`continue_on_result`).
@@ -270,7 +271,7 @@ class TaskOutput:
 
 @dataclass(frozen=True, slots=True)
 class TaskEvent:
-    """`TaskStatus` tells of a change; `TaskResult` comes exactly once a task, with its terminal state."""
+    """`TaskStatus` reports a change; `TaskResult` comes exactly once per task, with its terminal state."""
 
     kind: Literal["TaskStatus", "TaskResult"]
     task: TaskSnapshot
@@ -279,8 +280,8 @@ class TaskEvent:
 
 @dataclass(frozen=True, slots=True)
 class TaskFollowUp:
-    """The one continuation of a task made with `continue_on_result`: `text` is data from the runtime, whatever the
-    program has printed; nobody's instruction."""
+    """The one continuation of a task made with `continue_on_result`: `text` is data from the runtime and never an
+    instruction, whatever the program has printed."""
 
     result_id: str
     task_id: str
@@ -340,8 +341,8 @@ class Tasks(Protocol):
 
 
 class Asker(Protocol):
-    """The person at a front end: an input box in a notebook, a terminal. What `User`, `Gates`, the human provider and
-    the human judge are built on; the machine itself never sees it.
+    """The person at a front end: an input box in a notebook, a terminal. `User`, `Gates`, the human provider and the
+    human judge use it; the machine itself does not.
 
     `available` may change from cell to cell (`allow_stdin`).
     """

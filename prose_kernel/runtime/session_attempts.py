@@ -106,8 +106,8 @@ class SessionAttempts:
         return failure.retryable
 
     def typed(self, result: SessionResult) -> str | None:
-        """The text of an answer; of a typed one as it is kept. Raises E201, and the next attempt is told what was
-        wrong."""
+        """The text of an answer; of a typed one as it is kept. Raises E201, and the next attempt gets a description of
+        the error."""
         try:
             return self.fitting(result)
         except WrongAnswer as problem:

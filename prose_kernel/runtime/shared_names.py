@@ -1,12 +1,12 @@
 """The shared names of a run's languages, with functions and agents that any of them can use.
 
-Machines of several languages run side by side in one run (`Machine.beside`). Whatever one of them binds at its root it
-publishes; the others adopt it at once, so that a name means the same everywhere, however control goes from one language
-into the other. Values cross as data: each language converts what it adopts (docs/reference/vvm.md 13).
+Machines of several languages run side by side in one run (`Machine.beside`). Each of them publishes the names that it
+binds at its root; the others adopt them immediately, so that a name has the same value everywhere, however control
+passes between languages. Values cross as data: each language converts what it adopts (docs/reference/vvm.md 13).
 
 Two kinds of values are more than data. A `Function` can be called from any language; the caller's line of control goes
-along, with its branch, turn, numbers and cancellation. An `Agent` can be asked from any language; whether a failed
-session raises is decided by whoever asks, what the agent is by the language that has declared it.
+along, with its branch, turn, numbers and cancellation. An `Agent` can be asked from any language; the calling language
+decides whether a failed session raises, the declaring language what the agent is.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What one language asks of another one's agent: its task, what it gets to work on (None: nothing), and the name
-    that will take the answer.
+    """A request from one language to an agent of another: its task, its input (None: nothing), and the name that will
+    take the answer.
 
     `retries` are allowed after a failure, with waits that are `none`, always the same (`linear`) or doubled
     (`exponential`). `timeout` is the limit of each attempt as written (`30s`), `model` and
@@ -92,13 +92,13 @@ class Adopter(Protocol):
         """The names of the root with what they stand for, functions and agents among them."""
 
     def fixed(self, name: str) -> str | None:
-        """Why another language must not bind the name anew, as in `a const of cell 2`; None where it may."""
+        """The reason why another language must not rebind the name, as in `a const of cell 2`; None if it may."""
 
 
 class SharedNames:
     """The directory of names of one run.
 
-    With one language there is nobody to tell: `several` is false, and publishing does nothing.
+    With only one language `several` is false, and publishing does nothing.
     """
 
     __slots__ = ("_members", "several")

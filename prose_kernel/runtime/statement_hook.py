@@ -1,9 +1,9 @@
-"""A look at each statement right before it runs: what a debugger, and whoever shows a machine at work, listen to.
+"""A hook that is called right before each statement runs, for debuggers and displays of a running machine.
 
-`Host.hook` is None unless somebody listens, so that a program costs nothing more. While there is a hook, nothing is
-computed flat: each statement passes through `before`, with the context that it runs in. The hook may hold it: what it
-returns is awaited, and the branch keeps its turn meanwhile. So all other branches stand still too, answers of the
-outside wait, and the program does what it would have done without the hook: the journal of the run is the same.
+`Host.hook` is None without a listener, so that it costs nothing then. While there is a hook, nothing is computed flat:
+each statement passes through `before`, with the context that it runs in. The hook may hold it: what it returns is
+awaited, and the branch keeps its turn meanwhile. So all other branches stand still too, answers of the outside wait,
+and the program does what it would have done without the hook: the journal of the run is the same.
 
 `ExecutionContext.frames` says where control is, in the terms of any language.
 """
@@ -27,14 +27,14 @@ class StatementHook(Protocol):
     need not have `failed` and `interrupted`."""
 
     def before(self, s: ExecutionContext, node: Node) -> Awaitable[None] | None:
-        """The statement (or named branch) `node` is about to run in `s`. None: it may go on at once."""
+        """The statement (or named branch) `node` is about to run in `s`. None: it may run immediately."""
 
     def failed(self, s: ExecutionContext, node: Node, error: RunError) -> Awaitable[None] | None:
-        """An error arose in `node`; whoever catches it, does so afterwards."""
+        """An error arose in `node`; handlers catch it after this call."""
         return None
 
     def interrupted(self) -> None:
-        """The text that runs is interrupted: whatever is held has to go on."""
+        """The running text is interrupted: release all held statements."""
         return
 
 
@@ -49,7 +49,7 @@ class Scope:
 
 @dataclass(frozen=True, slots=True)
 class StackFrame:
-    """One call under way: what is called, the statement there that runs, the names that it sees, innermost first.
+    """One active call: the callee, its running statement, and the names visible to it, innermost first.
 
     `context` is the line of control that the frame belongs to, `inner` the language's own object for it.
     """
@@ -63,7 +63,7 @@ class StackFrame:
 
 
 class _Several:
-    """Some hooks as one: a statement goes on when each of them lets it."""
+    """Several hooks as one: a statement runs when all of them have released it."""
 
     def __init__(self, hooks: Sequence[StatementHook]) -> None:
         self._hooks = tuple(hooks)

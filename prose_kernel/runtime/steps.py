@@ -41,7 +41,8 @@ class Recorded:
         return self.ended.value if self.ended is not None else NOTHING
 
     def notes(self, *, used: bool = False) -> Iterator[list[object]]:
-        """What it has consumed, as notes of an answer hold it (`models/usage.py`). `used`: a result counts its answer.
+        """Yield its consumption in the form used by notes of an answer (`models/usage.py`). `used`: a result counts its
+        answer.
 
         Of a request without an end it is only known that it was sent.
         """

@@ -1,6 +1,6 @@
 """Reading structure out of text: JSON, members, indexes, items, binding files (openprose.md 3.11).
 
-Everything here is decided without a judge; `JudgeNeeded` says that only a judge could go on.
+Everything here is decided without a judge; `JudgeNeeded` means that only a judge can decide.
 """
 
 from __future__ import annotations
@@ -214,7 +214,7 @@ def _listed(text: str) -> list[Value] | None:
 
 
 def lines(text: str) -> list[Value]:
-    """What remains when no judge can split a text: its non-empty lines, if there are several. Raises E210."""
+    """Split a text without a judge: return its non-empty lines, if there are several. Raises E210."""
     found: list[Value] = [line.strip() for line in text.splitlines() if line.strip()]
     if len(found) < 2:
         raise ValueTypeError("this text is not a collection", code="E210", hint="write an array: [a, b]")

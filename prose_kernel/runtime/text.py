@@ -13,7 +13,7 @@ _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u
 
 
 def marker(what: str) -> str:
-    """What stands for the value of something that a dry run did not run."""
+    """The placeholder for the value of something that a dry run did not run."""
     return f"{MARK}{what}⟧"
 
 
@@ -39,7 +39,7 @@ _IGNORABLE = re.compile(
     # without ink: joiners, fillers, blanks
     "\u2800\u2d7f\ufffc\U00013430-\U00013440\U00013441\U00013442\U00016fe4\U0001107f\U0001d159]"
 )
-"""Default_Ignorable_Code_Point of Unicode, which Python's database does not tell, and what has no ink either."""
+"""Default_Ignorable_Code_Point of Unicode, which Python's database does not have, and other characters without ink."""
 
 
 def escaped(text: str) -> str:

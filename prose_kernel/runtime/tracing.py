@@ -1,8 +1,8 @@
 """Requests to models and calls of tools, for those who watch a run from outside (docs/how-to/watching.md).
 
-The rooms that ask models and call tools tell of each operation when it begins and when it ends. Who watches is found
-through the context of the running task, like an aside: nothing has to carry it through the ports, and an operation that
-is not watched costs one look at a variable.
+The packages that ask models and call tools report the beginning and end of each operation. The watcher is in a context
+variable of the running task, like an aside: ports don't pass it as an argument, and an unwatched operation costs one
+look at a variable.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Operation(Protocol):
 
 
 class Watch(Protocol):
-    """Who watches. `at` is the path of the session or judgement that an operation belongs to."""
+    """A watcher of operations. `at` is the path of the session or judgement that an operation belongs to."""
 
     def request(self, at: str, provider: str, model: str) -> Operation | None: ...
 
@@ -45,7 +45,7 @@ _tool: ContextVar[Operation | None] = ContextVar("prose_kernel_watched_tool", de
 
 @contextmanager
 def watched(watch: Watch) -> Iterator[None]:
-    """What happens inside the block, in this task and those it starts, is told to `watch`."""
+    """Report the operations inside the block, in this task and those it starts, to `watch`."""
     token = _watch.set(watch)
     try:
         yield
@@ -54,7 +54,7 @@ def watched(watch: Watch) -> Iterator[None]:
 
 
 def belongs_to(at: str) -> None:
-    """What is asked from here on in this task, and those it starts, belongs to the request with this path."""
+    """Assign all later operations of this task, and those it starts, to the request with this path."""
     _at.set(at)
 
 

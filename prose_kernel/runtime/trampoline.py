@@ -5,7 +5,8 @@ The machine is ordinary `async def` code, but where the program nests (a body in
 limit nor the cost of resuming a long chain of awaits depends on how deep the program is.
 
 An example: `f` awaits `call(g())`. `call` yields the coroutine `g()` to `drive`, which puts it on its stack and runs
-it. What `g` yields itself (a wait of the event loop) goes up to the task; when `g` returns, its value is sent into `f`.
+it. A value that `g` yields itself (a wait of the event loop) goes up to the task; when `g` returns, its value is sent
+into `f`.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ from prose_kernel.runtime.json_text import json_text, mapped
 from prose_kernel.runtime.structured_text import json_in, shallow_json_in
 
 _NAMED: Final = 5
-"""How many mistakes of an answer are told at once."""
+"""The most mistakes of an answer that one message names."""
 PATTERN_SECONDS: Final = 1.0
 _NULLS: Final = ("", "null", "~")
 """Words of YAML for null."""
@@ -109,8 +109,8 @@ def _validator() -> Any:
 def _draft() -> Any:
     """The class of JSON Schema 2020-12; imported only where an answer is typed.
 
-    A `format` is no part of what an answer must be, but jsonschema (from 4.25 on) compiles the grammars of addresses
-    when it is imported beside `rfc3987_syntax`, which takes longer than a second: it does without that package here.
+    A `format` is not checked, but jsonschema (from 4.25 on) compiles the grammars of addresses on import if
+    `rfc3987_syntax` is installed, which takes longer than a second; so that package is hidden from it here.
     """
     hidden = "rfc3987_syntax" not in sys.modules
     if hidden:
@@ -124,7 +124,7 @@ def _draft() -> Any:
 
 
 def require_schema(schema: Schema) -> None:
-    """Raise `ValueError` for what is no JSON Schema."""
+    """Raise `ValueError` if `schema` isn't a JSON Schema."""
     draft = _draft()
     from jsonschema.exceptions import SchemaError
 
@@ -193,7 +193,7 @@ def from_words(data: object, part: Schema) -> object:
 
 
 def _typed(value: str, part: Schema) -> object:
-    """What somebody has typed for a field: text as it stands, anything else as JSON where it is some."""
+    """Convert the text typed for a field: text stays unchanged, anything else is read as JSON if it is valid."""
     if value in part.get("enum", ()) or (part.get("type") == "string" and not value.startswith('"')):
         return value
     words = {"yes": True, "no": False}
@@ -209,7 +209,7 @@ def _typed(value: str, part: Schema) -> object:
 
 
 def filled_in(schema: Schema, text: str) -> str:
-    """An answer of this shape as JSON, for a run in which nobody answers: `text` in the place of texts."""
+    """Return an answer of this shape as JSON, for a run without answers: `text` replaces all texts."""
     return json_text(_example(schema, text))
 
 

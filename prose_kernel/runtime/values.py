@@ -1,8 +1,8 @@
 """The values of a running program (openprose.md 3.2) and how each reads as text or JSON.
 
 Text is `str`, numbers `int` or `float`, booleans `bool`, null `None`, arrays `list`, objects `dict`. Lists and dicts
-are never changed after they have become a value. Three kinds have classes of their own, and what only one language
-knows is a `LanguageValue`.
+are never changed after they have become a value. Three kinds have their own classes, and values that only one language
+knows are `LanguageValue`s.
 """
 
 from __future__ import annotations
