@@ -1,4 +1,5 @@
-"""The English of the documentation: sentences that can be read once, without the patterns of `scripts/prose_style.py`."""
+"""The English of the documentation and of the package: sentences that can be read once, without the patterns of
+`scripts/prose_style.py`."""
 
 from __future__ import annotations
 
@@ -30,6 +31,30 @@ def found() -> list[prose_style.Found]:
 def test_sentences_that_are_hard_to_read_are_rare(pattern: str, found: list[prose_style.Found]) -> None:
     places = [f"{one.page}:{one.line}: {one.sentence}" for one in found if one.pattern == pattern]
     assert len(places) <= MOST, "\n".join(places)
+
+
+MOST_IN_PACKAGE = 20
+"""How often the docstrings, comments and texts of all modules together may have each pattern."""
+
+
+def test_patterns_are_rare_in_the_package() -> None:
+    found = [one for path in prose_style.modules() for one in prose_style.findings(path)]
+    counts = Counter(one.pattern for one in found if one.pattern != "long")
+    assert {name: count for name, count in counts.items() if count > MOST_IN_PACKAGE} == {}
+
+
+def test_docstrings_comments_and_texts_of_a_module_are_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = tmp_path / "module.py"
+    module.write_text(
+        '"""What is recorded replays."""\n\n\ndef told(nobody: str) -> str:\n    # it stands here\n'
+        "    return f\"{nobody} is no file \" + 'goes on'\n"
+    )
+    monkeypatch.setattr(prose_style, "ROOT", tmp_path)
+    assert {(one.line, one.pattern) for one in prose_style.findings(module)} == {
+        (1, "what-clause"), (5, "stands"), (6, "is no"), (6, "goes on"),
+    }  # fmt: skip
 
 
 def test_code_and_generated_parts_are_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

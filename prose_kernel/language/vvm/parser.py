@@ -169,7 +169,7 @@ class Parser(StatementParser):
             hint = "the last case is written `case _:`"
         elif owner == "constrain" and word in ("?", "`"):
             hint = "write ``require ?`criterion` ``"
-        raise self.trouble(at, f"only `{block.only}` is in the body of `{owner}`", hint)
+        raise self.trouble(at, f"only `{block.only}` belongs in the body of `{owner}`", hint)
 
     # ---- blocks
 
