@@ -160,7 +160,7 @@ def arrange(told: Told, job: Job) -> None:
     async def running(self: ShellCommands, request: CommandRequest, *more: Any, **options: Any) -> CommandResult:
         after, aside = AFTER.search(request.command), asides.current()
         if after is not None and aside is not None:
-            aside._completes = None  # its process has ended, but the command counts as running until then
+            aside.on_result = None  # its process has ended, but the command counts as running until then
         result = await run(self, request, *more, **options)
         if after is not None:
             await told.until(after[1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import os
 import random
 from collections.abc import Sequence
@@ -18,7 +19,7 @@ from msgspec import structs
 
 from prose_kernel.runtime import scheduler
 from prose_kernel.runtime.journal import Journal
-from prose_kernel.runtime.journal_records import Answered, Interrupted, Record, Repeated
+from prose_kernel.runtime.journal_records import Answered, Completed, Interrupted, Record, Repeated
 from prose_kernel.runtime.journal_replay import KnownRecords
 
 
@@ -67,12 +68,20 @@ def same(then: Outcome, now: Outcome, what: str) -> None:
 
 
 def lasting(records: Sequence[Record]) -> list[Record]:
-    """Those of an unbroken run, too: without the notes that a request was made again, and without times."""
-    return [
+    """Those of an unbroken run, too: without times, without the notes that a request was made again or that its work
+    ended while a branch was computing. Cancelled requests that end together are in the order of their keys: which one
+    ends first depends on the commands that have got a slot."""
+    kept = [
         structs.replace(record, t=0) if "t" in record.__struct_fields__ else record
         for record in records
-        if not isinstance(record, Repeated)
+        if not isinstance(record, Repeated | Completed)
     ]
+    together = itertools.groupby(kept, lambda record: isinstance(record, Answered) and record.cancelled)
+    return [record for cancelled, group in together for record in (sorted(group, key=_key) if cancelled else group)]
+
+
+def _key(record: Record) -> str:
+    return record.key if isinstance(record, Answered) else ""
 
 
 def prefixes(records: Sequence[Record], rng: random.Random, most: int) -> list[int]:
