@@ -236,7 +236,7 @@ class Adapter:
         path, line = _path(arguments), _line(arguments.get("line"))
         found = self.debugger.run_to(path, line)
         if found is None:
-            raise Refused("there isn't a statement here, nor below")
+            raise Refused("there is no statement here or below")
         return {"line": found, "allThreadsContinued": self.debugger.go_on()}
 
     def _step_back(self, arguments: Arguments) -> Body:

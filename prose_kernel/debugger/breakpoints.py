@@ -25,7 +25,7 @@ _COMPARED: Final[dict[str, Callable[[int, int], bool]]] = {
 }
 _PIECE: Final = re.compile(r"\{([^{}]*)\}")
 
-NOWHERE: Final = "there isn't a statement here, nor below"
+NOWHERE: Final = "there is no statement here or below"
 
 Evaluate = Callable[[str], Awaitable[Value]]
 

@@ -252,7 +252,7 @@ class ItemRun:
         )
 
 
-UNATTENDED: Final = "an evaluation is non-interactive"
+UNATTENDED: Final = "an evaluation asks no person"
 EVALUATION: Final = "evaluation"
 """The key of the budget of a whole evaluation: no program can catch that it is spent."""
 

@@ -36,6 +36,14 @@ class Nearest:
         return best[1] if best else None
 
 
+def with_part(name: str, candidates: Iterable[str]) -> str | None:
+    """Return the first candidate, by alphabet, that begins with `name` or has it as a part (`parallel` in
+    `max_parallel`); None: there is none, or `name` is shorter than four letters."""
+    part = name.casefold()
+    found = (one for one in candidates if one.casefold().startswith(part) or part in one.casefold().split("_"))
+    return min(found, default=None) if len(part) > 3 else None
+
+
 def did_you_mean(name: str | None) -> str | None:
     """The hint for a nearest name, None without one."""
     return f"did you mean `{name}`?" if name else None

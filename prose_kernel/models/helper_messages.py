@@ -14,10 +14,7 @@ from typing import Any, Final
 from prose_kernel.runtime.services import Helper
 from prose_kernel.runtime.text import one_line, printable
 
-_OBJECT: Final = re.compile(r"^[^\S\n]*\{[^\n]*", re.MULTILINE)
-"""A line that may be a message."""
-_OTHER: Final = re.compile(r"^[^\S\n]*[^\s{][^\n]*", re.MULTILINE)
-"""A line of other text."""
+_LINE: Final = re.compile(r"\S(?:[^\n]*\S)?")
 
 
 class MessageReader:
@@ -39,15 +36,24 @@ class MessageReader:
     def messages(self, text: str) -> list[dict[str, Any]]:
         """Add a piece of the output; return the messages that it completes."""
         found: list[dict[str, Any]] = []
-        lines, end, rest = text.rpartition("\n")
-        if end:
-            first, newline, others = lines.partition("\n")
-            self._begin(first)
-            if self.broken is None:
-                self._read("".join(self._begun) + newline + others, found)
+        may_hold_messages = "{" in text
+        first, *rest = text.split("\n", -1 if may_hold_messages else 1)
+        self._begin(first)
+        for piece in rest:
+            line = "".join(self._begun).strip()
             self._begun, self._length = [], 0
-        self._begin(rest)
+            if line and self.broken is None:
+                self._line(line, found)
+            self._begin(piece if may_hold_messages else self._without_lines(piece))
         return found
+
+    def _without_lines(self, text: str) -> str:
+        """Count the lines of a text without messages as noise; return the part after them. It does no work per line,
+        because a process may print such text without end."""
+        lines, _, rest = text.rpartition("\n")
+        if self.broken is None and (first := _LINE.search(lines)) is not None:
+            self._count(first[0], sum(map(len, _LINE.findall(lines))))
+        return rest
 
     def _begin(self, piece: str) -> None:
         if piece and self.broken is None:
@@ -56,22 +62,19 @@ class MessageReader:
             if self._length > self._longest:
                 self._begun, self.broken = [], self._too_long
 
-    def _read(self, lines: str, found: list[dict[str, Any]]) -> None:
-        """Add the messages of whole lines. Other text costs no work per line: a process may print it without end."""
-        noise = [first] if (first := _OTHER.search(lines)) is not None else []
-        length = sum(map(len, _OTHER.findall(lines)))
-        for line in _OBJECT.finditer(lines):
-            try:
-                message: Any = json.loads(line[0].strip())
-            except (ValueError, RecursionError):
-                message = None
-            if self.is_message(message):
-                found.append(message)
-            else:
-                noise.append(line)
-                length += len(line[0])
-        if noise and self.noise is None:
-            self.noise = min(noise, key=re.Match.start)[0].strip()[:1000]
+    def _line(self, line: str, found: list[dict[str, Any]]) -> None:
+        try:
+            message: Any = json.loads(line) if line[0] == "{" else None  # cheap for large output without messages
+        except (ValueError, RecursionError):
+            message = None
+        if self.is_message(message):
+            found.append(message)
+        else:
+            self._count(line, len(line))
+
+    def _count(self, noise: str, length: int) -> None:
+        if self.noise is None:
+            self.noise = noise[:1000]
         self._noise += length
         if self._noise > self._most_noise:
             self.broken = self._too_noisy

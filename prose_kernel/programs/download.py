@@ -18,8 +18,8 @@ _ACCEPT: Final = "text/plain, text/markdown, text/*;q=0.8, application/octet-str
 _FILES: Final = ("application/octet-stream", "binary/octet-stream", "application/x-openprose", "application/x-prose")
 _HTML: Final = ("text/html", "application/xhtml+xml")
 _STATUS: Final = {
-    401: "the server gives it only to those who sign in",
-    403: "the server requires a login",
+    401: "the server requires a login",
+    403: "the server refuses access to it",
     404: "the server has no such program",
     410: "it was removed from the server",
     429: "the server has too many requests",

@@ -48,6 +48,16 @@ if TYPE_CHECKING:
 _WITH_JOURNAL: Final = "keep the run in files: --state=filesystem"
 
 
+class _UnrecordedRaces:
+    """Lets all races run, and records none."""
+
+    def recorded(self, at: str, text: str) -> None:
+        return None
+
+    async def ended(self, at: str, text: str, branches: tuple[int, ...]) -> None:
+        return None
+
+
 class Run:
     """One run, which a text of `language` begins. `kept` is None for one that lives in memory. `on_live` is called at
     the end of a resumed run's journal, with the requests that were running then."""
@@ -132,9 +142,7 @@ class Run:
         return OtherModels(self.services.sessions, keep.models)
 
     def _races(self) -> Races:
-        races = self.services.races
-        assert races is not None  # services that record nothing are made before the first race (`_plug_in`)
-        return races
+        return self.services.races or _UnrecordedRaces()
 
     def _phrases(self) -> Phrases | None:
         """Return the judge that phrases questions; nothing is loaded if no provider was chosen."""

@@ -24,6 +24,7 @@ LOOKED_AT: Final = 200_000
 
 LEFT_OUT: Final = frozenset({STATE, VVM, ".git"})
 _SETTLED: Final = 2.0
+_PIECE: Final = 1 << 20
 
 _State = tuple[int, int, int, int]
 
@@ -82,14 +83,16 @@ class FileDigests:
                 state = _state(status)
                 if status.st_size > BYTES:
                     raise TooMuch
+                whole = hashlib.sha256()
                 try:
-                    digest = hashlib.file_digest(file, "sha256").hexdigest()
+                    while piece := file.read(_PIECE):
+                        whole.update(piece)
                 except OSError as error:  # a damaged disk
                     raise TooMuch from error
                 if _state(os.fstat(descriptor)) == state:
                     if time.time() - status.st_mtime > _SETTLED:
-                        self._known[path] = state, digest
-                    return digest, status.st_size
+                        self._known[path] = state, whole.hexdigest()
+                    return whole.hexdigest(), status.st_size
         raise TooMuch
 
 

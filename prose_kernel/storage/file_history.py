@@ -164,8 +164,10 @@ def pieces(descriptor: int) -> Iterator[bytes]:
 
 def digest(descriptor: int, _: os.stat_result) -> str:
     """The SHA-256 digest of an open file."""
-    with open(descriptor, "rb", buffering=0, closefd=False) as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+    whole = hashlib.sha256()
+    for piece in pieces(descriptor):
+        whole.update(piece)
+    return whole.hexdigest()
 
 
 def without(directory: str, run: Path, notebook: str = "") -> list[str]:

@@ -133,7 +133,7 @@ async def test_relative_imports_belong_to_where_the_program_was_found(shelf: She
     [
         ("404 Not Found", "the server has no such program (404)", 1),
         ("410 Gone", "it was removed from the server (410)", 1),
-        ("403 Forbidden", "the server requires a login (403)", 1),
+        ("403 Forbidden", "the server refuses access to it (403)", 1),
         ("418 Teapot", "the server did not send it (418)", 1),
         ("206 Partial Content", "the server did not send it (206)", 1),
         ("429 Too Many", "the server has too many requests (429)", 3),

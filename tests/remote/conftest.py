@@ -26,7 +26,7 @@ GRACE = 0.4
 def dask() -> Iterator[Dask]:
     """What makes clusters."""
     needs_module("distributed")
-    forked.load_also("distributed")  # each run with workers would: 0.9 seconds of processor time
+    forked.load_also("remote.loaded_dask")  # each run with workers would: 0.9 seconds of processor time
     made = Dask()
     yield made
     made.close()

@@ -162,6 +162,17 @@ def test_a_failing_provider_is_a_failed_attempt() -> None:
     assert "division" in str(api.run('session "x"', provider=lambda prompt: 1 // 0).error)
 
 
+def test_a_race_without_recordings() -> None:
+    program = 'parallel ("first"):\n  a = exec "echo 1"\n  b = exec "sleep 30"\noutput won = a\n'
+    assert api.run(program, provider=lambda prompt: "ok").outputs == {"won": "1\n"}
+
+
+def test_a_part_of_a_setting_is_completed() -> None:
+    with pytest.raises(UsageError) as wrong:
+        api.run('exec "true"', settings={"parallel": 2})
+    assert wrong.value.hint == "did you mean max_parallel?"
+
+
 def test_a_judge_decides_what_rules_leave_open() -> None:
     asked: list[Decision] = []
 

@@ -228,7 +228,7 @@ class StatementParser(SimpleStatementParser):
         """`case`, `option` or `require` outside of what it belongs to."""
         word = self.texts[self.at]
         owner = {"case": "match", "option": "choose", "require": "constrain"}[word]
-        hint = f"it is in the body of a `{owner}`"
+        hint = f"it belongs in the body of a `{owner}`"
         if word == "require" and self.kind(self.at + 1) in (STRING, None):
             hint = hints.word("require") or hint
         raise self.trouble(self.at, f"`{word}` without `{owner}`", hint)

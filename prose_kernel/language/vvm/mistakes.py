@@ -297,7 +297,7 @@ class Mistakes:
         if own is not None and (kind in (WORD, STRING, NUMBER, TEMPLATE) or text in ("{", ":", "@")):
             return self.trouble(at - 1, f"`{before}` begins no value", own)
         if near := self._misspelt(at - 1, text):
-            return self.trouble(at - 1, f"there isn't a statement `{before}`", did_you_mean(near))
+            return self.trouble(at - 1, f"there is no statement `{before}`", did_you_mean(near))
         if near := self._misspelt_value(at - 1, text):
             return self.trouble(at - 1, f"`{before}` begins no value", did_you_mean(near))
         if kind == WORD:

@@ -33,7 +33,8 @@ async def prompt(call: Call) -> None:
 @magic(
     "%plan [--keep|STATEMENT|FILE]",
     "the steps of a program: sessions, commands and gates with their texts, and the maximum cost; "
-    "without words on the first line: of this cell; with --keep: the answers of its last run that this cell would keep",
+    "without words on the first line: of this cell; with --keep: the answers of its last run that this cell "
+    "would keep, and why",
     raw=True,
 )
 async def plan(call: Call) -> None:

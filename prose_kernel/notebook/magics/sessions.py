@@ -30,8 +30,8 @@ _CASSETTE_OPTIONS = {"mode": _MODES, "stale": ("warn", "fail", "ignore")}
 
 @magic(
     "%provider [scripted [FILE]|human|dry-run|replay|SERVER[:MODEL]|acp:AGENT|auto]",
-    "choose the provider of sessions; auto: a person, if the run is interactive; without a name: the current one, and "
-    "the choices",
+    "choose the provider of sessions; auto: the one with an API key in the environment, else a person; without a "
+    "name: the current one, and the choices",
 )
 async def provider(call: Call) -> None:
     use(call, provider, 0, 2)
@@ -64,7 +64,7 @@ def _providers(call: Call) -> doc.Table:
 @magic(
     "%judge [first|only|off] [SERVER[:MODEL]|acp:AGENT|human|auto] | why "
     "| calibrate [FILE] [--least PERCENT] [--only NAME]",
-    "choose the judge of conditions: whether rules come first, only or not at all, and who decides the rest; "
+    "choose the judge of conditions: whether rules come first, alone or not at all, and who decides the rest; "
     "why: the last answers with their reasons; calibrate: how often that judge is right",
 )
 async def judge(call: Call) -> None:
