@@ -26,6 +26,8 @@ from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, NOTHING_OMITTED, OnOu
 WAITING = 8 * 1024 * 1024
 """Characters that wait for a consumer before the middle is dropped, or reading pauses."""
 _INTERVAL = 0.05
+_LOOK = 1.0
+"""Seconds between two looks whether the loop of a consumer that takes nothing is closed."""
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _REPLACEMENT_BYTES = _REPLACEMENT.encode()
 
@@ -325,7 +327,7 @@ class Live:
         self._pending: dict[Stream, _Waiting] = {}
         self._posted = False
         self._gone = False
-        self._due = 0.0
+        self._due = self._next_look = 0.0
         self._timer: asyncio.TimerHandle | None = None
         self._complained = False
 
@@ -349,12 +351,14 @@ class Live:
                 self._timer = self._loop.call_later(wait, self._send)
 
     def _send(self) -> None:
-        self._timer = None
-        self._due = max(self._due, self._loop.time()) + _INTERVAL
-        if self._posted:
+        now, self._timer = self._loop.time(), None
+        self._due = max(self._due, now) + _INTERVAL
+        if self._posted and now < self._next_look:
             return
-        self._posted = True
-        if not self._post(self.deliver):
+        # A loop that was closed after `deliver` was posted never runs it: only another call shows that it is closed.
+        call = no_op if self._posted else self.deliver
+        self._posted, self._next_look = True, now + _LOOK
+        if not self._post(call):
             self._gone = True
             self._take()
 

@@ -172,15 +172,19 @@ async def test_a_storm_of_interrupts_around_the_start(run: Runner, side: Side) -
     assert side.left() == []
 
 
-def test_a_caller_whose_loop_is_gone_leaves_nothing(commands: Any, side: Side) -> None:
-    loop = asyncio.new_event_loop()
-    request = CommandRequest("while :; do echo x; sleep 0.05; done", "/", 60.0)
+@pytest.mark.parametrize("waiting", [False, True])
+def test_a_caller_whose_loop_is_gone_leaves_nothing(commands: Any, side: Side, tmp_path: Path, waiting: bool) -> None:
+    """`waiting`: the loop is closed while it has output to deliver."""
+    loop, printed = asyncio.new_event_loop(), tmp_path / "printed"
+    request = CommandRequest(f"while :; do echo x; echo >> {printed}; sleep 0.05; done", "/", 60.0)
     task = loop.create_task(commands.run(request, lambda stream, text, omitted=None: None))
 
     async def begun() -> None:
         await eventually(lambda: side.left() != [])
 
     loop.run_until_complete(begun())
+    if waiting:
+        until(lambda: printed.exists() and printed.stat().st_size > 5)
     task._log_destroy_pending = False  # type: ignore[attr-defined]
     loop.close()
     until(lambda: side.left() == [])
