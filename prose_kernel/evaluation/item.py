@@ -34,6 +34,10 @@ SHOWN: Final = 2_000
 """Characters of an output that a result holds, for the page."""
 
 
+_INSTANT: Final = frozenset({"scripted", "dry-run"})
+"""Origins of answers whose time says only how busy this machine is."""
+
+
 @dataclass(slots=True)
 class Meter:
     """The consumption of the sessions and judgements of one run, live or when they were recorded."""
@@ -58,7 +62,7 @@ class Meter:
                 begun = self._begun.pop(event.spawn, None)
                 if result is not None and result.replayed:
                     return  # `recorded` has heard of it
-                if begun is not None:
+                if begun is not None and (result is None or result.origin not in _INSTANT):
                     self.seconds += self.clock.monotonic() - begun
                 self.consumed(result.usage if result is not None else None)
             case Judged(details=details):
