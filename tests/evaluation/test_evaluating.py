@@ -47,6 +47,14 @@ def test_pass_rates_and_what_did_not_pass(tmp_path: Path, monkeypatch: pytest.Mo
     assert 'odd: right: answer is "6", expected is "7"' in text
 
 
+def test_the_time_of_scripted_answers_is_not_measured(tmp_path: Path) -> None:
+    (tmp_path / "replies.yaml").write_text('"*": {reply: "5", delay: 20ms}\n')
+    spec = '[settings]\nprovider = "scripted"\nscript = "replies.yaml"\n' + RIGHT
+    (variant,) = evaluate(write(tmp_path, spec, CASES)).variants
+    assert [one.sessions for one in variant.results] == [1, 1, 1]
+    assert variant.seconds == 0
+
+
 def test_recorded_answers_are_replayed_the_same_in_any_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     count = iter(range(100))
     model = Model(lambda request: f"{next(count)}")
