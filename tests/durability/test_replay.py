@@ -19,7 +19,7 @@ from msgspec import structs
 
 from prose_kernel.runtime import scheduler
 from prose_kernel.runtime.journal import Journal
-from prose_kernel.runtime.journal_records import Answered, Completed, Interrupted, Record, Repeated
+from prose_kernel.runtime.journal_records import Answered, Interrupted, Record, Repeated
 from prose_kernel.runtime.journal_replay import KnownRecords
 
 
@@ -68,13 +68,13 @@ def same(then: Outcome, now: Outcome, what: str) -> None:
 
 
 def lasting(records: Sequence[Record]) -> list[Record]:
-    """Those of an unbroken run, too: without times, without the notes that a request was made again or that its work
-    ended while a branch was computing. Cancelled requests that end together are in the order of their keys: which one
-    ends first depends on the commands that have got a slot."""
+    """Those of an unbroken run, too: without times, and without the notes that a request was made again. Cancelled
+    requests that end together are in the order of their keys: which one ends first depends on the commands that have
+    got a slot."""
     kept = [
         structs.replace(record, t=0) if "t" in record.__struct_fields__ else record
         for record in records
-        if not isinstance(record, Repeated | Completed)
+        if not isinstance(record, Repeated)
     ]
     together = itertools.groupby(kept, lambda record: isinstance(record, Answered) and record.cancelled)
     return [record for cancelled, group in together for record in (sorted(group, key=_key) if cancelled else group)]

@@ -43,6 +43,9 @@ from prose_kernel.runtime.ports import (
 )
 from prose_kernel.runtime.values import ErrorValue, ExecText, Value, full_text, plain
 
+_PASSES, _IDLE = 300, 30
+"""Passes of the loop after which time moves: at most, and after so many in which no other task was ready."""
+
 
 class FakeClock:
     """Time that passes only when all tasks wait."""
@@ -74,12 +77,20 @@ class FakeClock:
 
     async def _run(self) -> None:
         while self._sleepers:
-            for _ in range(30):  # let all other tasks reach a wait first
-                await asyncio.sleep(0)
+            await self._others_wait()
             time, _, future = heapq.heappop(self._sleepers)
             if not future.done():
                 self.time = max(self.time, time)
                 future.set_result(None)
+
+    async def _others_wait(self) -> None:
+        """Let all other tasks reach a wait first. Tasks that only compute, and never wait, are not waited for."""
+        ready, idle = asyncio.get_running_loop()._ready, 0  # type: ignore[attr-defined]
+        for _ in range(_PASSES):
+            await asyncio.sleep(0)
+            idle = 0 if ready else idle + 1
+            if idle == _IDLE:
+                return
 
 
 @dataclass
