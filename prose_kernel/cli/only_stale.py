@@ -18,9 +18,9 @@ from prose_kernel.cli.notebook_cells import NotebookCells
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.scan import has_statements, own_language, segments
+from prose_kernel.runs.earlier_run import earlier_run
 from prose_kernel.runs.freshness import Freshness, look_at_files
 from prose_kernel.runs.journal import Range
-from prose_kernel.runs.keeping import earlier_run
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.provenance import Opening
 from prose_kernel.runs.resumption import Resumption, branch

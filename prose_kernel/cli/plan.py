@@ -78,7 +78,7 @@ def _whole(name: str, text: str, language: Language, chosen: Settings) -> Iterat
 
 def _kept(name: str, text: str, language: Language, chosen: Settings, keep: str) -> Iterator[str]:
     """The requests of a program with an earlier run: which keep their answers, and why the others do not."""
-    from prose_kernel.cli.keeping import run_to_keep
+    from prose_kernel.cli.run_keep import run_to_keep
     from prose_kernel.language.source import Source
     from prose_kernel.runs.foreseeing import Foreseeing
     from prose_kernel.runs.languages import without_errors

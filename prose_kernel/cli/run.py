@@ -148,11 +148,11 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
             hint = "--resume RUN --changed keeps the answers of that run"
             raise UsageError("--keep and --resume exclude each other", hint=hint)
         _check_keeping(given, kept=given.changed)
-        from prose_kernel.cli import resuming
+        from prose_kernel.cli import run_resume
 
         under_way = given.interrupted or "rerun"
-        wanted = resuming.Wanted(given.resume, given.at, under_way, given.stored, given.changed, given.cwd)
-        return begin(resuming.resume(target, wanted, ctx.params, Path.cwd()))
+        wanted = run_resume.Wanted(given.resume, given.at, under_way, given.stored, given.changed, given.cwd)
+        return begin(run_resume.resume(target, wanted, ctx.params, Path.cwd()))
     about_resuming = {
         "--from": given.at is not None,
         "--stored": given.stored,
@@ -207,9 +207,9 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     ):
         raise UsageError("--gates wait needs a run on disk; remove --in-context")
     if given.keep is not None:
-        from prose_kernel.cli import keeping
+        from prose_kernel.cli import run_keep
 
-        request = keeping.kept(request, given)
+        request = run_keep.kept(request, given)
     if given.only_stale:
         request = _only_stale(request, given)
     if given.key is None:
@@ -248,7 +248,7 @@ def begin(request: Request, key: RunKey | None = None) -> int:
 
 def _run_once(request: Request, key: str, options: Mapping[str, Any]) -> int:
     """Begin the run of a key, or resume it."""
-    from prose_kernel.cli import resuming, run_key
+    from prose_kernel.cli import run_key, run_resume
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.storage.layout import new_run_id
 
@@ -256,7 +256,7 @@ def _run_once(request: Request, key: str, options: Mapping[str, Any]) -> int:
         if claim.run is not None:
             claim.check_program(request.program_file, request.cwd)
             target = None if request.origin else request.program_file
-            return begin(resuming.resume(target, resuming.Wanted(claim.run.id), options, request.cwd))
+            return begin(run_resume.resume(target, run_resume.Wanted(claim.run.id), options, request.cwd))
         return begin(replace(request, run_id=new_run_id(SystemClock())), claim)
 
 

@@ -142,7 +142,7 @@ def repair(run: str, yes: bool, state_dir: str | None) -> None:
 
     It lists them and asks first. A resumed run makes their requests again.
     """
-    from prose_kernel.runs.keeping import answered_from
+    from prose_kernel.runs.earlier_run import answered_from
     from prose_kernel.runtime.journal_records import Rewound
     from prose_kernel.storage.journal_file import changing
     from prose_kernel.storage.journal_reading import read

@@ -39,10 +39,10 @@ def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
     """
     from prose_kernel.cli import run_options
     from prose_kernel.cli.execution import Cell, Request
-    from prose_kernel.cli.keeping import confirm_rerun, run_to_keep
     from prose_kernel.cli.run import begin
+    from prose_kernel.cli.run_keep import confirm_rerun, run_to_keep
     from prose_kernel.runs import languages, settings
-    from prose_kernel.runs.keeping import with_answers
+    from prose_kernel.runs.earlier_run import with_answers
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.storage import runs
     from prose_kernel.storage.layout import new_run_id

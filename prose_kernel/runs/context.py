@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prose_kernel.models.providers.model_servers import SharedWays
     from prose_kernel.processes import Engine
     from prose_kernel.remote.commands import RemoteCommands
-    from prose_kernel.runs.keeping import EarlierRun
+    from prose_kernel.runs.earlier_run import EarlierRun
     from prose_kernel.runs.languages import Language
     from prose_kernel.runs.resumption import Resumption
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest

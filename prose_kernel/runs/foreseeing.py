@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from msgspec import structs
 
+from prose_kernel.runs.earlier_run import EarlierRun, commands_first
 from prose_kernel.runs.journal import RunJournal
-from prose_kernel.runs.keeping import EarlierRun, commands_first
 from prose_kernel.runs.replay import NoAnswers, Replaying, ReplayListener, Unwritten
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runtime.earlier_answers import AskedAgain, EarlierAnswers, OnUse

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from msgspec import structs
 
 from prose_kernel.errors import ResumeMismatch, RunError
-from prose_kernel.runs.resuming import approved_here
+from prose_kernel.runs.earlier_approvals import approved_here
 from prose_kernel.runs.resumption import Resumption, completed_after
 from prose_kernel.runtime import asides
 from prose_kernel.runtime.earlier_answers import EarlierAnswers, OnUse, Rules

@@ -1,19 +1,21 @@
-"""The state of a run that an earlier process has left in its journal: how the run is resumed, and where another one may
-branch off (docs/how-to/durability.md)."""
+"""The state of a run that an earlier process has left in its journal: how the run is resumed, where another may branch
+off, and the steps before it continues (docs/how-to/durability.md)."""
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
+import threading
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from msgspec import Raw, structs
 
 from prose_kernel.errors import StoreFailed, UsageError
-from prose_kernel.runs.resuming import approved_here
+from prose_kernel.runs.earlier_approvals import EarlierApprovals, Place, approved_here, earlier_approvals
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal_records import (
     NOTHING,
@@ -32,6 +34,11 @@ from prose_kernel.storage import file_history
 from prose_kernel.storage.journal_file import changing
 from prose_kernel.storage.journal_reading import NAME, JournalRead, read
 from prose_kernel.storage.layout import VVM
+
+if TYPE_CHECKING:
+    from prose_kernel.runs.context import RunContext
+    from prose_kernel.runs.settings import Settings
+    from prose_kernel.storage.gates.gatekeeper import Gatekeeper
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,6 +187,12 @@ def _written(key: str) -> list[bytes]:
     return [codec.dumps(key), json.dumps(key).encode()]
 
 
+def refuse_dry_run(settings: Settings) -> None:
+    """Raise `UsageError` if the provider is `dry-run`: it would overwrite kept values with placeholders."""
+    if settings.provider == "dry-run":
+        raise UsageError("a dry run resumes nothing", hint="choose another provider, or dry-run the program")
+
+
 def interrupted_at(journal: JournalRead) -> int | None:
     """Return the number of the record of the last text's interrupt; None if there was none."""
     found = _last_record(journal, Ended(0, "interrupted"))
@@ -253,3 +266,61 @@ def branch(journal: JournalRead, before: int, run_id: str, started: datetime, te
         file.copy([new, *records])
     approved_here(run_id, branch_of=head.run)
     return read(path)
+
+
+# ---------------------------------------------------------------- before the run continues
+
+
+class ResumeSteps:
+    """The steps before a run continues, each done once. `keeps`: another run begins, which uses its answers."""
+
+    def __init__(self, how: Resumption, *, keeps: bool = False) -> None:
+        self._how = how
+        self._keeps = keeps
+        self._approvals: EarlierApprovals | None = None
+        self._orphans_gone = False
+
+    async def sweep(self) -> None:
+        """End the processes that the killed process had started, and that its watchdog has not ended yet."""
+        from prose_kernel.processes.tasks.recovery import sweep
+
+        await asyncio.to_thread(sweep)
+
+    async def confirm_approvals(self, context: RunContext) -> None:
+        """Have the approvals of earlier processes confirmed, in one question.
+
+        Raises `GateRejected` when they are not, and `UsageError`; then nothing of the run was opened.
+        """
+        if (self._how.over and not self._keeps) or self._approvals is not None:
+            return
+        found = await asyncio.to_thread(earlier_approvals, self._how)
+        settings, start = context.settings, context.start
+        place: Place = "cell" if start.notebook else "terminal"
+        asks = settings.gates.mode != "deny" and context.asker.available
+        believe = settings.gates.resume == "replay"
+        await found.confirm(context.asker, start.decisions, place if asks else None, believe=believe)
+        self._approvals = found
+        context.given.decisions.update({**found.decisions, **start.decisions})
+
+    async def log_approvals(self, gates: Gatekeeper) -> None:
+        """Write into the log of each gate that its approval was taken over."""
+        found = self._approvals
+        if self._keeps:
+            return  # the gates have no records in the new run
+        if found is not None and found.confirmed is not None and (taken := found.take()):
+            await gates.took_over(taken, found.confirmed)
+
+    async def wait_for_orphans(self, context: RunContext) -> None:
+        """Wait until the commands that the killed process left running have ended."""
+        if self._orphans_gone:
+            return
+        from prose_kernel.processes.watchdog import wait_for_run
+
+        stop = threading.Event()
+        try:
+            gone = await asyncio.to_thread(wait_for_run, self._how.head.run, stop)
+        finally:
+            stop.set()
+        self._orphans_gone = True
+        if not gone:
+            context.warnings.append("commands that a killed process has started cannot be ended, and may still run")

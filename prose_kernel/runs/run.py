@@ -137,7 +137,7 @@ class Run:
         keep = self.context.start.keep
         if keep is None or not keep.models:
             return self.services.sessions
-        from prose_kernel.runs.keeping import OtherModels
+        from prose_kernel.runs.earlier_run import OtherModels
 
         return OtherModels(self.services.sessions, keep.models)
 
@@ -420,7 +420,7 @@ class Run:
         """The answers of the earlier run that this one keeps, also when it is resumed; None if there is none."""
         keep, how = self.context.start.keep, self.context.resumption
         if keep is None and how is not None and how.keeps is not None:
-            from prose_kernel.runs.keeping import EarlierRun
+            from prose_kernel.runs.earlier_run import EarlierRun
             from prose_kernel.runs.resumption import resumption
 
             with contextlib.suppress(UsageError):  # it is gone: the rest is asked

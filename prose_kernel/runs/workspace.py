@@ -42,8 +42,7 @@ if TYPE_CHECKING:
     from prose_kernel.remote.commands import RemoteState
     from prose_kernel.runs.languages import Compiled, Language
     from prose_kernel.runs.machines import Defined, Named
-    from prose_kernel.runs.resuming import Resuming
-    from prose_kernel.runs.resumption import Resumption
+    from prose_kernel.runs.resumption import ResumeSteps, Resumption
     from prose_kernel.runtime.machine import Machine, Preview
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
@@ -77,12 +76,12 @@ def _with_findings(compiled: Compiled, more: Sequence[Diagnostic]) -> Compiled:
     return both
 
 
-def _resuming(how: Resumption | None, start: Start) -> Resuming | None:
+def _resume_steps(how: Resumption | None, start: Start) -> ResumeSteps | None:
     if how is None and start.keep is None:
         return None
-    from prose_kernel.runs.resuming import Resuming
+    from prose_kernel.runs.resumption import ResumeSteps
 
-    return Resuming(how) if how is not None else Resuming(start.keep.how, keeps=True) if start.keep else None
+    return ResumeSteps(how) if how is not None else ResumeSteps(start.keep.how, keeps=True) if start.keep else None
 
 
 class Workspace:
@@ -123,7 +122,7 @@ class Workspace:
             self._warnings,
             resumption,
         )
-        self._resuming = _resuming(resumption, start)
+        self._resuming = _resume_steps(resumption, start)
         self._on_live = on_live
         self._hooks: list[StatementHook] = []
         self._prepared: StoredRun | None = None  # of the run that begins next

@@ -21,11 +21,11 @@ from prose_kernel.errors import (
     SessionError,
     SessionTimeout,
 )
+from prose_kernel.runtime.backoff import Attempted, Retries, before_retry
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.events import SessionFinished, SessionProgressed, SessionStarted
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
 from prose_kernel.runtime.ports import Key, SessionProgress, SessionRequest, SessionResult, Target
-from prose_kernel.runtime.retries import Attempted, Retries, before_retry
 from prose_kernel.runtime.typed_answers import WrongAnswer, taken
 from prose_kernel.runtime.values import Value
 

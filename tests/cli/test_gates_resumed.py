@@ -21,7 +21,7 @@ from waiting import until
 
 from prose_kernel.cli.main import main
 from prose_kernel.errors import GateRejected, ResumeMismatch, RunError
-from prose_kernel.runs import resuming
+from prose_kernel.runs import earlier_approvals
 from prose_kernel.runs.resumption import resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
@@ -225,7 +225,7 @@ async def test_a33_an_option_or_the_setting_confirms(killed: Killed) -> None:
     assert [one["source"] for one in killed.details()] == ["option"]
     shutil.rmtree(killed.directory)
     saved.rename(killed.directory)
-    resuming._HERE.clear()  # another process
+    earlier_approvals._HERE.clear()  # another process
     assert "two" in str((await killed.resume(gates_resume="replay"))["done"])
     assert [one["source"] for one in killed.details()] == ["journal"]
     assert "gate go" in "".join(killed.person.shown)
@@ -361,7 +361,7 @@ def test_a33_a_complete_run_prints_its_outputs_and_asks_nothing(
     killed: Killed, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["run", "--resume", "--yes", "go"]) == 0
-    resuming._HERE.clear()  # another process
+    earlier_approvals._HERE.clear()  # another process
     capsys.readouterr()
     assert main(["run", "--resume", killed.directory.name]) == 0
     assert "two" in capsys.readouterr().out
@@ -395,7 +395,7 @@ def test_a33_a_run_that_is_resumed_by_a_run_is_not_approved(
 
 async def test_a39_the_command_that_is_offered_hides_nothing_in_a_name() -> None:
     decision = GateDecision("approved", "user")
-    given = [resuming.Approval(name, name, "", decision, 0) for name in ("go", "g\u200bo now")]
+    given = [earlier_approvals.Approval(name, name, "", decision, 0) for name in ("go", "g\u200bo now")]
     with pytest.raises(GateRejected) as refused:
-        await resuming.EarlierApprovals("r", given=given).confirm(Somebody(), {}, None, believe=False)
+        await earlier_approvals.EarlierApprovals("r", given=given).confirm(Somebody(), {}, None, believe=False)
     assert refused.value.hint is not None and "--yes go --yes 'g\\u200bo now'" in refused.value.hint

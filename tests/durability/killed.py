@@ -31,7 +31,7 @@ from prose_kernel.errors import CompileError, ProseError, RunError
 from prose_kernel.models.providers import scripted
 from prose_kernel.processes.shell import ShellCommands
 from prose_kernel.runs import languages
-from prose_kernel.runs.keeping import earlier_run
+from prose_kernel.runs.earlier_run import earlier_run
 from prose_kernel.runs.resumption import resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace, load_what_cells_need

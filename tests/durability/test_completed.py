@@ -26,7 +26,7 @@ from stubs.model_server import ANSWER, StubServer
 from prose_kernel.errors import BudgetSpent
 from prose_kernel.models.providers import model_adapter
 from prose_kernel.runs import languages
-from prose_kernel.runs.keeping import answered_from, earlier_run
+from prose_kernel.runs.earlier_run import answered_from, earlier_run
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec

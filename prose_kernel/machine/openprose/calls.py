@@ -29,10 +29,10 @@ from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.machine.openprose.programs import run_statements
 from prose_kernel.machine.openprose.session_context import assemble
 from prose_kernel.machine.openprose.sessions import model_word, run_session
+from prose_kernel.runtime.backoff import Attempted, Retries, before_retry
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import ContextItem
-from prose_kernel.runtime.retries import Attempted, Retries, before_retry
 from prose_kernel.runtime.text import MARK
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ExecText, Reference, Value, inserted_text

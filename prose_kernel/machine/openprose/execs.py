@@ -19,6 +19,7 @@ from prose_kernel.machine.openprose.code import expression
 from prose_kernel.machine.openprose.frames import Spawned
 from prose_kernel.machine.openprose.interpolation import refused, render
 from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.runtime.backoff import Attempted, Retries, before_retry
 from prose_kernel.runtime.command_data import input_text, variable_text
 from prose_kernel.runtime.compiled_code import value_of
 from prose_kernel.runtime.events import CommandFinished, CommandOutput, CommandStarted, FileShown, Place
@@ -34,7 +35,6 @@ from prose_kernel.runtime.ports import (
     ShowRequest,
     Stream,
 )
-from prose_kernel.runtime.retries import Attempted, Retries, before_retry
 from prose_kernel.runtime.values import ExecText, Value
 
 OnFail = Literal["throw", "continue", "ignore"]

@@ -21,8 +21,8 @@ from prose_kernel.access.policy import PermissionDesk, Policy
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError, SessionCancelled
 from prose_kernel.models.attachments import Attachment, attachments
 from prose_kernel.models.providers import load
+from prose_kernel.models.providers.acp_messages import Patience
 from prose_kernel.models.providers.acp_policy import refuse_unenforceable
-from prose_kernel.models.providers.acp_wire import Patience
 from prose_kernel.models.request import Assembled, answered, assemble, with_row_texts
 from prose_kernel.models.tools.access import Access
 from prose_kernel.models.tools.harvest import Outputs

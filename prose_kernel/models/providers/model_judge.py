@@ -17,10 +17,10 @@ from prose_kernel.models.providers.model_calls import Conversation, Link, Reply
 from prose_kernel.models.providers.model_servers import Answered, ModelServers, Opens
 from prose_kernel.models.providers.vendors import Meant
 from prose_kernel.models.usage import consumed, plain
+from prose_kernel.runtime.backoff import jittered
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.content import MATERIAL, cut, data_or_text, fence_of, material
 from prose_kernel.runtime.ports import Clock, Finding, JudgeRequest, Pick, Usage, Verdict, reported
-from prose_kernel.runtime.retries import jittered
 from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.text import one_line
 from prose_kernel.runtime.typed_answers import WrongAnswer, asked_for, taken

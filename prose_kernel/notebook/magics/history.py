@@ -29,8 +29,7 @@ _NAMES = 30
     " approvals of the earlier process are asked once more, unless --yes confirms them",
 )
 async def restore(call: Call) -> None:
-    from prose_kernel.runs.resuming import refuse_dry_run
-    from prose_kernel.runs.resumption import interrupted_at, resumption
+    from prose_kernel.runs.resumption import interrupted_at, refuse_dry_run, resumption
 
     words, confirmed = list(call.words), dict[str, bool]()
     while (gate := taken(words, "--yes", restore)) is not None:

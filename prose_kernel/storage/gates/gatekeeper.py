@@ -35,7 +35,7 @@ from prose_kernel.storage.gates.records import (
 )
 
 if TYPE_CHECKING:
-    from prose_kernel.runs.resuming import Approval
+    from prose_kernel.runs.earlier_approvals import Approval
     from prose_kernel.runtime.services import Asker
 
 _T = TypeVar("_T")

@@ -16,7 +16,7 @@ from waiting import eventually
 
 from prose_kernel.access.policy import PermissionDesk, Policy
 from prose_kernel.models.providers.acp import AcpSessions, AgentHost
-from prose_kernel.models.providers.acp_wire import Patience
+from prose_kernel.models.providers.acp_messages import Patience
 from prose_kernel.processes import Engine
 from prose_kernel.processes.helpers import Helpers
 from prose_kernel.processes.process_table import members

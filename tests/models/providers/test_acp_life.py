@@ -25,7 +25,7 @@ from prose_kernel.errors import (
 )
 from prose_kernel.models import providers as loading
 from prose_kernel.models.providers.acp_agent import Agent
-from prose_kernel.models.providers.acp_wire import Patience
+from prose_kernel.models.providers.acp_messages import Patience
 
 # ---------------------------------------------------------------- starting
 

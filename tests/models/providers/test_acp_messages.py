@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prose_kernel.access.policy import Ruling
+from prose_kernel.models.providers.acp_messages import Wire
 from prose_kernel.models.providers.acp_policy import Call, Option, command_of, option_for, paths_of
-from prose_kernel.models.providers.acp_wire import Wire
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(),

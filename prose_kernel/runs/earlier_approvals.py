@@ -1,5 +1,5 @@
-"""Before a run of an earlier process continues: its approvals are confirmed (docs/reference/openprose.md 5.9), and its
-processes have ended.
+"""The approvals that earlier processes of a run were given: they are confirmed before it continues
+(docs/reference/openprose.md 5.9).
 
 The journal and the records of gates are files, and commands of the run can write them. So a replayed approval opens its
 gate only if a person has given or confirmed it in this process; `runtime/journal_approvals.py` holds each against
@@ -8,10 +8,8 @@ gate only if a person has given or confirmed it in this process; `runtime/journa
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import shlex
-import threading
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -27,11 +25,8 @@ from prose_kernel.runtime.ports import GateDecision
 from prose_kernel.runtime.text import escaped
 
 if TYPE_CHECKING:
-    from prose_kernel.runs.context import RunContext
     from prose_kernel.runs.resumption import Resumption
-    from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.services import Asker
-    from prose_kernel.storage.gates.gatekeeper import Gatekeeper
 
 _SHOWN: Final = 100
 _HERE: Final[dict[str, set[Approved]]] = {}
@@ -39,12 +34,6 @@ _HERE: Final[dict[str, set[Approved]]] = {}
 Place = Literal["terminal", "cell"]
 How = Place | Literal["option", "journal"]
 """How an approval was confirmed: by the person who was asked, with `--yes`, or by the setting `[gates] resume`."""
-
-
-def refuse_dry_run(settings: Settings) -> None:
-    """Raise `UsageError` if the provider is `dry-run`: it would overwrite kept values with placeholders."""
-    if settings.provider == "dry-run":
-        raise UsageError("a dry run resumes nothing", hint="choose another provider, or dry-run the program")
 
 
 def approved_here(run: str, *, branch_of: str | None = None) -> set[Approved]:
@@ -198,61 +187,3 @@ def _listed(approvals: Sequence[Approval]) -> str:
 
 def _clip(text: str) -> str:
     return clipped(escaped(" ".join(text.split())), _SHOWN)
-
-
-# ---------------------------------------------------------------- before the run continues
-
-
-class Resuming:
-    """A run that is to continue. Each step is done once. `keeps`: another run begins, which uses its answers."""
-
-    def __init__(self, how: Resumption, *, keeps: bool = False) -> None:
-        self._how = how
-        self._keeps = keeps
-        self._approvals: EarlierApprovals | None = None
-        self._orphans_gone = False
-
-    async def sweep(self) -> None:
-        """End the processes that the killed process had started, and that its watchdog has not ended yet."""
-        from prose_kernel.processes.tasks.recovery import sweep
-
-        await asyncio.to_thread(sweep)
-
-    async def confirm_approvals(self, context: RunContext) -> None:
-        """Have the approvals of earlier processes confirmed, in one question.
-
-        Raises `GateRejected` when they are not, and `UsageError`; then nothing of the run was opened.
-        """
-        if (self._how.over and not self._keeps) or self._approvals is not None:
-            return
-        found = await asyncio.to_thread(earlier_approvals, self._how)
-        settings, start = context.settings, context.start
-        place: Place = "cell" if start.notebook else "terminal"
-        asks = settings.gates.mode != "deny" and context.asker.available
-        believe = settings.gates.resume == "replay"
-        await found.confirm(context.asker, start.decisions, place if asks else None, believe=believe)
-        self._approvals = found
-        context.given.decisions.update({**found.decisions, **start.decisions})
-
-    async def log_approvals(self, gates: Gatekeeper) -> None:
-        """Write into the log of each gate that its approval was taken over."""
-        found = self._approvals
-        if self._keeps:
-            return  # the gates have no records in the new run
-        if found is not None and found.confirmed is not None and (taken := found.take()):
-            await gates.took_over(taken, found.confirmed)
-
-    async def wait_for_orphans(self, context: RunContext) -> None:
-        """Wait until the commands that the killed process left running have ended."""
-        if self._orphans_gone:
-            return
-        from prose_kernel.processes.watchdog import wait_for_run
-
-        stop = threading.Event()
-        try:
-            gone = await asyncio.to_thread(wait_for_run, self._how.head.run, stop)
-        finally:
-            stop.set()
-        self._orphans_gone = True
-        if not gone:
-            context.warnings.append("commands that a killed process has started cannot be ended, and may still run")

@@ -8,7 +8,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from prose_kernel.models.helper_messages import MessageReader, last_words, stop
+from prose_kernel.models.message_reader import MessageReader, last_words, stop
 from prose_kernel.models.tools.tool import ToolFailed
 from prose_kernel.runtime.services import Guard, Helper
 

@@ -13,7 +13,7 @@ from msgspec import MsgspecError, Raw, json, structs
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
-from prose_kernel.runs.resuming import approved_here
+from prose_kernel.runs.earlier_approvals import approved_here
 from prose_kernel.runs.resumption import Resumption, imported, resumption
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.earlier_answers import EarlierAnswers, OnUse, Rules

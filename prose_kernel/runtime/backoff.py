@@ -1,4 +1,4 @@
-"""Further attempts at a failed session or command, and the waits before them (docs/reference/openprose.md 3.13)."""
+"""The waits before further attempts at a failed session or command (docs/reference/openprose.md 3.13)."""
 
 from __future__ import annotations
 

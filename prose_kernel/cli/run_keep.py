@@ -14,8 +14,8 @@ from prose_kernel.cli import report
 from prose_kernel.cli.terminal import confirm
 from prose_kernel.errors import UsageError
 from prose_kernel.runs import languages, settings
-from prose_kernel.runs.keeping import EarlierRun, earlier_run
-from prose_kernel.runs.resuming import refuse_dry_run
+from prose_kernel.runs.earlier_run import EarlierRun, earlier_run
+from prose_kernel.runs.resumption import refuse_dry_run
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.storage import runs

@@ -1,4 +1,4 @@
-"""JSON messages from a process that the run owns, one object on each line.
+"""Finding JSON messages in the output of a process that the run owns (an agent, a tool server): one object a line.
 
 The output is not trusted: text that is not a message is skipped, and a line that is too long, or too much of such text,
 ends the conversation.

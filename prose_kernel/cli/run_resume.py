@@ -16,15 +16,14 @@ import click
 from prose_kernel.access import peers
 from prose_kernel.cli import files, run_options
 from prose_kernel.cli.execution import Cell, Request
-from prose_kernel.cli.keeping import brought, confirm_rerun, is_in_postgres, kept_in_postgres
 from prose_kernel.cli.options import profile_of
+from prose_kernel.cli.run_keep import brought, confirm_rerun, is_in_postgres, kept_in_postgres
 from prose_kernel.cli.terminal import somebody_here
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages, settings
-from prose_kernel.runs.keeping import EarlierRun, earlier_run
-from prose_kernel.runs.resuming import refuse_dry_run
-from prose_kernel.runs.resumption import Resumption, branch, imported, point_of, resumption
+from prose_kernel.runs.earlier_run import EarlierRun, earlier_run
+from prose_kernel.runs.resumption import Resumption, branch, imported, point_of, refuse_dry_run, resumption
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.runtime.text import escaped
@@ -260,7 +259,7 @@ def _agreed(
         chosen["gates"] = "deny"
     if options["script"]:
         chosen["script"] = str(Path(options["script"]).absolute())
-    # approvals that the run began with are asked once more (`runs/resuming.py`)
+    # approvals that the run began with are asked once more (`runs/earlier_approvals.py`)
     rejected = {name: False for name, approves in head.decisions.items() if not approves}
     return chosen, dict(head.supplied), rejected | given
 
