@@ -28,6 +28,7 @@ from prose_kernel.runtime.text import escaped
 from prose_kernel.storage import runs
 from prose_kernel.storage.database import schema
 from prose_kernel.storage.database.gate_rows import GateRows
+from prose_kernel.storage.database.statements import Statements
 from prose_kernel.storage.database.store import DatabaseStore
 from prose_kernel.storage.gates import records as gates
 from prose_kernel.storage.home import RunHome
@@ -94,7 +95,7 @@ async def _rebuild(journal: JournalRead, settings: Settings) -> Rebuilt:
     assert kept is not None and isinstance(kept.store, DatabaseStore)
     assert kept.database is not None
     store = kept.store
-    opened = _Gates(schema.Statements(kept.database.dialect, head.run), clock)
+    opened = _Gates(Statements(kept.database.dialect, head.run), clock)
     listener = _Rebuilding(kept, store, opened, clock, head.notebook)
     try:
         await asyncio.to_thread(store.writes.run_row)  # fails early if the database cannot be used
@@ -129,7 +130,7 @@ class _RecordClock(SystemClock):
 class _Gates:
     """The gate records of a run as far as its journal knows them: not who was refused, nor when a process resumed."""
 
-    def __init__(self, statements: schema.Statements, clock: _RecordClock) -> None:
+    def __init__(self, statements: Statements, clock: _RecordClock) -> None:
         self._closing = "cancelled"
         self._statements, self._clock = statements, clock
         self._ids = gates.RecordIds()

@@ -10,8 +10,9 @@ import pytest
 
 from prose_kernel.errors import StateError
 from prose_kernel.storage.database import schema
-from prose_kernel.storage.database.schema import DatabaseError, Statements
+from prose_kernel.storage.database.schema import DatabaseError
 from prose_kernel.storage.database.sqlite import SqliteDatabase, network_drive, read_only
+from prose_kernel.storage.database.statements import Statements
 
 COLUMNS = {
     "run": "id program_path program_source started_at updated_at status state_mode",

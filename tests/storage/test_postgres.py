@@ -25,8 +25,9 @@ from prose_kernel.runtime.ports import GateDecision
 from prose_kernel.storage.database import postgres, schema
 from prose_kernel.storage.database.gate_records import DatabaseRecords
 from prose_kernel.storage.database.postgres import PostgresDatabase
-from prose_kernel.storage.database.schema import Connection, DatabaseError, Statements
+from prose_kernel.storage.database.schema import Connection, DatabaseError
 from prose_kernel.storage.database.sqlite import SqliteDatabase
+from prose_kernel.storage.database.statements import Statements
 from prose_kernel.storage.gates.decisions import Decidable, Decider, gate_log, pending_gates, resolve_gate
 from prose_kernel.storage.gates.records import AuditEvent, RecordsAway
 

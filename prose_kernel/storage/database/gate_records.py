@@ -17,6 +17,7 @@ from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.storage.database import schema
 from prose_kernel.storage.database.gate_rows import NO_LONGER_THERE, GateRow, GateRows
 from prose_kernel.storage.database.postgres import PostgresDatabase, PostgresListening
+from prose_kernel.storage.database.statements import Statements
 from prose_kernel.storage.gates.records import (
     SYSTEM,
     AuditEvent,
@@ -51,7 +52,7 @@ class DatabaseRecords:
         self.directory = directory
         self.run_id = run_id
         self._database = database
-        self._statements = schema.Statements(database.dialect, run_id)
+        self._statements = Statements(database.dialect, run_id)
         self._clock = clock
         self._lock = threading.Lock()
         self._connection: schema.Connection | None = None
@@ -183,7 +184,7 @@ class DatabaseGates:
     ) -> None:
         self.directory = directory
         self.run_id = run_id
-        self._statements = schema.Statements(dialect, run_id)
+        self._statements = Statements(dialect, run_id)
         self._clock = clock
         self._look = look
         self._connect = connect

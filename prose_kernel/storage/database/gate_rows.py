@@ -20,6 +20,7 @@ from typing import Any, Final, cast, get_args
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
 from prose_kernel.storage.database import schema
+from prose_kernel.storage.database.statements import Statements
 from prose_kernel.storage.gates.records import (
     SYSTEM,
     AuditEvent,
@@ -58,7 +59,7 @@ class GateRow:
 class GateRows:
     """The gates of one run in a database, over an open connection. Each method raises `DatabaseError`."""
 
-    def __init__(self, connection: schema.Connection, statements: schema.Statements, clock: Clock) -> None:
+    def __init__(self, connection: schema.Connection, statements: Statements, clock: Clock) -> None:
         self._connection = connection
         self._sql = statements
         self._clock = clock

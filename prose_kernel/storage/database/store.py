@@ -15,8 +15,9 @@ from prose_kernel.errors import StateError
 from prose_kernel.runtime.ports import Binding, Key
 from prose_kernel.runtime.values import Reference
 from prose_kernel.storage import bindings, layout
+from prose_kernel.storage.database.binding_rows import RowKey
 from prose_kernel.storage.database.schema import DatabaseError
-from prose_kernel.storage.database.writes import DatabaseWrites, RowKey
+from prose_kernel.storage.database.writes import DatabaseWrites
 from prose_kernel.storage.home import StoreAtHome
 
 _LIKE_AN_ITERATION: Final = re.compile(r".*__i\d+")
@@ -95,7 +96,7 @@ class DatabaseStore(StoreAtHome):
 
     def start(self, program: str, copies: Mapping[str, str] | None = None) -> None:
         self.home.start(program, copies)
-        self.writes.set_run(program_source=self.writes.clean(program))
+        self.writes.set_run(program_source=self.writes.sql.clean(program))
 
     def record_source(self, text: str) -> None:
         self.writes.add_source(self.home.record_source(text))

@@ -91,13 +91,13 @@ class DatabaseTrace(Trace):
         return (
             number,
             place.ordinal,
-            self._writes.clean(clipped(place.source.slice(place.span), _LONGEST, tidy=True)),
+            self._writes.sql.clean(clipped(place.source.slice(place.span), _LONGEST, tidy=True)),
             self._statuses.get(status, status),
             now,
             now if status in ("completed", "failed", "skipped", "joined", "exited") else None,
-            self._writes.clean(error) if isinstance(error, str) else None,
+            self._writes.sql.clean(error) if isinstance(error, str) else None,
             parent,
-            self._writes.json(metadata),
+            self._writes.sql.json(metadata),
         )
 
     def _remark(self, kind: str, status: str, line: str, error: str | None, program: Where = ()) -> Entry:
@@ -107,7 +107,7 @@ class DatabaseTrace(Trace):
         metadata: dict[str, object] = {"event": kind, "line": line}
         if program:
             metadata["program"] = program
-        return number, None, None, status, now, now, error, None, self._writes.json(metadata)
+        return number, None, None, status, now, now, error, None, self._writes.sql.json(metadata)
 
     def _append(self, chain: Where, entry: Entry) -> None:
         self._writes.add(schema.EXECUTION, entry[0], *entry)
@@ -115,12 +115,12 @@ class DatabaseTrace(Trace):
     def _begun(self, chain: Where, program: str) -> None:
         if not chain:
             mode = self._writes.database.dialect.name
-            self._writes.set_run(program_path=self._writes.clean(program), status="running", state_mode=mode)
+            self._writes.set_run(program_path=self._writes.sql.clean(program), status="running", state_mode=mode)
 
     def _ended(self, chain: Where, error: RunError | None) -> None:
         interrupted = isinstance(error, Interrupted)
         status = "completed" if error is None else "failed"
-        message = self._writes.clean(error.message) if error is not None else None
+        message = self._writes.sql.clean(error.message) if error is not None else None
         self._append(chain, self._remark("end", status, last_line(self._time, error), message, chain))
         if not chain:
             self._writes.set_run(status="interrupted" if interrupted else status)
@@ -177,7 +177,7 @@ class DatabaseTrace(Trace):
     def _import(self, event: ev.ProgramCalled) -> None:
         alias = f"{prefix(event.place.program)}{event.alias}"
         digest = self._writes.sources.get((*event.place.program, event.directory))
-        inputs, outputs = self._writes.json(event.inputs), self._writes.json(event.outputs)
+        inputs, outputs = self._writes.sql.json(event.inputs), self._writes.sql.json(event.outputs)
         self._writes.add(
             schema.IMPORTS,
             alias,

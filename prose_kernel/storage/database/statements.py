@@ -1,0 +1,74 @@
+"""The statements that write to the tables of a run, in the dialect of its database, and texts as columns hold them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+
+import msgspec
+
+from prose_kernel.runtime.text import encodable
+from prose_kernel.storage.database.schema import OF_A_RUN, Dialect, Row, Table, Value, identity_of
+
+
+@dataclass(frozen=True, slots=True)
+class Statements:
+    """The statements of one run on the tables. `row` puts in front of a row what the dialect wants there."""
+
+    dialect: Dialect
+    run_id: str
+
+    def row(self, table: Table, *values: Value, project: bool = False) -> tuple[Value, ...]:
+        """A row as `insert` and `upsert` want it; with `project` it belongs to no run."""
+        if not self.dialect.shared or table not in OF_A_RUN:
+            return values
+        return (None if project else self.run_id, *values)
+
+    def insert(self, table: Table) -> str:
+        names = self._names(table)
+        marks = ", ".join([self.dialect.placeholder] * len(names))
+        return f"INSERT INTO {self.dialect.prefix}{table.name} ({', '.join(names)}) VALUES ({marks})"
+
+    def upsert(self, table: Table) -> str:
+        """Insert a row, or replace all that may change of the row with the same identity."""
+        identity = identity_of(table, self.dialect)
+        kept = {"run_id", *table.key, *table.once}
+        changed = ", ".join(f"{name} = excluded.{name}" for name in self._names(table) if name not in kept)
+        return f"{self.insert(table)} ON CONFLICT ({', '.join(identity)}) DO UPDATE SET {changed}"
+
+    def ensure_run(self) -> tuple[str, Row]:
+        """A statement, with its parameters, after which the row of the run is there."""
+        statement = f"INSERT INTO {self.dialect.prefix}run (id) VALUES ({self.dialect.placeholder})"
+        return f"{statement} ON CONFLICT (id) DO NOTHING", (self.run_id,)
+
+    def where(self, table: Table, *conditions: str) -> str:
+        """` WHERE` with the conditions, each with a placeholder `{}`, and the run; its id is the last parameter."""
+        parts = [condition.format(self.dialect.placeholder) for condition in conditions]
+        if self.dialect.shared and table in OF_A_RUN:
+            parts.append(f"run_id = {self.dialect.placeholder}")
+        return f" WHERE {' AND '.join(parts)}" if parts else ""
+
+    def parameters(self, table: Table, *values: Value) -> tuple[Value, ...]:
+        """The parameters of a statement with `where(table, ...)`."""
+        return (*values, self.run_id) if self.dialect.shared and table in OF_A_RUN else values
+
+    def name(self, table: Table) -> str:
+        return self.dialect.prefix + table.name
+
+    def _names(self, table: Table) -> tuple[str, ...]:
+        of_run = self.dialect.shared and table in OF_A_RUN
+        return ("run_id", *table.names) if of_run else table.names
+
+    def clean(self, text: str) -> str:
+        """Text as a column can hold it. Lone surrogates become `?`, as in files; NUL, where it cannot be, U+FFFD."""
+        if not self.dialect.holds_nul:
+            text = text.replace("\0", "\ufffd")
+        return encodable(text)
+
+    def json(self, data: object) -> str:
+        """Data as a JSON column can hold it."""
+        try:
+            text = msgspec.json.encode(data).decode()
+        except UnicodeEncodeError:
+            text = encodable(json.dumps(data, ensure_ascii=False, separators=(",", ":")))
+        return text if self.dialect.holds_nul else text.replace("\\u0000", "\ufffd")
