@@ -23,7 +23,7 @@ from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.execution_context import Host
+from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.ports import Ports
 from prose_kernel.storage.memory import MemoryStore
 

@@ -25,7 +25,7 @@ from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import read
 
 if TYPE_CHECKING:
-    from prose_kernel.runtime.execution_context import Host
+    from prose_kernel.runtime.host import Host
 
 Range = tuple[int, int]
 """The numbers of a first record, and of the one after the last."""

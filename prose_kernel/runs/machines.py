@@ -14,7 +14,7 @@ from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
 from prose_kernel.runs import languages
 from prose_kernel.runtime.events import Listener
-from prose_kernel.runtime.execution_context import Host
+from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.ports import Commands, FoundRun, Ports, Races
 from prose_kernel.runtime.values import Value
 

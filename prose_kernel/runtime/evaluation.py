@@ -13,8 +13,9 @@ from typing import Any, Final, NoReturn, cast
 from msgspec import structs
 
 from prose_kernel.errors import UsageError
-from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node
+from prose_kernel.runtime.execution_context import ExecutionContext, Node
 from prose_kernel.runtime.foresight import Looking
+from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.ports import Ports
 from prose_kernel.runtime.statement_hook import StatementHook
 from prose_kernel.runtime.trampoline import drive

@@ -1,5 +1,5 @@
-"""What runs a program of any language: the host that all programs of a machine share, one `Run` for each program, one
-`ExecutionContext` for each line of control in it.
+"""What runs a program of any language: one `ExecutionContext` for each line of control in it. All programs of a machine
+share a host (`host.py`); each has a `Run` (`program_run.py`).
 
 An execution context holds what steers: whose turn it is, the race it takes part in, whether it has been cancelled, its
 deterministic path, its numbers. Names, scopes and caught errors belong to the language, whose context extends this one.
@@ -9,54 +9,34 @@ from __future__ import annotations
 
 import asyncio
 import importlib
-from collections import Counter, deque
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, ClassVar, Final, Literal, Protocol, Self, TypeVar, cast
-from weakref import WeakValueDictionary
 
-from prose_kernel.errors import BudgetSpent, RunError, StateError, StoreFailed, UsageError
+from prose_kernel.errors import BudgetSpent, RunError, StoreFailed, UsageError
 from prose_kernel.language.budgets import parse
 from prose_kernel.language.nodes import statement_kind
 from prose_kernel.language.source import Location, Source, Span
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.budgets import Budget
-from prose_kernel.runtime.events import Audience, BranchStep, Event, Failed, Listener, Place, Warned
-from prose_kernel.runtime.journal import Journal
+from prose_kernel.runtime.events import BranchStep, Event, Failed, Place, Warned
 from prose_kernel.runtime.numbering import ForkAllocation, NumberSequence
-from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import (
-    Binding,
     CommandRequest,
-    CommandResult,
-    FoundRun,
     GateRequest,
-    Key,
-    LoadProgram,
-    Ports,
     Question,
-    Store,
     Wait,
 )
+from prose_kernel.runtime.program_run import Recent, Run
 from prose_kernel.runtime.requests import Request
 from prose_kernel.runtime.scheduler import Scheduler, Suspension
-from prose_kernel.runtime.shared_names import Adopter, SharedNames
-from prose_kernel.runtime.statement_hook import StackFrame, StatementHook
-from prose_kernel.runtime.values import ExecText, Reference, Value
+from prose_kernel.runtime.statement_hook import StackFrame
+from prose_kernel.runtime.values import Value
 
 T = TypeVar("T")
 E = TypeVar("E", bound=RunError)
-
-RECENT: Final = 10
-"""The number of finished steps that a judge is shown."""
-
-FINISHED: Final = 50
-"""The number of finished steps that a session is shown."""
-
-_UNSAVED: Final = 1000
-"""Changed variables that may wait before they are handed to the store."""
 
 _HEAD: Final = 200
 """Characters of a statement's first line that an error carries."""
@@ -67,296 +47,6 @@ class Node(Protocol):
 
     @property
     def span(self) -> Span: ...
-
-
-class Variable(Protocol):
-    """A variable of some language, as far as keeping it is concerned."""
-
-    @property
-    def key(self) -> Key: ...
-
-    @property
-    def value(self) -> Value: ...
-
-    def binding(self) -> Binding: ...
-
-
-class Host:
-    """Shared by a root program and all that it imports: the ports, the listeners, the scheduler, the spawn numbers.
-
-    `preview` is None when a program runs. A language may have a mode in which it only lists the requests that it would
-    make; its constructs then ask this object where to continue. `hook` is called with each statement before it runs;
-    None if there is no hook. `concurrency` limits how many commands and sessions run at the same time (None: no limit);
-    it never changes results. `load` resolves imports. `supplied` holds input values given before the run.
-    """
-
-    def __init__(
-        self,
-        ports: Ports,
-        listeners: Sequence[Listener] = (),
-        *,
-        concurrency: int | None = None,
-        load: LoadProgram | None = None,
-        hook: StatementHook | None = None,
-        supplied: Mapping[str, str] | None = None,
-    ) -> None:
-        self.ports = ports
-        self.listeners = tuple(listeners)
-        self.heard = Audience(listeners)
-        """The listeners of each kind of event. Hot loops check here before they create an event."""
-        self.loops: dict[OpenLoop, None] = {}
-        """The loops that run now, outer ones first."""
-        self.concurrency = concurrency
-        self.permits = asyncio.Semaphore(concurrency) if concurrency is not None else None
-        self.load = load
-        self.hook = hook
-        self.supplied = dict(supplied or {})
-        self.scheduler = Scheduler()
-        self.names = SharedNames()
-        self.journal: Journal | None = None
-        self.preview: Any = None
-        self.renderer: Any = None
-        """Renders the targets of calls, in a language that has calls of contracts."""
-        self.find_run: Callable[[str], FoundRun] | None = None
-        """Finds a completed run by its id or path; raises `UsageError`."""
-        self.contracts: Literal["rules", "judge", "off"] = "rules"
-        """The way to decide whether a node of a contract file keeps its promises."""
-        self.needs_checked = True
-        """Whether tools and environment variables that a contract file names must be on this machine."""
-        self.pipefail = False
-        """Whether commands run with `pipefail` where the program does not say."""
-        self.budget: Budget | None = None
-        """That of the run."""
-        self.agent_budgets: dict[str, Budget] = {}
-        self.caught_budgets: Counter[str] = Counter()
-        """How often programs have caught that a budget is spent, by its key."""
-        self.told_lost = False
-        self.failed_commands: dict[tuple[BranchStep, ...], CommandResult] = {}
-        """By running branch: the last command in it that failed and raised nothing."""
-        self._spawns = 0
-
-    def next_spawn(self) -> int:
-        self._spawns += 1
-        return self._spawns
-
-
-# ---------------------------------------------------------------- one program
-
-
-@dataclass(slots=True)
-class Progress:
-    """How far a run has come, and what of it is to be kept. Machines of several languages in one run share it."""
-
-    cell: int = 0
-    ordinal: int = 0
-    in_cell: int = 0
-    unsaved: dict[Variable, None] = field(default_factory=dict)
-    dirty: bool = False
-    held: WeakValueDictionary[Key, HeldText] = field(default_factory=WeakValueDictionary)
-    results: dict[str, ExecText] = field(default_factory=dict)
-    """Results of commands, by the place of the binding that holds them now."""
-
-
-class Run:
-    """One program's run: its counters and what it keeps in its store. A called program has its own run.
-
-    `member` is the machine whose root this is, None for a called program.
-    """
-
-    member: Adopter | None = None
-    is_file = True
-    """Whether the text that runs is a file, and no cell."""
-
-    def __init__(self, host: Host, store: Store, name: str, program: tuple[str, ...] = ()) -> None:
-        self.host = host
-        self.store = store
-        self.name = name
-        self.program = program
-        self.call_stack: tuple[str, ...] = ()
-        self.entered = ("", "")
-        """Of a called program: its name and the place of the call, in words."""
-        self.recent = Recent()
-        self.finished: deque[str] = deque(maxlen=FINISHED)
-        self.progress = Progress()
-        self.numbers = NumberSequence()
-        self._warned: dict[int, Node] = {}
-
-    @property
-    def cell(self) -> int:
-        """The number of the file or cell that runs, or has run last."""
-        return self.progress.cell
-
-    @property
-    def ordinal(self) -> int:
-        """The number of the statement of the root that runs, or has run last, over all cells."""
-        return self.progress.ordinal
-
-    def begin(self, program: Any) -> None:
-        """A file or a cell begins to run."""
-        self.progress.cell += 1
-        self.progress.in_cell = 0
-        self._warned = {}
-
-    def next_statement(self) -> int:
-        """A statement of the root begins; its number in the file or cell."""
-        self.progress.ordinal += 1
-        self.progress.in_cell += 1
-        return self.progress.in_cell
-
-    def stack(self, place: str = "") -> tuple[str, ...]:
-        """One line for each call on the way to this run, innermost first. `place` is that of an error, shown in the
-        first line: the location of an error of a called program is the call."""
-        program, called = self.entered
-        return (f"{program}{place}, {called}", *self.call_stack) if program else self.call_stack
-
-    def continue_from(self, former: Run) -> None:
-        """Go on where another run is, also one of another language: no number is ever given twice."""
-        self.progress, self.numbers = former.progress, former.numbers
-        self.call_stack, self.entered = former.call_stack, former.entered
-        self.recent, self.finished = former.recent, former.finished
-
-    def publish(self, name: str, value: Value) -> None:
-        """A name of the root has a new value: the other languages of the run learn it."""
-        if self.member is not None:
-            self.host.names.publish(self.member, name, value)
-
-    # ------------------------------------------------------------ keeping
-
-    def changed(self, variable: Variable) -> None:
-        """Note that the variable has a new value; the store gets it before it can be read from outside."""
-        unsaved = self.progress.unsaved
-        unsaved[variable] = None
-        if len(unsaved) > _UNSAVED:
-            self.hand_over()
-
-    def put(self, binding: Binding) -> None:
-        self.hold_former(binding.key)
-        self.store.put(binding)
-        self.progress.dirty = True
-
-    def hand_over(self) -> None:
-        """Give every changed variable to the store."""
-        unsaved, self.progress.unsaved = self.progress.unsaved, {}
-        for variable in unsaved:
-            value = variable.value
-            if isinstance(value, Reference) and self._is_own(value, variable.key):
-                continue  # the session's own binding
-            self.put(variable.binding())
-
-    def _is_own(self, reference: Reference, key: Key) -> bool:
-        """Whether the session has written its reply to the binding `key` of this very program."""
-        here = reference.key == key and reference.location == self.store.location(key)
-        return here and self.is_current(reference)
-
-    async def flush(self) -> None:
-        """Everything bound so far can be seen from outside afterwards. Raises `StateError`."""
-        if self.progress.unsaved:
-            self.hand_over()
-        if self.progress.dirty:
-            self.progress.dirty = False
-            try:
-                await self.store.flush()
-            except StateError:
-                self.progress.dirty = True
-                raise
-
-    # ------------------------------------------------------------ session values
-
-    def refer(self, key: Key, summary: str, text: str | None, schema: Mapping[str, Any] | None = None) -> Reference:
-        """The value of a session whose binding is at `key`. `text` is its answer, None when it wrote the binding;
-        `schema` is what a typed one fits."""
-        held = HeldText(self.store, key, text)
-        self.progress.held[key] = held
-        return Reference(key, held.read, self.store.location(key), summary, schema)
-
-    def secure_former(self, key: Key) -> None:
-        """A session may write `key`: what it holds now is read, if a value still refers to it."""
-        held = self.progress.held.get(key)
-        if held is not None:
-            held.read()
-
-    def hold_former(self, key: Key) -> None:
-        """`key` is written again: a reference to what it held keeps its text."""
-        referred = self.progress.held
-        if referred and (held := referred.pop(key, None)) is not None:
-            held.detach()
-
-    def is_current(self, reference: Reference) -> bool:
-        """Whether the binding of a reference still holds what the reference means."""
-        read = getattr(reference.read, "__self__", None)
-        return not (isinstance(read, HeldText) and read.detached)
-
-    def placed(self, value: ExecText) -> None:
-        """A command's result is now what its binding holds."""
-        self.progress.results[value.location] = value
-
-    def displaced(self, value: ExecText) -> None:
-        """A name that held a command's result gets another value."""
-        self.progress.results.pop(value.location, None)
-
-    def is_at(self, value: ExecText) -> bool:
-        """Whether the binding of a command's result still holds it."""
-        return bool(value.location) and self.progress.results.get(value.location) is value
-
-    # ------------------------------------------------------------ warnings
-
-    def warns_once(self, node: Node) -> bool:
-        """Whether this node has not been warned about yet in this run."""
-        if id(node) in self._warned:
-            return False
-        self._warned[id(node)] = node
-        return True
-
-
-class HeldText:
-    """The text of a reference: read from the store on demand, kept when the binding is overwritten."""
-
-    __slots__ = ("__weakref__", "_key", "_store", "_text", "detached")
-
-    def __init__(self, store: Store, key: Key, text: str | None) -> None:
-        self._store = store
-        self._key = key
-        self._text = text
-        self.detached = False
-
-    def read(self) -> str:
-        if self._text is None:
-            self._text = self._store.read(self._key)
-        return self._text
-
-    def detach(self) -> None:
-        self.read()
-        self.detached = True
-
-
-# ---------------------------------------------------------------- one line of control
-
-
-class Recent:
-    """The last finished steps of one line of control, as a judge is shown them.
-
-    `result` is what the last session or command gave that has no name, as long as nothing was bound after it.
-    """
-
-    __slots__ = ("_own", "_steps", "result")
-
-    def __init__(self, before: Recent | None = None) -> None:
-        self._steps: deque[str] = deque(before._steps if before is not None else (), maxlen=RECENT)
-        self._own = 0
-        self.result: Value = before.result if before is not None else None
-
-    def note(self, step: str) -> None:
-        self._steps.append(step)
-        self._own += 1
-
-    @property
-    def steps(self) -> tuple[str, ...]:
-        return tuple(self._steps)
-
-    @property
-    def own(self) -> tuple[str, ...]:
-        """Those among them that were noted here."""
-        return self.steps[-self._own :] if self._own else ()
 
 
 @dataclass(slots=True)

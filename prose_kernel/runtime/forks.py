@@ -15,8 +15,9 @@ from typing import Any, Generic, Literal, Protocol, TypeVar, cast
 
 from prose_kernel.errors import RunError
 from prose_kernel.runtime.events import BranchFinished, BranchStep, ParallelJoined, ParallelStarted
-from prose_kernel.runtime.execution_context import RECENT, ControlFlow, ExecutionContext, Node, RaceGate, forget_trace
+from prose_kernel.runtime.execution_context import ControlFlow, ExecutionContext, Node, RaceGate, forget_trace
 from prose_kernel.runtime.numbering import PARALLEL, ForkAllocation
+from prose_kernel.runtime.program_run import RECENT
 from prose_kernel.runtime.scheduler import Turn
 from prose_kernel.runtime.trampoline import drive
 from prose_kernel.runtime.values import Value

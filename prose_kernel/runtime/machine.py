@@ -11,9 +11,11 @@ from prose_kernel.errors import RunError, StateError, UsageError
 from prose_kernel.language.nodes import Node
 from prose_kernel.language.source import Location, Source, Span
 from prose_kernel.runtime.events import CellStarted, Place, RunEnded, RunStarted
-from prose_kernel.runtime.execution_context import ExecutionContext, Host, Run
+from prose_kernel.runtime.execution_context import ExecutionContext
+from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import CommandRequest, GateRequest, Key, Ports, SessionRequest
+from prose_kernel.runtime.program_run import Run
 from prose_kernel.runtime.statement_hook import StatementHook
 from prose_kernel.runtime.trampoline import drive
 from prose_kernel.runtime.values import Value

@@ -20,7 +20,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose.machine import Machine
 from prose_kernel.models.usage import CountedSessions, UsageTotals
 from prose_kernel.runtime.events import Event
-from prose_kernel.runtime.execution_context import Host
+from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.ports import (
     Finding,
     JudgeRequest,

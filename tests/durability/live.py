@@ -17,7 +17,7 @@ from machine.fakes import World
 from prose_kernel.errors import RunError
 from prose_kernel.runs.journal import RunJournal
 from prose_kernel.runtime.events import CommandOutput, Event, SessionProgressed
-from prose_kernel.runtime.execution_context import Host
+from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.journal_records import Answered, Asked, Interrupted, Record, Rewound, Text
 from prose_kernel.runtime.journal_replay import KnownRecords
 from prose_kernel.runtime.requests import describe

@@ -24,7 +24,7 @@ from prose_kernel.language.vvm.contract import contract
 from prose_kernel.language.vvm.tree import Program
 from prose_kernel.machine.vvm.machine import Machine
 from prose_kernel.runtime.events import Event
-from prose_kernel.runtime.execution_context import Host
+from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest, Ports
 from prose_kernel.runtime.values import Value
 

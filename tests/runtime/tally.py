@@ -26,10 +26,11 @@ from prose_kernel.runs.languages import Language, Words
 from prose_kernel.runtime import shared_names
 from prose_kernel.runtime.compiled_code import Body, Code, Compiler, Step
 from prose_kernel.runtime.events import Bound, Place
-from prose_kernel.runtime.execution_context import ExecutionContext, Run
+from prose_kernel.runtime.execution_context import ExecutionContext
 from prose_kernel.runtime.forks import iterate
 from prose_kernel.runtime.machine import BindingInfo, Definition, Machine, Preview
 from prose_kernel.runtime.ports import Binding, Key, LoadedProgram, LoadRequest, SessionRequest, SessionResult
+from prose_kernel.runtime.program_run import Run
 from prose_kernel.runtime.session_attempts import Allowed, Failure, SessionAttempts
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import LanguageValue, Value, full_text, kind_of

@@ -26,7 +26,7 @@ from prose_kernel.errors import RunError
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
 from prose_kernel.runtime.events import BranchFinished, CellStarted, Event, Failed, SessionStarted
-from prose_kernel.runtime.execution_context import Host
+from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.ports import Ports
 from prose_kernel.runtime.values import Value, full_text, kind_of, plain
 

@@ -19,8 +19,9 @@ from prose_kernel.machine.openprose.program_context import ProgramContext, Progr
 from prose_kernel.runtime import evaluation
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.evaluation import evaluated, evaluation_host, is_crossing
-from prose_kernel.runtime.execution_context import Host, Node
+from prose_kernel.runtime.execution_context import Node
 from prose_kernel.runtime.foresight import Looking
+from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.statement_hook import Scope, StackFrame
 from prose_kernel.runtime.values import Value
 

@@ -31,9 +31,9 @@ from prose_kernel.machine.openprose.frames import Slot
 from prose_kernel.machine.openprose.program_context import AgentEntry, ProgramContext, ProgramRun
 from prose_kernel.machine.openprose.program_text import valued_kind
 from prose_kernel.machine.openprose.programs import run_text
-from prose_kernel.runtime.execution_context import Run
 from prose_kernel.runtime.machine import BindingInfo, Definition, Preview
 from prose_kernel.runtime.machine import Machine as RuntimeMachine
+from prose_kernel.runtime.program_run import Run
 from prose_kernel.runtime.values import ExecText, Reference, Value
 
 

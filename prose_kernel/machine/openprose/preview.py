@@ -27,7 +27,6 @@ from prose_kernel.machine.openprose.program_context import ProgramContext, Progr
 from prose_kernel.machine.openprose.programs import run_text
 from prose_kernel.runtime import structured_text
 from prose_kernel.runtime.compiled_code import Code, value_of
-from prose_kernel.runtime.execution_context import Host
 from prose_kernel.runtime.foresight import (
     PASSES,
     Announced,
@@ -40,6 +39,7 @@ from prose_kernel.runtime.foresight import (
     unknown_in,
     unknown_names,
 )
+from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.machine import Preview
 from prose_kernel.runtime.ports import (
     Binding,

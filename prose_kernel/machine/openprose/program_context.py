@@ -23,9 +23,11 @@ from prose_kernel.machine.openprose.program_text import (
 from prose_kernel.runtime.compiled_code import require_shallow
 from prose_kernel.runtime.content import preview
 from prose_kernel.runtime.events import BranchStep, Place
-from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node, Run, located, shortened_stack
+from prose_kernel.runtime.execution_context import ExecutionContext, Node, located, shortened_stack
+from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.nesting import measure
 from prose_kernel.runtime.ports import Binding, Key, Store
+from prose_kernel.runtime.program_run import Run
 from prose_kernel.runtime.shared_names import Agent, Function
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, require_writable
 

@@ -13,9 +13,11 @@ from prose_kernel.machine.vvm.code import current_scope
 from prose_kernel.machine.vvm.values import adopted, raised
 from prose_kernel.runtime.compiled_code import Now
 from prose_kernel.runtime.events import Bound, Place
-from prose_kernel.runtime.execution_context import ExecutionContext, Host, Node, Run, shortened_stack
+from prose_kernel.runtime.execution_context import ExecutionContext, Node, shortened_stack
+from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.numbering import Kind
 from prose_kernel.runtime.ports import Key, Store
+from prose_kernel.runtime.program_run import Run
 from prose_kernel.runtime.shared_names import Agent
 from prose_kernel.runtime.values import Value
 

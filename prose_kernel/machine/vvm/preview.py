@@ -23,7 +23,7 @@ from prose_kernel.machine.vvm.code import Body, Left, awaited
 from prose_kernel.machine.vvm.context import Context, Frame, Module, VvmRun
 from prose_kernel.machine.vvm.program import run_text
 from prose_kernel.runtime.compiled_code import Code
-from prose_kernel.runtime.execution_context import Host, Node
+from prose_kernel.runtime.execution_context import Node
 from prose_kernel.runtime.foresight import (
     PASSES,
     Announced,
@@ -35,6 +35,7 @@ from prose_kernel.runtime.foresight import (
     unknown_in,
     unknown_names,
 )
+from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.machine import Preview
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.trampoline import call, drive

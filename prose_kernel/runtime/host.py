@@ -1,0 +1,81 @@
+"""What a root program shares with all programs that it imports: ports, listeners, scheduler, budgets."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Literal
+
+from prose_kernel.runtime.budgets import Budget
+from prose_kernel.runtime.events import Audience, BranchStep, Listener
+from prose_kernel.runtime.journal import Journal
+from prose_kernel.runtime.open_loops import OpenLoop
+from prose_kernel.runtime.ports import (
+    CommandResult,
+    FoundRun,
+    LoadProgram,
+    Ports,
+)
+from prose_kernel.runtime.scheduler import Scheduler
+from prose_kernel.runtime.shared_names import SharedNames
+from prose_kernel.runtime.statement_hook import StatementHook
+
+
+class Host:
+    """Shared by a root program and all that it imports: the ports, the listeners, the scheduler, the spawn numbers.
+
+    `preview` is None when a program runs. A language may have a mode in which it only lists the requests that it would
+    make; its constructs then ask this object where to continue. `hook` is called with each statement before it runs;
+    None if there is no hook. `concurrency` limits how many commands and sessions run at the same time (None: no limit);
+    it never changes results. `load` resolves imports. `supplied` holds input values given before the run.
+    """
+
+    def __init__(
+        self,
+        ports: Ports,
+        listeners: Sequence[Listener] = (),
+        *,
+        concurrency: int | None = None,
+        load: LoadProgram | None = None,
+        hook: StatementHook | None = None,
+        supplied: Mapping[str, str] | None = None,
+    ) -> None:
+        self.ports = ports
+        self.listeners = tuple(listeners)
+        self.heard = Audience(listeners)
+        """The listeners of each kind of event. Hot loops check here before they create an event."""
+        self.loops: dict[OpenLoop, None] = {}
+        """The loops that run now, outer ones first."""
+        self.concurrency = concurrency
+        self.permits = asyncio.Semaphore(concurrency) if concurrency is not None else None
+        self.load = load
+        self.hook = hook
+        self.supplied = dict(supplied or {})
+        self.scheduler = Scheduler()
+        self.names = SharedNames()
+        self.journal: Journal | None = None
+        self.preview: Any = None
+        self.renderer: Any = None
+        """Renders the targets of calls, in a language that has calls of contracts."""
+        self.find_run: Callable[[str], FoundRun] | None = None
+        """Finds a completed run by its id or path; raises `UsageError`."""
+        self.contracts: Literal["rules", "judge", "off"] = "rules"
+        """The way to decide whether a node of a contract file keeps its promises."""
+        self.needs_checked = True
+        """Whether tools and environment variables that a contract file names must be on this machine."""
+        self.pipefail = False
+        """Whether commands run with `pipefail` where the program does not say."""
+        self.budget: Budget | None = None
+        """That of the run."""
+        self.agent_budgets: dict[str, Budget] = {}
+        self.caught_budgets: Counter[str] = Counter()
+        """How often programs have caught that a budget is spent, by its key."""
+        self.told_lost = False
+        self.failed_commands: dict[tuple[BranchStep, ...], CommandResult] = {}
+        """By running branch: the last command in it that failed and raised nothing."""
+        self._spawns = 0
+
+    def next_spawn(self) -> int:
+        self._spawns += 1
+        return self._spawns

@@ -1,0 +1,254 @@
+"""One program's run: its counters, its last steps, and what it keeps in its store."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+from weakref import WeakValueDictionary
+
+from prose_kernel.errors import StateError
+from prose_kernel.runtime.host import Host
+from prose_kernel.runtime.numbering import NumberSequence
+from prose_kernel.runtime.ports import (
+    Binding,
+    Key,
+    Store,
+)
+from prose_kernel.runtime.shared_names import Adopter
+from prose_kernel.runtime.values import ExecText, Reference, Value
+
+RECENT: Final = 10
+"""The number of finished steps that a judge is shown."""
+
+FINISHED: Final = 50
+"""The number of finished steps that a session is shown."""
+
+_UNSAVED: Final = 1000
+"""Changed variables that may wait before they are handed to the store."""
+
+
+class Variable(Protocol):
+    """A variable of some language, as far as keeping it is concerned."""
+
+    @property
+    def key(self) -> Key: ...
+
+    @property
+    def value(self) -> Value: ...
+
+    def binding(self) -> Binding: ...
+
+
+class Recent:
+    """The last finished steps of one line of control, as a judge is shown them.
+
+    `result` is what the last session or command gave that has no name, as long as nothing was bound after it.
+    """
+
+    __slots__ = ("_own", "_steps", "result")
+
+    def __init__(self, before: Recent | None = None) -> None:
+        self._steps: deque[str] = deque(before._steps if before is not None else (), maxlen=RECENT)
+        self._own = 0
+        self.result: Value = before.result if before is not None else None
+
+    def note(self, step: str) -> None:
+        self._steps.append(step)
+        self._own += 1
+
+    @property
+    def steps(self) -> tuple[str, ...]:
+        return tuple(self._steps)
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Those among them that were noted here."""
+        return self.steps[-self._own :] if self._own else ()
+
+
+@dataclass(slots=True)
+class Progress:
+    """How far a run has come, and what of it is to be kept. Machines of several languages in one run share it."""
+
+    cell: int = 0
+    ordinal: int = 0
+    in_cell: int = 0
+    unsaved: dict[Variable, None] = field(default_factory=dict)
+    dirty: bool = False
+    held: WeakValueDictionary[Key, HeldText] = field(default_factory=WeakValueDictionary)
+    results: dict[str, ExecText] = field(default_factory=dict)
+    """Results of commands, by the place of the binding that holds them now."""
+
+
+class Run:
+    """One program's run: its counters and what it keeps in its store. A called program has its own run.
+
+    `member` is the machine whose root this is, None for a called program.
+    """
+
+    member: Adopter | None = None
+    is_file = True
+    """Whether the text that runs is a file, and no cell."""
+
+    def __init__(self, host: Host, store: Store, name: str, program: tuple[str, ...] = ()) -> None:
+        self.host = host
+        self.store = store
+        self.name = name
+        self.program = program
+        self.call_stack: tuple[str, ...] = ()
+        self.entered = ("", "")
+        """Of a called program: its name and the place of the call, in words."""
+        self.recent = Recent()
+        self.finished: deque[str] = deque(maxlen=FINISHED)
+        self.progress = Progress()
+        self.numbers = NumberSequence()
+        self._warned: dict[int, object] = {}
+
+    @property
+    def cell(self) -> int:
+        """The number of the file or cell that runs, or has run last."""
+        return self.progress.cell
+
+    @property
+    def ordinal(self) -> int:
+        """The number of the statement of the root that runs, or has run last, over all cells."""
+        return self.progress.ordinal
+
+    def begin(self, program: Any) -> None:
+        """A file or a cell begins to run."""
+        self.progress.cell += 1
+        self.progress.in_cell = 0
+        self._warned = {}
+
+    def next_statement(self) -> int:
+        """A statement of the root begins; its number in the file or cell."""
+        self.progress.ordinal += 1
+        self.progress.in_cell += 1
+        return self.progress.in_cell
+
+    def stack(self, place: str = "") -> tuple[str, ...]:
+        """One line for each call on the way to this run, innermost first. `place` is that of an error, shown in the
+        first line: the location of an error of a called program is the call."""
+        program, called = self.entered
+        return (f"{program}{place}, {called}", *self.call_stack) if program else self.call_stack
+
+    def continue_from(self, former: Run) -> None:
+        """Go on where another run is, also one of another language: no number is ever given twice."""
+        self.progress, self.numbers = former.progress, former.numbers
+        self.call_stack, self.entered = former.call_stack, former.entered
+        self.recent, self.finished = former.recent, former.finished
+
+    def publish(self, name: str, value: Value) -> None:
+        """A name of the root has a new value: the other languages of the run learn it."""
+        if self.member is not None:
+            self.host.names.publish(self.member, name, value)
+
+    # ------------------------------------------------------------ keeping
+
+    def changed(self, variable: Variable) -> None:
+        """Note that the variable has a new value; the store gets it before it can be read from outside."""
+        unsaved = self.progress.unsaved
+        unsaved[variable] = None
+        if len(unsaved) > _UNSAVED:
+            self.hand_over()
+
+    def put(self, binding: Binding) -> None:
+        self.hold_former(binding.key)
+        self.store.put(binding)
+        self.progress.dirty = True
+
+    def hand_over(self) -> None:
+        """Give every changed variable to the store."""
+        unsaved, self.progress.unsaved = self.progress.unsaved, {}
+        for variable in unsaved:
+            value = variable.value
+            if isinstance(value, Reference) and self._is_own(value, variable.key):
+                continue  # the session's own binding
+            self.put(variable.binding())
+
+    def _is_own(self, reference: Reference, key: Key) -> bool:
+        """Whether the session has written its reply to the binding `key` of this very program."""
+        here = reference.key == key and reference.location == self.store.location(key)
+        return here and self.is_current(reference)
+
+    async def flush(self) -> None:
+        """Everything bound so far can be seen from outside afterwards. Raises `StateError`."""
+        if self.progress.unsaved:
+            self.hand_over()
+        if self.progress.dirty:
+            self.progress.dirty = False
+            try:
+                await self.store.flush()
+            except StateError:
+                self.progress.dirty = True
+                raise
+
+    # ------------------------------------------------------------ session values
+
+    def refer(self, key: Key, summary: str, text: str | None, schema: Mapping[str, Any] | None = None) -> Reference:
+        """The value of a session whose binding is at `key`. `text` is its answer, None when it wrote the binding;
+        `schema` is what a typed one fits."""
+        held = HeldText(self.store, key, text)
+        self.progress.held[key] = held
+        return Reference(key, held.read, self.store.location(key), summary, schema)
+
+    def secure_former(self, key: Key) -> None:
+        """A session may write `key`: what it holds now is read, if a value still refers to it."""
+        held = self.progress.held.get(key)
+        if held is not None:
+            held.read()
+
+    def hold_former(self, key: Key) -> None:
+        """`key` is written again: a reference to what it held keeps its text."""
+        referred = self.progress.held
+        if referred and (held := referred.pop(key, None)) is not None:
+            held.detach()
+
+    def is_current(self, reference: Reference) -> bool:
+        """Whether the binding of a reference still holds what the reference means."""
+        read = getattr(reference.read, "__self__", None)
+        return not (isinstance(read, HeldText) and read.detached)
+
+    def placed(self, value: ExecText) -> None:
+        """A command's result is now what its binding holds."""
+        self.progress.results[value.location] = value
+
+    def displaced(self, value: ExecText) -> None:
+        """A name that held a command's result gets another value."""
+        self.progress.results.pop(value.location, None)
+
+    def is_at(self, value: ExecText) -> bool:
+        """Whether the binding of a command's result still holds it."""
+        return bool(value.location) and self.progress.results.get(value.location) is value
+
+    # ------------------------------------------------------------ warnings
+
+    def warns_once(self, node: object) -> bool:
+        """Whether this node has not been warned about yet in this run."""
+        if id(node) in self._warned:
+            return False
+        self._warned[id(node)] = node
+        return True
+
+
+class HeldText:
+    """The text of a reference: read from the store on demand, kept when the binding is overwritten."""
+
+    __slots__ = ("__weakref__", "_key", "_store", "_text", "detached")
+
+    def __init__(self, store: Store, key: Key, text: str | None) -> None:
+        self._store = store
+        self._key = key
+        self._text = text
+        self.detached = False
+
+    def read(self) -> str:
+        if self._text is None:
+            self._text = self._store.read(self._key)
+        return self._text
+
+    def detach(self) -> None:
+        self.read()
+        self.detached = True
