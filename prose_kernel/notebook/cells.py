@@ -17,6 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.notebook.background import Background
+from prose_kernel.notebook.earlier_tasks import EarlierTasks
+from prose_kernel.notebook.exercise_progress import ExerciseProgress
 from prose_kernel.notebook.magics.registry import in_cell, statement
 from prose_kernel.notebook.notebook_files import in_notebook
 from prose_kernel.notebook.scan import Segment, has_statements, looks_ahead, own_language, segments
@@ -29,14 +32,13 @@ from prose_kernel.views.display import Display, Output, Problem
 from prose_kernel.views.stage import Stage, announced
 
 if TYPE_CHECKING:
-    from prose_kernel.notebook.checking import Printing
     from prose_kernel.runs.languages import Compiled, Language, Programs
     from prose_kernel.runs.machines import Named
     from prose_kernel.runs.resumption import Resumption
     from prose_kernel.runs.run import Run
     from prose_kernel.runs.settings import Settings
     from prose_kernel.runs.workspace import Workspace
-    from prose_kernel.runtime.services import Asker, TaskFollowUp
+    from prose_kernel.runtime.services import Asker
     from prose_kernel.runtime.statement_hook import StatementHook
     from prose_kernel.views.cell_view import CellView
     from prose_kernel.views.live_panel import LivePanel
@@ -46,8 +48,6 @@ if TYPE_CHECKING:
 _CHANGE_ALL = (["run"], ["reset"], ["provider"], ["restore"], ["back"])
 """Magics that change the known names."""
 _ENDS_THE_RUN = re.compile(r"^%(?:reset|restore|back)\b.*$", re.MULTILINE)
-_LAST_WORDS = 0.5
-"""Seconds that cards of tasks have at the end to show how their tasks ended."""
 
 
 @dataclass(slots=True)
@@ -119,19 +119,14 @@ class Cells:
         self._record: RunRecord | None = None
         self.ran: dict[object, LastRun] = {}  # by cell, in the order in which they first ran
         self.provenance = Provenance()
-        self._heard: Printing | None = None  # the cell that runs, where there are exercises
-        self._printing: Printing | None = None  # of the program that has run last
-        self.attempts: dict[str, int] = {}  # at exercises, that have failed since the last one that passed
-        self.solved: set[str] = set()  # exercises
+        self.exercises = ExerciseProgress()
         self.last_problem: Problem | None = None  # of the cell that has failed last
         self.last_journal: Path | None = None  # of the run that has ended here last
         self.debugger: Rewinder | None = None
         self._hooks: list[StatementHook] = []
         self._view: CellView | None = None
-        # tasks: what earlier runs left, and the cards that are kept up to date
-        self.looked_back = False
-        self.earlier_follow_ups: list[tuple[Path, TaskFollowUp]] = []
-        self._kept: set[asyncio.Task[None]] = set()
+        self.earlier_tasks = EarlierTasks(cwd, lambda: self.settings.state_dir)
+        self.background = Background()
 
     # ------------------------------------------------------------ the workspace
 
@@ -308,21 +303,7 @@ class Cells:
         try:
             await self.end()
         finally:
-            await self._let_go()
-
-    def keep(self, work: asyncio.Task[None]) -> None:
-        """Work between cells, at the latest until `close`."""
-        self._kept.add(work)
-        work.add_done_callback(self._kept.discard)
-
-    async def _let_go(self) -> None:
-        """Give kept work a moment to show its last state, then cancel it."""
-        if not (kept := tuple(self._kept)):
-            return
-        await asyncio.wait(kept, timeout=_LAST_WORDS)
-        for work in kept:
-            work.cancel()
-        await asyncio.gather(*kept, return_exceptions=True)
+            await self.background.close()
 
     def warm_up(self) -> None:
         """Import what the first cell needs, ahead of time."""
@@ -344,11 +325,6 @@ class Cells:
         return self._record
 
     # ------------------------------------------------------------ a cell
-
-    @property
-    def printed(self) -> str:
-        """The output and results of the last program."""
-        return self._printing.text if self._printing is not None else ""
 
     @property
     def limits(self) -> Limits:
@@ -385,10 +361,7 @@ class Cells:
         try:
             panel = self._panel(Stage(output)) if live else None
             output = panel.stage if panel is not None else output
-            if (self.cwd / "checks").is_dir():
-                from prose_kernel.notebook.checking import Printing
-
-                output = self._heard = Printing(output)
+            output = self.exercises.listen(output, self.cwd)
             named = self._directory_name
             view = CellView(output, live=live, limits=self.limits, directory_name=named, panel=panel)
             value = await self._run(code, output, view, language)
@@ -512,9 +485,8 @@ class Cells:
         return declarations(Path(self.cwd, self.notebook_path), text, self.names(), supplied)
 
     async def _tell_of_tasks(self, output: Output, view: CellView) -> None:
-        if not self.looked_back and not (self.cwd / self.settings.state_dir / "tasks").is_dir():
-            self.looked_back = True  # no earlier run has left tasks: nothing to load
-        if not self.looked_back or (self.current is not None and self.current.task_service.made is not None):
+        run = self.current
+        if self.earlier_tasks.is_due() or (run is not None and run.task_service.made is not None):
             from prose_kernel.notebook.magics.tasks import tell_news
 
             await tell_news(self, output, live=view.live)
@@ -599,7 +571,7 @@ class Cells:
     async def _listen(self, workspace: Workspace, compiled: Compiled, view: CellView) -> Value:
         record = self.record
         record.begin(compiled.source, view.language)
-        self._printing = self._heard
+        self.exercises.program_begins()
         workspace.add_listener(record)
         workspace.add_listener(view)
         self._in_program = True

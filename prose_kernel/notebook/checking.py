@@ -54,7 +54,7 @@ async def _finding(cells: Cells, check: Check, language: Language) -> Finding:
     if not cells.record.cells:
         return Finding(check, False, _NO_PROGRAM)
     if feature == "output":
-        text = cells.printed.strip()
+        text = cells.exercises.printed.strip()
         return Finding(check, _fits(check, text), f"it printed {_quoted(text)}" if text else "it printed nothing")
     if feature == "step":
         return _step(cells, check)

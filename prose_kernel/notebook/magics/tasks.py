@@ -198,7 +198,7 @@ class _Card:
             context = contextvars.copy_context()
             context.run(in_cell.set, False)
             # the workspace's end ends the task, and the task's end ends this
-            cells.keep(asyncio.get_running_loop().create_task(card._follow(), context=context))
+            cells.background.start(card._follow(), context)
 
     async def _draw(self, *, first: bool = False) -> TaskSnapshot:
         found = await self._tasks.output(self._task_id, TaskCaller(), block=False)
@@ -359,7 +359,7 @@ async def _next_follow_up(cells: Cells) -> TaskFollowUp | None:
     for waiting in await service.follow_ups():
         if await service.take_follow_up(waiting.result_id):
             return waiting
-    for directory, waiting in cells.earlier_follow_ups:
+    for directory, waiting in cells.earlier_tasks.follow_ups:
         from prose_kernel.processes.tasks.recovery import take_follow_up
 
         if await asyncio.to_thread(take_follow_up, directory, waiting.result_id):
@@ -372,12 +372,12 @@ async def _next_follow_up(cells: Cells) -> TaskFollowUp | None:
 
 async def tell_news(cells: Cells, output: Output, *, live: bool) -> None:
     """At the start of a cell, show the tasks that have ended since the last one, if a person is watching."""
-    earlier = await _earlier(cells, live=live)
+    earlier = await cells.earlier_tasks.look(live=live)
     service = cells.current.task_service.made if cells.current is not None else None
     if not live:
         return
     tasks: tuple[TaskSnapshot, ...] = ()
-    waiting = len(cells.earlier_follow_ups) if earlier else 0
+    waiting = len(cells.earlier_tasks.follow_ups) if earlier else 0
     if service is not None and service.used:
         with contextlib.suppress(TaskRefused):
             tasks = await service.news()
@@ -385,21 +385,3 @@ async def tell_news(cells: Cells, output: Output, *, live: bool) -> None:
     display = task_cards.news_display(tasks, earlier, waiting)
     if display is not None:
         output.display(display)
-
-
-async def _earlier(cells: Cells, *, live: bool) -> tuple[TaskSnapshot, ...]:
-    """Once a kernel: what earlier runs in this directory could not finish is recorded as interrupted."""
-    if cells.looked_back:
-        return ()
-    cells.looked_back = True
-    state_dir = cells.cwd / cells.settings.state_dir
-    if not (state_dir / "tasks").is_dir():
-        return ()
-    from prose_kernel.processes.tasks.recovery import recover_all
-    from prose_kernel.runs.settings import surroundings
-    from prose_kernel.runtime.clock import SystemClock
-
-    notebook = surroundings(cells.cwd, None, cells.settings.state_dir).notebook
-    found = await asyncio.to_thread(recover_all, state_dir, SystemClock(), notebook, tell=live)
-    cells.earlier_follow_ups = list(found.follow_ups)
-    return found.tasks

@@ -133,10 +133,9 @@ async def check(call: Call) -> None:
     exercise = found.exercises[name]
     met = await checking.findings(cells, exercise, found.language)
     key = f"{found.notebook}/{name}"
-    call.show(checking.feedback(name, exercise, met, cells.attempts.get(key, 0)))
+    call.show(checking.feedback(name, exercise, met, cells.exercises.attempts(key)))
     passed = all(one.passed for one in met)
-    cells.attempts[key] = 0 if passed else cells.attempts.get(key, 0) + 1
-    cells.solved |= {key} if passed else set()
+    cells.exercises.attempted(key, passed=passed)
     if not passed and "--grade" in call.words:
         raise UsageError(f"the answer to {name} is not right yet")
     return None
@@ -153,7 +152,7 @@ def _listed(call: Call) -> doc.Table:
     for path in own or paths:
         found = exercises.read(path, cells.language)
         for name, exercise in found.exercises.items():
-            mark = "✓" if f"{found.notebook}/{name}" in cells.solved else ""
+            mark = "✓" if cells.exercises.is_solved(f"{found.notebook}/{name}") else ""
             rows.append((name, mark, exercise.task))
     if not rows:
         raise UsageError("there are no exercises here", hint="they are in checks/NOTEBOOK.yaml next to the notebook")

@@ -1,0 +1,50 @@
+"""How far a person has come with the exercises of a notebook, and what the last program printed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from prose_kernel.notebook.checking import Printing
+    from prose_kernel.views.display import Output
+
+
+class ExerciseProgress:
+    """The answers to exercises so far. An exercise is named `NOTEBOOK/NAME`."""
+
+    def __init__(self) -> None:
+        self._cell: Printing | None = None
+        self._program: Printing | None = None
+        self._failed: dict[str, int] = {}
+        self._solved: set[str] = set()
+
+    def listen(self, output: Output, cwd: Path) -> Output:
+        """Return an output for a cell that keeps what programs print, if there are exercises in this directory."""
+        if not (cwd / "checks").is_dir():
+            return output
+        from prose_kernel.notebook.checking import Printing
+
+        self._cell = Printing(output)
+        return self._cell
+
+    def program_begins(self) -> None:
+        self._program = self._cell
+
+    @property
+    def printed(self) -> str:
+        """The output and results of the last program."""
+        return self._program.text if self._program is not None else ""
+
+    def attempts(self, exercise: str) -> int:
+        """The number of attempts that have failed since the last one that passed."""
+        return self._failed.get(exercise, 0)
+
+    def attempted(self, exercise: str, *, passed: bool) -> None:
+        self._failed[exercise] = 0 if passed else self.attempts(exercise) + 1
+        if passed:
+            self._solved.add(exercise)
+
+    def is_solved(self, exercise: str) -> bool:
+        """Whether an attempt has passed, even if a later one has failed."""
+        return exercise in self._solved
