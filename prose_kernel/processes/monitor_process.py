@@ -31,7 +31,6 @@ if __name__ == "__main__":
 else:
     from prose_kernel.processes import process_table, sandbox_syscalls, system
 
-_KILL_PATIENCE = 2.0
 _LOOK = 0.02
 _LOOK_KILLING = 0.002
 _FOUR_DESCRIPTORS = sockets.CMSG_SPACE(4 * 4)
@@ -42,6 +41,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     Job = dict[str, Any]
+    Ladder = list[tuple[int, float]]  # signals, KILL at the end, each with the seconds to wait
 
 
 # ---------------------------------------------------------------- the child, until it is the program
@@ -178,8 +178,7 @@ class Guard:
         self._link = link
         self._tree = Tree(main)
         self._timeout: float | None = job["timeout"]
-        self._grace: float = job["grace"]
-        self._interrupt_grace: float = job["interrupt_grace"]
+        self._ladders: dict[str, Ladder] = job["ladders"]
         self._cause = "exited"
         self._orders = ""
         self._killed = 0
@@ -221,10 +220,7 @@ class Guard:
     def _end(self) -> None:
         """Send the signals step by step, until nothing is left."""
         self._cause = "timed_out" if not self._orders else "interrupted" if self._orders[0] == "i" else "cancelled"
-        steps: tuple[tuple[int, float], ...] = ((signals.SIGTERM, self._grace),)
-        if self._cause == "interrupted":
-            steps = ((signals.SIGINT, self._interrupt_grace), (signals.SIGTERM, self._interrupt_grace))
-        for number, patience in steps:
+        for number, patience in self._ladders[self._cause][:-1]:
             if "k" not in self._orders and self._step(number, patience):
                 return
         self._kill()
@@ -243,7 +239,7 @@ class Guard:
         """Send KILL until nothing is left, even if processes fork; return the number at first."""
         if not self._tree.reap():
             return 0
-        until = time.monotonic() + _KILL_PATIENCE
+        until = time.monotonic() + self._ladders["cancelled"][-1][1]
         first = self._tree.signal(signals.SIGKILL)
         while self._tree.reap() and time.monotonic() < until:
             self._wait(_LOOK_KILLING)

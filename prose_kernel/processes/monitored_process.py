@@ -22,6 +22,7 @@ from prose_kernel.processes.drain import Drain
 from prose_kernel.processes.process_table import Member
 from prose_kernel.processes.spawn import close
 from prose_kernel.processes.system import memory_file
+from prose_kernel.processes.termination import ladder
 from prose_kernel.runtime.ports import Outcome, Stream
 
 if TYPE_CHECKING:
@@ -91,7 +92,13 @@ class MonitoredLaunch:
         argv = [os.fsencode(each) for each in self.argv]
         own = {"program": os.fsencode(self.program), "argv": argv, "env": dict(self.env), "cwd": os.fsencode(self.cwd)}
         kernel = {"filter": self.confinement.filter, "start_timeout": _START_TIMEOUT, "kernel": os.getpid()}
-        return marshal.dumps({**confinement, **job, **own, **kernel})
+        ends = (
+            ladder("timed_out", self.grace),
+            ladder("cancelled", self.grace),
+            ladder("interrupted", self.interrupt_grace),
+        )
+        ladders = {end.outcome: [(int(step.signal), step.grace) for step in end.steps] for end in ends}
+        return marshal.dumps({**confinement, **job, **own, **kernel, "ladders": ladders})
 
 
 @dataclass(frozen=True, slots=True)
