@@ -49,11 +49,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Final
 
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic
     from prose_kernel.language.source import Location
+
+
+NON_INTERACTIVE: Final = "the run is non-interactive"
 
 
 class ProseError(Exception):
@@ -248,6 +251,9 @@ class ResumeMismatch(RunError):
 
 class NobodyToAsk(ProseError):
     """The user port has no person to ask: no terminal, `allow_stdin` false, or CI."""
+
+    def __init__(self, message: str = NON_INTERACTIVE) -> None:
+        super().__init__(message)
 
 
 class Undecided(ProseError):

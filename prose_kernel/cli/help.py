@@ -154,7 +154,7 @@ def _program(name: str) -> int:
 def _word(wanted: tuple[str, ...]) -> str | None:
     """The documentation of a word in every language that has it, or in the one that is named before it; None for what
     is a code, a section or a page."""
-    from prose_kernel.language.nearest import Nearest, with_part
+    from prose_kernel.language.nearest import Nearest, did_you_mean, with_part
     from prose_kernel.runs import languages, reference
     from prose_kernel.views.bundle import markdown
     from prose_kernel.views.words import documentation, entry_of, with_section
@@ -170,5 +170,5 @@ def _word(wanted: tuple[str, ...]) -> str | None:
     ]
     known = {name for one in asked for group in one.words() for name in group}
     if not found and (near := Nearest()(word, known) or with_part(word, known)):
-        raise UsageError(f"there is nothing to explain about {word}", hint=f"did you mean {near}?")
+        raise UsageError(f"there is nothing to explain about {word}", hint=did_you_mean(near))
     return "\n\n".join(found) + "\n" if found else None

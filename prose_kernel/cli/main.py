@@ -100,7 +100,7 @@ def _unknown(name: str) -> str:
     if name.endswith(runnable_suffixes()):
         return f"there is no command {name}; did you mean `prose run {shlex.quote(name)}`?"
     near = Nearest()(name, COMMANDS)
-    return f"there is no command {name}; " + (f"did you mean `prose {near}`?" if near else "`prose help` lists them")
+    return f"there is no command {name}; " + (did_you_mean(near and f"prose {near}") or "`prose help` lists them")
 
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})

@@ -281,7 +281,7 @@ class TerminalAsker:
     async def ask(self, prompt: str) -> str:
         """Raises `NobodyToAsk` without a terminal, `EOFError` at the end of input (Ctrl-D)."""
         if not self._available:
-            raise NobodyToAsk("there is no terminal to ask at")
+            raise NobodyToAsk
         question = visible(prompt)
         with self._screen.quiet():
             self._screen.fresh_line()

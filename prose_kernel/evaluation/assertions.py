@@ -19,7 +19,7 @@ from prose_kernel.errors import BudgetSpent, CompileError, ProseError, RunError,
 from prose_kernel.evaluation.results import Check
 from prose_kernel.evaluation.spec import Assertion, Spec
 from prose_kernel.judging import rules
-from prose_kernel.language.nearest import Nearest
+from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.runtime.content import preview
 from prose_kernel.runtime.machine import Machine
 from prose_kernel.runtime.ports import JudgeRequest
@@ -247,7 +247,6 @@ def _loaded(directory: Path, file: str, name: str) -> Callable[..., Any]:
     found = getattr(module, name, None)
     if not callable(found):
         names = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
-        near = Nearest()(name, names)
-        raise UsageError(f"{file} has no function {name}", hint=f"did you mean {near}?" if near else None)
+        raise UsageError(f"{file} has no function {name}", hint=nearest_hint(name, names))
     function: Callable[..., Any] = found
     return function

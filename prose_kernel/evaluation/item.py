@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Final
+from typing import Final
 from urllib.parse import quote
 
 from prose_kernel.cassettes.recordings import SharedCassettes
@@ -218,7 +218,7 @@ class ItemRun:
             prepared.name,
             item.at,
             values,
-            outputs,
+            outputs or {},
             value,
             item.case.columns,
             prepared.variant.name,
@@ -242,7 +242,16 @@ class ItemRun:
         shown = {name: _shown(value) for name, value in outputs.items()}
         return self._result(status, score=score, checks=tuple(checks), error=error, nobody=nobody, outputs=shown)
 
-    def _result(self, status: Status, **told: Any) -> Result:
+    def _result(
+        self,
+        status: Status,
+        *,
+        score: float = 0.0,
+        checks: tuple[Check, ...] = (),
+        error: str = "",
+        nobody: bool = False,
+        outputs: Mapping[str, str] | None = None,
+    ) -> Result:
         item, meter = self.item, self._meter
         return Result(
             item.key,
@@ -250,9 +259,17 @@ class ItemRun:
             item.prepared.variant.name,
             item.repetition,
             status,
+            score=score,
+            checks=checks,
+            error=error,
+            nobody=nobody,
             seconds=round(meter.seconds, 3),
-            **{name: getattr(meter, name) for name in ("tokens_in", "tokens_out", "cost", "unpriced", "sessions")},
-            **told,
+            tokens_in=meter.tokens_in,
+            tokens_out=meter.tokens_out,
+            cost=meter.cost,
+            unpriced=meter.unpriced,
+            sessions=meter.sessions,
+            outputs=outputs or {},
         )
 
 

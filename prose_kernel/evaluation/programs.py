@@ -15,7 +15,7 @@ from prose_kernel.evaluation.dataset import EXPECTED, Case
 from prose_kernel.evaluation.spec import Spec, Variant
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.fixes import Edit, replaced
-from prose_kernel.language.nearest import Nearest, did_you_mean
+from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.language.source import Source
 from prose_kernel.programs import near_files
 from prose_kernel.runs import languages, settings
@@ -224,7 +224,7 @@ class Preparing:
         return prepared
 
     def _unknown(self, key: Key, text: str, name: str, known: Sequence[str]) -> UsageError:
-        hint = did_you_mean(Nearest()(name, known)) or (f"there are {', '.join(known)}" if known else None)
+        hint = nearest_hint(name, known, f"there are {', '.join(known)}" if known else None)
         return self._spec.mistake(key, text, hint)
 
     # ------------------------------------------------------------ settings

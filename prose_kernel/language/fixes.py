@@ -61,7 +61,7 @@ def change(span: Span, text: str, title: str = "") -> Fix:
     return Fix(title or f"Change to `{text.strip()}`", (Edit(span, text),))
 
 
-def did_you_mean(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
+def as_hinted(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     """The misspelt word, which the message names, becomes the one that the hint proposes."""
     meant = _MEANT.search(diagnostic.hint or "")
     if meant is None:

@@ -49,6 +49,11 @@ def did_you_mean(name: str | None) -> str | None:
     return f"did you mean `{name}`?" if name else None
 
 
+def nearest_hint(name: str, candidates: Iterable[str], otherwise: str | None = None) -> str | None:
+    """Return the hint for the nearest of some names; `otherwise` if none is close."""
+    return did_you_mean(Nearest()(name, candidates)) or otherwise
+
+
 def _allowed(length: int) -> int:
     """How many typing errors still count as the same word; names beyond any hand-typed length are not compared."""
     if length < 3 or length > 64:

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
-from prose_kernel.language.nearest import Nearest
+from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
 
@@ -188,6 +188,4 @@ def find(directory: Path, notebook: str, wanted: str, default: Language) -> tupl
         raise UsageError(
             "there are no exercises here", hint=f"they are in {DIRECTORY}/NOTEBOOK.yaml next to the notebook"
         )
-    near = Nearest()(name, known)
-    hint = f"did you mean {near}?" if near else "%check lists them"
-    raise UsageError(f"there is no exercise {wanted}", hint=hint)
+    raise UsageError(f"there is no exercise {wanted}", hint=nearest_hint(name, known, "%check lists them"))

@@ -232,7 +232,7 @@ class TerminalAsker:
 
     async def _ask(self, prompt: str, *, decides: bool) -> str:
         if not self.available:
-            raise NobodyToAsk("there is no terminal to ask at")
+            raise NobodyToAsk
         answer: concurrent.futures.Future[str] = concurrent.futures.Future()
         self.questions.put((prompt, decides, answer))
         return await asyncio.wrap_future(answer)

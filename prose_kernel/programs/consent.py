@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from prose_kernel.errors import ImportProgramError, NobodyToAsk, UsageError
+from prose_kernel.errors import NON_INTERACTIVE, ImportProgramError, NobodyToAsk, UsageError
 from prose_kernel.programs import urls
 from prose_kernel.runtime.asker import SerialAsker
 from prose_kernel.runtime.forms import Button, Form
@@ -148,7 +148,7 @@ def _nobody(candidates: Sequence[Candidate], asker: SerialAsker | None) -> Impor
     trust = f"{magic}trust {agreed}" if magic else f"--trust {agreed}"
     error = urls.unfetchable(
         url,
-        "it has not run here before, and the run is non-interactive",
+        f"it has not run here before, and {NON_INTERACTIVE}",
         f"read it (prose programs show {url}), then agree: {trust}",
     )
     error.nobody = True

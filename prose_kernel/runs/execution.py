@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from prose_kernel.errors import ProseError, RunError, UsageError
-from prose_kernel.language.nearest import Nearest, did_you_mean
+from prose_kernel.language.nearest import Nearest, did_you_mean, nearest_hint
 
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language
@@ -64,7 +64,7 @@ class Takes:
         for name in names:
             if name not in self._inputs and name not in self._gates:
                 asked = f"its inputs are {', '.join(self._inputs)}" if self._inputs else "it has no inputs"
-                hint = did_you_mean(Nearest()(name, (*self._inputs, *self._gates)))
+                hint = nearest_hint(name, (*self._inputs, *self._gates))
                 raise UsageError(f"{option}{name}: the program has no such input; {asked}", hint=hint)
 
     def check_gates(self, names: Iterable[str], option: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 from prose_kernel.access import plain_files
 from prose_kernel.errors import Interrupted, ProseError, UsageError, usage_errors
 from prose_kernel.judging.function import FunctionJudge, JudgeFunction
-from prose_kernel.language.nearest import Nearest, with_part
+from prose_kernel.language.nearest import Nearest, did_you_mean, with_part
 from prose_kernel.models.providers.function import FunctionSessions, Provider
 from prose_kernel.runs import languages
 from prose_kernel.runs.context import Start
@@ -207,5 +207,5 @@ def _loaded(directory: Path, changes: Mapping[str, Any]) -> Settings:
     known = every()
     if (unknown := next((name for name in changes if name not in known), None)) is not None:
         near = Nearest()(unknown, known) or with_part(unknown, known)
-        raise UsageError(f"there is no setting `{unknown}`", hint=f"did you mean {near}?" if near else None)
+        raise UsageError(f"there is no setting `{unknown}`", hint=did_you_mean(near))
     return load(directory, **changes)

@@ -13,7 +13,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from prose_kernel.access.policy import shown
-from prose_kernel.errors import ProseError, ProviderError
+from prose_kernel.errors import NON_INTERACTIVE, ProseError, ProviderError
 from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.choice import AGENT, Choice
 from prose_kernel.models.request import Assembled, assemble, headline, in_message, summarise, with_row_texts
@@ -223,13 +223,13 @@ def who(services: SessionServices) -> str:
     choice = services.choice
     match choice.kind:
         case "nobody" if not services.asker.available:
-            return "none: no provider is chosen"
+            return "no provider (none is chosen)"
         case "nobody" if services.detected is not None:
             return f"{services.detected.choice.name}, because {services.detected.variable} is set"
         case "nobody":
             return "the person here: no provider is chosen"
         case "human":
-            return "the person here" if services.asker.available else "none: the run is non-interactive"
+            return "the person here" if services.asker.available else f"no person ({NON_INTERACTIVE})"
         case "agent":
             return f"{AGENT}{choice.name}"
         case "model":
@@ -237,7 +237,7 @@ def who(services: SessionServices) -> str:
         case "replay":
             return "only recordings"
         case "dry-run":
-            return "none: this is a dry run"
+            return "placeholders (this is a dry run)"
         case "function":
             return "a Python function"
         case _:

@@ -24,7 +24,7 @@ from msgspec.structs import FieldInfo
 from prose_kernel.access import plain_files
 from prose_kernel.access.created_code import require_agreed
 from prose_kernel.errors import UsageError, reason_of
-from prose_kernel.language.nearest import Nearest, did_you_mean
+from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.programs import near_files
 
 Key = tuple[str | int, ...]
@@ -117,7 +117,7 @@ class TomlFile:
     def _refuse_unknown(self, content: Mapping[str, object], key: Key, known: list[str]) -> None:
         for name in content:
             if name not in known:
-                hint = did_you_mean(Nearest()(name, known)) or f"one of {', '.join(known)}"
+                hint = nearest_hint(name, known, f"one of {', '.join(known)}")
                 hint = "it was removed: delete this line" if name in self.removed else hint
                 self.problems.append(self.mistake((*key, name), f"there is no such {self.noun}", hint))
 

@@ -64,7 +64,7 @@ _asked: ContextVar[Aside | None] = ContextVar("prose_kernel_aside", default=None
 _step: ContextVar[OpenStep | None] = ContextVar("prose_kernel_step", default=None)
 
 
-@dataclass(slots=True, eq=False)
+@dataclass(slots=True, eq=False, repr=False)
 class Aside:
     """The notes of one open request. `key` is its key in the journal, `journal` the path of the journal's file, `run`
     the id of the run. `attempt` is 1, and larger if the request was made before: it had no answer when the run was

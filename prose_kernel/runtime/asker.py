@@ -134,14 +134,14 @@ class PersonUser:
     async def ask(self, question: Question) -> str:
         """Return the answer as typed. Raises `NobodyToAsk` if no person is available or the input has ended."""
         if not self._asker.available:
-            raise NobodyToAsk("the run is non-interactive")
+            raise NobodyToAsk
         try:
             async with self._asker.turn():  # before the words are there: questions keep their order
                 return await forms.ask(self._asker, *_shown(question, await self._phrased(question)))
         except EOFError:
             raise NobodyToAsk("the person's input has ended") from None
         except NobodyToAsk:
-            raise NobodyToAsk("the run is non-interactive") from None
+            raise NobodyToAsk from None
 
     async def _phrased(self, question: Question) -> Phrased | None:
         if question.phrase is None or (phrases := self._phrases()) is None:

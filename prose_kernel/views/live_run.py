@@ -110,6 +110,8 @@ class LiveRun:
         self.language = languages.default()
         self.consumed = Figures()
         self._activities = Activities(Work, now)
+        self._waits: dict[object, Work] = {}
+        """The waits for a store: no activities of the program."""
         self._passes: dict[int, tuple[OpenLoop, float, int]] = {}  # since when a loop is seen, at which pass
 
     def __call__(self, event: ev.Event) -> None:
@@ -121,11 +123,12 @@ class LiveRun:
 
     def on_cell_started(self, event: ev.CellStarted) -> None:
         self._activities = Activities(Work, self.now)
+        self._waits.clear()
         self._passes.clear()
 
     @property
     def _open(self) -> dict[object, Work]:
-        return self._activities.open
+        return {**self._activities.open, **self._waits} if self._waits else self._activities.open
 
     def _began(self, event: ev.Event) -> Work | None:
         """The activity that an event opens; None for another attempt at one that is open."""
@@ -200,10 +203,9 @@ class LiveRun:
             work.title = f"gate {event.request.name}: waiting for a decision"
 
     def on_store_waits(self, event: ev.StoreWaits) -> None:
-        """A wait isn't an activity of the program: it is added to the open ones without a parent."""
-        self._open.pop(event.store, None)
+        self._waits.pop(event.store, None)
         if event.reason is not None:
-            work = self._open[event.store] = Work("command", event.store, event.place, self.now(), None)
+            work = self._waits[event.store] = Work("command", event.store, event.place, self.now(), None)
             work.title = f"waiting for {event.store}: {clip(event.reason, TITLE)}"
             work.doing = f"at most {span(event.seconds)}"
 

@@ -61,7 +61,7 @@ def test_words_and_programs_are_explained(
     assert main(["explain", "vvm", "retry"]) == 0
     assert capsys.readouterr().out.count("**retry**") == 1
     assert main(["explain", "lopo"]) == 2
-    assert capsys.readouterr().err == "Error: there is nothing to explain about lopo\nhint: did you mean loop?\n"
+    assert capsys.readouterr().err == "Error: there is nothing to explain about lopo\nhint: did you mean `loop`?\n"
     Path("bad.prose").write_text("exec ls\n")
     assert main(["explain", "bad.prose"]) == 1
     assert "E004" in capsys.readouterr().err

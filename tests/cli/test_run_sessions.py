@@ -216,7 +216,7 @@ def test_a_dry_run_tells_all_and_runs_nothing(prose: Prose, here: Path, stub: St
     assert told.returncode == 0
     for piece in (
         "session c1/1/s0",
-        "none: this is a dry run",
+        "placeholders (this is a dry run)",
         "permissions  read: workspace",
         "tools        read, ",
         "mode replay",

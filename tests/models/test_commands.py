@@ -161,7 +161,7 @@ async def test_numbers_and_booleans_may_be_strings(shop: Shop) -> None:
         ({"cmd": "x", "cwd": "/"}, "use workdir"),
         ({"cmd": "x", "timeout": 5}, "there is no time limit"),
         ({"cmd": "x", "tty": True}, "leave tty out"),
-        ({"cmd": "x", "sumary": "x"}, "did you mean summary?"),
+        ({"cmd": "x", "sumary": "x"}, "did you mean `summary`?"),
         ({"cmd": "x", "workdir": "nowhere"}, "relative to the workspace root"),
         ({"cmd": "x", "shell": "nosuchshell"}, "leave shell out"),
         ({"cmd": "x", "shell": "\ud800"}, "shell: must be a string that can be encoded"),

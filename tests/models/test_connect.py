@@ -386,7 +386,7 @@ async def test_a_session_is_described_without_running_it(
     replaying = connect(ScriptedPerson(available=False), options, where)
     found = replaying.describe(asked_for())
     assert isinstance(found.found, Found)
-    assert found.who == "none: no provider is chosen"
+    assert found.who == "no provider (none is chosen)"
     assert found.recording.startswith("hit: cassettes/session.jsonl line 2, origin model")
 
 
@@ -409,7 +409,7 @@ async def test_a_dry_run_describes_and_marks(tmp_path: Path, options: SessionOpt
     (note,) = seen
     for piece in (
         "session c2/s1 · model sonnet",
-        "none: this is a dry run",
+        "placeholders (this is a dry run)",
         "sonnet (stub: none, anthropic: claude-",
         "mode replay",
         "System prompt:\nYou review.",

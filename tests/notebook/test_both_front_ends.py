@@ -185,7 +185,7 @@ def test_a_command_on_a_line_is_a_statement_or_the_magic(python: Client) -> None
     assert python.run("%prose exec echo hi").text() == "hi\n"
     error = python.run("%prose let = 1").error
     assert error["ename"] == "SyntaxError"
-    assert "did you mean %bindings?" in "".join(python.run("%prose bindngs").error["traceback"])
+    assert "did you mean `%bindings`?" in "".join(python.run("%prose bindngs").error["traceback"])
 
 
 @pytest.mark.parametrize(

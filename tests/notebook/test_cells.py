@@ -102,12 +102,12 @@ async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
 @pytest.mark.parametrize(
     ("code", "name", "message", "hint"),
     [
-        ("%bindigns", "UsageError", "there is no magic %bindigns", "did you mean %bindings?"),
+        ("%bindigns", "UsageError", "there is no magic %bindigns", "did you mean `%bindings`?"),
         ("%what", "UsageError", "there is no magic %what", "%help lists all magics"),  # not %gate
         ("%zzz", "UsageError", "there is no magic %zzz", "%help lists all magics"),
         ("%binding", "UsageError", "%binding: too few words", "usage: %binding NAME"),
-        ("%bindings resul", "UsageError", "there is no binding resul", "did you mean result?"),
-        ("%binding resul", "UsageError", "there is no binding resul", "did you mean result?"),
+        ("%bindings resul", "UsageError", "there is no binding resul", "did you mean `result`?"),
+        ("%binding resul", "UsageError", "there is no binding resul", "did you mean `result`?"),
         ("%gate maybe x", "UsageError", "%gate needs approve or reject", "usage: %gate"),
         ("%gate approve x --comment", "UsageError", "--comment needs a value", "usage: %gate"),
         ("%input topic", "UsageError", "%input needs NAME=VALUE", "usage: %input NAME=VALUE"),
@@ -129,7 +129,7 @@ async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
         ("%prompt\nlet x = 1\n%reset", "UsageError", "cannot run %reset", "to another cell"),
         ("%prompt let = 1", "SyntaxError", "", ""),
         ("%warnings loud", "UsageError", "on or off", "usage: %warnings"),
-        ("%help sesion", "UsageError", "there is no help for sesion", "did you mean session?"),
+        ("%help sesion", "UsageError", "there is no help for sesion", "did you mean `session`?"),
         ('%cd "unclosed', "UsageError", "no closing quotation", "usage: %cd"),
         (
             "%bindings\n%%vvm",

@@ -125,7 +125,7 @@ async def test_the_last_error(cells: Cells) -> None:
     ("code", "first", "last"),
     [
         ("%explain loop", "loop: Do something until", "Reference: openprose 3.8, Loops"),
-        ("%explain %graph", "%graph [FILE|all] [--times]", "this cell"),
+        ("%explain %graph", "%graph [FILE|all] [--times]", "in the cell"),
         ("%explain env", "env: ", "Reference: exec-and-tasks 2.1, Form and checks"),
         ("%%vvm\n%explain raise", "raise: ", "Reference: vvm 4.11, try, raise"),
         ("%explain vvm raise", "raise: ", "Reference: vvm 4.11, try, raise"),
@@ -142,7 +142,7 @@ async def test_a_word(cells: Cells, code: str, first: str, last: str) -> None:
 
 async def test_what_is_unknown_gets_the_nearest_word(cells: Cells) -> None:
     message, lines = await failed(cells, "%explain lopo")
-    assert message == "there is nothing to explain about lopo" and "did you mean loop?" in lines[-1]
+    assert message == "there is nothing to explain about lopo" and "did you mean `loop`?" in lines[-1]
     assert (await failed(cells, "%explain nopage E001"))[0] == "the reference has no page nopage"
 
 

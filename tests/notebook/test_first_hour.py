@@ -32,7 +32,7 @@ from prose_kernel.notebook.cells import Cells
         ("%load file.prose", "%run FILE runs a program file"),
         ("%vvm x = 1", "%%vvm on the first line makes the whole cell VVM"),
         ("%%matlab\nx", "there are %%prose, %%vvm, %%task"),
-        ("%bindngs", "did you mean %bindings?"),
+        ("%bindngs", "did you mean `%bindings`?"),
         ("%xyzzy", "%help lists all magics"),
     ],
 )

@@ -170,7 +170,7 @@ def test_a_race_without_recordings() -> None:
 def test_a_part_of_a_setting_is_completed() -> None:
     with pytest.raises(UsageError) as wrong:
         api.run('exec "true"', settings={"parallel": 2})
-    assert wrong.value.hint == "did you mean max_parallel?"
+    assert wrong.value.hint == "did you mean `max_parallel`?"
 
 
 def test_a_judge_decides_what_rules_leave_open() -> None:

@@ -10,8 +10,8 @@ from prose_kernel.language.diagnostics import Compiled, Diagnostic
 from prose_kernel.language.fixes import (
     Edit,
     Fix,
+    as_hinted,
     change,
-    did_you_mean,
     in_brackets,
     quoted,
     with_first,
@@ -32,7 +32,7 @@ def fixes(compiled: Compiled[Program], diagnostic: Diagnostic) -> Iterator[Fix]:
     source = compiled.source
     if not diagnostic.hint or diagnostic.file:
         return
-    yield from did_you_mean(source, diagnostic)
+    yield from as_hinted(source, diagnostic)
     make = _BY_CODE.get(diagnostic.code)
     if make is not None:
         yield from make(source, diagnostic)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Final
 
 from prose_kernel.language.diagnostics import Compiled, Diagnostic
-from prose_kernel.language.fixes import Fix, change, did_you_mean, quoted, with_first, with_last, without_tabs
+from prose_kernel.language.fixes import Fix, as_hinted, change, quoted, with_first, with_last, without_tabs
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm.tree import Program
 
@@ -15,7 +15,7 @@ def fixes(compiled: Compiled[Program], diagnostic: Diagnostic) -> Iterator[Fix]:
     """The changes that a finding's hint names, the likeliest first."""
     if not diagnostic.hint or diagnostic.file:
         return
-    yield from did_you_mean(compiled.source, diagnostic)
+    yield from as_hinted(compiled.source, diagnostic)
     make = _BY_CODE.get(diagnostic.code)
     if make is not None:
         yield from make(compiled.source, diagnostic)

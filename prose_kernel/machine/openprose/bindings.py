@@ -279,7 +279,7 @@ class InputStep(Step):
         try:
             return await s.ask(question, str, lambda: s.host.ports.user.ask(question))
         except NobodyToAsk as error:
-            message = f"no value for input '{name}': {str(error) or 'the run is non-interactive'}"
+            message = f"no value for input '{name}': {error}"
             hint = f"supply it: --input {name}=VALUE, or %input {name}=VALUE in a notebook"
             raise located(s, InputError(message, hint=hint, nobody=True), self.node) from None
         except EOFError:

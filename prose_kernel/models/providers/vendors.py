@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from msgspec import structs
 
 from prose_kernel.errors import ProviderError, UsageError
-from prose_kernel.language.nearest import Nearest, did_you_mean
+from prose_kernel.language.nearest import Nearest, did_you_mean, nearest_hint
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, SessionOptions
 
 ALIASES = ("sonnet", "opus", "haiku")
@@ -124,7 +124,7 @@ def find(name: str, options: SessionOptions) -> ModelServer:
         known = names(options)
         raise UsageError(
             f"there is no provider `{name}`",
-            hint=did_you_mean(Nearest()(name, known)) or f"known model servers: {', '.join(known)}",
+            hint=nearest_hint(name, known, f"known model servers: {', '.join(known)}"),
         )
     if own is None:
         assert built_in is not None

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Final
 
 from prose_kernel.errors import UsageError
-from prose_kernel.language.nearest import Nearest
+from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.language.shortening import clipped
 from prose_kernel.notebook.magics import tables
 from prose_kernel.notebook.magics.registry import Call, magic, use
@@ -179,8 +179,7 @@ def _version(cells: Cells, name: str) -> Version:
     cells.provenance.read()
     version = cells.provenance.current(name)
     if version is None:
-        near = Nearest()(name, cells.provenance.names)
-        hint = f"did you mean {near}?" if near else "%bindings lists them"
+        hint = nearest_hint(name, cells.provenance.names, "%bindings lists them")
         raise UsageError(f"there is no binding {name}", hint=hint)
     return version
 

@@ -31,7 +31,7 @@ _FORCE = "--force"
 
 @magic(
     "%graph [FILE|all] [--times]",
-    "draw a program: the last one that ran, all of this notebook, a file; without words on the first line: this cell",
+    "draw a program: the last one that ran, all of this notebook, a file, or the text below it in the cell",
 )
 async def graph(call: Call) -> None:
     from prose_kernel.views.run_pictures import graph_display

@@ -16,8 +16,7 @@ if TYPE_CHECKING:
 
 @magic(
     "%prompt [STATEMENT]",
-    "the messages to each session of a statement, without running anything; without words on the first line: of this "
-    "cell",
+    "the messages to each session of a statement, or of the text below it in the cell; nothing is run",
     raw=True,
 )
 async def prompt(call: Call) -> None:
@@ -32,9 +31,8 @@ async def prompt(call: Call) -> None:
 
 @magic(
     "%plan [--keep|STATEMENT|FILE]",
-    "the steps of a program: sessions, commands and gates with their texts, and the maximum cost; "
-    "without words on the first line: of this cell; with --keep: the answers of its last run that this cell "
-    "would keep, and why",
+    "the steps of a statement, a file, or the text below it in the cell: sessions, commands and gates with their "
+    "texts, and the maximum cost; with --keep: the answers of its last run that this cell would keep, and why",
     raw=True,
 )
 async def plan(call: Call) -> None:

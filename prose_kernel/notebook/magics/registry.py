@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
-from prose_kernel.language.nearest import Nearest
+from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.runs import languages
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.display import Display, Output
@@ -243,7 +243,7 @@ def _instead(name: str, line: str) -> str:
     if (spoken := languages.of_magic(name)) is not None:
         return f"%%{name} on the first line makes the whole cell {spoken.title}"
     near = Nearest()(name, all_magics())
-    return f"did you mean %{near}?" if near else "%help lists all magics"
+    return did_you_mean(near and f"%{near}") or "%help lists all magics"
 
 
 async def run_line(cells: Cells, line: str, output: Output, view: CellView, below: str = "") -> None:

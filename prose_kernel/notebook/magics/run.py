@@ -13,7 +13,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import ImportProgramError, UsageError
-from prose_kernel.language.nearest import Nearest
+from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.notebook import inspection
 from prose_kernel.notebook.magics import tables
 from prose_kernel.notebook.magics.registry import (
@@ -89,11 +89,9 @@ async def help_(call: Call) -> None:
         return call.show(tables.magics(all_magics().values(), cell_magics()))
     found = inspection.describe(call.cells, call.words[0], call.view.language)
     if found is None:
-        near = Nearest()(call.words[0].lstrip("%"), tables.helpful_words(call.view.language))
-        raise UsageError(
-            f"there is no help for {call.words[0]}",
-            hint=f"did you mean {near}?" if near else "%help lists all magics",
-        )
+        known = tables.helpful_words(call.view.language)
+        hint = nearest_hint(call.words[0].lstrip("%"), known, "%help lists all magics")
+        raise UsageError(f"there is no help for {call.words[0]}", hint=hint)
     call.show(found)
     return None
 

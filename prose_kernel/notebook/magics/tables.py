@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError
-from prose_kernel.language.nearest import Nearest
+from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.notebook.magics.registry import Magic, all_magics
 from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.values import ExecText, Reference
@@ -50,10 +50,7 @@ def binding(cells: Cells, name: str) -> doc.Group:
     """Return one binding in full. Raises `UsageError` if there is none of that name."""
     names = cells.names()
     if name not in names:
-        near = Nearest()(name, names)
-        raise UsageError(
-            f"there is no binding {name}", hint=f"did you mean {near}?" if near else "%bindings lists them"
-        )
+        raise UsageError(f"there is no binding {name}", hint=nearest_hint(name, names, "%bindings lists them"))
     info, language = names[name].info, names[name].language
     value = info.value
     text = cards.readable(value, language)

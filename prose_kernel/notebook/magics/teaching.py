@@ -8,7 +8,7 @@ from itertools import zip_longest
 from pathlib import Path
 
 from prose_kernel.errors import UsageError
-from prose_kernel.language.nearest import Nearest
+from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.language.shortening import screen_width
 from prose_kernel.notebook import inspection
 from prose_kernel.notebook.magics import tables
@@ -39,7 +39,7 @@ _WIDEST = 80
 @magic(
     "%explain [CODE|SECTION|WORD|FILE]",
     "explain the last error, an error code (E004), a section of the reference (3.7), a word of the language, a magic, "
-    "or a program; without words on the first line: this cell",
+    "a program, or the text below it in the cell",
 )
 async def explain(call: Call) -> None:
     use(call, explain, 0, 2)
@@ -102,8 +102,8 @@ def _word(call: Call, word: str, language: languages.Language) -> doc.Block:
     """Return the documentation of a word, and its section of the reference."""
     found = inspection.describe(call.cells, word, language)
     if found is None:
-        near = Nearest()(word.lstrip("%"), tables.helpful_words(language))
-        hint = f"did you mean {near}?" if near else "a code such as E004, a section such as 3.7, or a word: %help"
+        otherwise = "a code such as E004, a section such as 3.7, or a word: %help"
+        hint = nearest_hint(word.lstrip("%"), tables.helpful_words(language), otherwise)
         raise UsageError(f"there is nothing to explain about {word}", hint=hint)
     return with_section(found, word, language)
 

@@ -28,7 +28,7 @@ from prose_kernel.runtime.services import ExecCaller, ExecOutcome
 NAME = capabilities.TOOL
 
 
-@dataclass(eq=False)
+@dataclass(eq=False, repr=False)
 class ExecTool:
     """The handler of `Exec`. `warn` is called once for each restriction that is not enforced on this machine."""
 

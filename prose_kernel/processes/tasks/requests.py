@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from prose_kernel.errors import TaskRefused
-from prose_kernel.language.nearest import Nearest
+from prose_kernel.language.nearest import nearest_hint
 
 LONGEST_COMMAND = 1024 * 1024
 LONGEST_WINDOW_MS = 600_000
@@ -100,8 +100,7 @@ def _check_names(fields: Mapping[str, object]) -> None:
     for name in fields:
         if name in FIELDS:
             continue
-        near = Nearest()(name, FIELDS)
-        hint = _HINTS.get(name) or (f"did you mean {near}?" if near else f"the fields are {', '.join(FIELDS)}")
+        hint = _HINTS.get(name) or nearest_hint(name, FIELDS, f"the fields are {', '.join(FIELDS)}")
         raise TaskRefused("invalid_input", f"unknown field {name!r}", hint=hint, details={"field": name})
 
 
