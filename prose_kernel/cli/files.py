@@ -122,12 +122,17 @@ def is_file(name: str) -> bool:
     return os.path.isfile(file_and_node(name)[0])  # noqa: PTH113 - that of `Path` raises for a long one
 
 
+def real(path: Path) -> Path:
+    """A path without links. That of a link to itself, for which `Path.resolve` raises before Python 3.13, stays."""
+    return Path(os.path.realpath(path))
+
+
 def is_outside(program: str, directory: Path) -> bool:
     """Whether a program is neither in the directory of its run or below, nor a bundled example. To resume that run, its
     program is named again."""
     file = Path(directory, os.path.expanduser(program))  # noqa: PTH111
     plain = os.path.normpath(file)
-    inside = Path(plain).is_relative_to(directory) or file.resolve().is_relative_to(directory.resolve())
+    inside = Path(plain).is_relative_to(directory) or real(file).is_relative_to(real(directory))
     return not inside and not is_bundled(plain)
 
 

@@ -8,6 +8,7 @@ does not keep what magics have set. Unchanged requests of these cells keep their
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -54,7 +55,7 @@ def continued(request: Request) -> Request:
 
     Raises `UsageError` if that run can't be used.
     """
-    notebook = (request.cwd / Path(request.program_file).expanduser()).resolve()
+    notebook = Path(os.path.realpath(request.cwd / Path(request.program_file).expanduser()))
     found = _last_run(notebook, request)
     if found is None:
         return replace(request, former=Former())

@@ -40,7 +40,8 @@ class RunKey:
         if head.origin:
             same = head.origin == name
         else:
-            same = Path(head.directory, os.path.expanduser(head.program)).resolve() == Path(cwd, name).resolve()  # noqa: PTH111
+            program = Path(head.directory, os.path.expanduser(head.program))  # noqa: PTH111
+            same = os.path.realpath(program) == os.path.realpath(Path(cwd, name))
         if not same:
             hint = "use another key, or run that program"
             raise UsageError(f"--id {self.key}: run {self.run.id} of {head.program} has this key", hint=hint)

@@ -147,8 +147,8 @@ def _run_of(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd:
 def _last(known: Sequence[KeptRun], target: str | None, wanted: Wanted, cwd: Path) -> KeptRun:
     mine = [run for run in known if not run.interactive and run.has_journal]
     if target is not None:
-        file = Path(cwd, os.path.expanduser(target)).resolve()  # noqa: PTH111
-        mine = [run for run in mine if run.head is not None and _program(run.head).resolve() == file]
+        file = files.real(Path(cwd, os.path.expanduser(target)))  # noqa: PTH111
+        mine = [run for run in mine if run.head is not None and files.real(_program(run.head)) == file]
     going = [run for run in mine if wanted.at or wanted.changed or run.state in (*runs.UNFINISHED, "unreadable")]
     if going:
         return going[-1]
@@ -169,7 +169,7 @@ def _program(head: Head) -> Path:
 
 def _directory(named: str | None, cwd: Path) -> Path:
     """The directory that `--cwd` names. Raises `UsageError` if there is none."""
-    directory = Path(cwd, os.path.expanduser(named)).resolve() if named is not None else cwd  # noqa: PTH111
+    directory = files.real(Path(cwd, os.path.expanduser(named))) if named is not None else cwd  # noqa: PTH111
     if not directory.is_dir():
         raise UsageError(f"--cwd {named}: there is no such directory")
     return directory
@@ -203,7 +203,7 @@ def _check_place(kept: KeptRun, head: Head, target: str | None, cwd: Path) -> No
     here = [cwd] if named is None else [cwd, named.parent]
     hint = f"to resume it there: cd {shlex.quote(escaped(head.directory))} && {command}"
     runs.check_directory(kept.id, directory, here, hint)
-    if files.is_outside(head.program, directory) and (named is None or named.resolve() != program.resolve()):
+    if files.is_outside(head.program, directory) and (named is None or files.real(named) != files.real(program)):
         shown = escaped(head.program)
         raise UsageError(
             f"the program of run {kept.id} is outside of its directory: {shown}",

@@ -68,7 +68,7 @@ def evaluate(
     from prose_kernel.views.page import write_page
     from prose_kernel.views.plain_text import plain_text
 
-    path = _path(spec).resolve()
+    path = _path(spec)
     how = Options(**options, overrides=settings.checked(provider=provider, judge=judge, cassette_mode=cassette_mode))
     if how.budget is not None:
         settings.budget_limits(how.budget)

@@ -49,7 +49,7 @@ async def evaluate(call: Call) -> None:
         if done % _STEP == 0:
             call.output.update(bundle(paragraph(f"{done:,} of {planned:,} runs")), progress)
 
-    evaluation = Evaluation(read(below(call.cells, words[0]).resolve()), options, count)
+    evaluation = Evaluation(read(below(call.cells, words[0])), options, count)
     call.output.display(bundle(paragraph(f"{evaluation.planned:,} runs")), progress)
     summary = await evaluation.run()
     call.output.update(bundle(paragraph(f"{evaluation.planned:,} runs")), progress)

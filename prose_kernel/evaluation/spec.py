@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -100,7 +101,9 @@ class Spec(Struct, frozen=True):
 
 
 def read(path: Path) -> Spec:
-    """Return the evaluation in a file. Raises `UsageError` for all mistakes, each with line and column."""
+    """Return the evaluation in a file, whose links are followed; its other files lie next to the file itself. Raises
+    `UsageError` for all mistakes, each with line and column."""
+    path = Path(os.path.realpath(path))
     file = toml_file.read(path, "docs/how-to/evaluation.md shows one", noun="key", columns=True)
     values = file.values(Spec, without=("path", "file", "assertions", "variants"), also=("assert", "variant"))
     with file.noting():

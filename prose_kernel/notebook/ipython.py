@@ -15,6 +15,7 @@ import atexit
 import builtins
 import concurrent.futures
 import queue
+import re
 import shlex
 import sys
 import threading
@@ -137,14 +138,28 @@ class ProseCellError(Exception):
     """A `%%prose` or `%%vvm` cell failed. Raised as a subclass that is called like the problem (`ExecError` …)."""
 
     problem: Problem
+    of_line: bool
+    """It is that of a `%prose` line, where a magic has no `%` of its own as it has in a `%%prose` cell."""
 
     def _render_traceback_(self) -> list[str]:
-        return self.problem.lines("%prose explain")
+        lines = self.problem.lines("%prose explain")
+        return [_in_python(line) if self.of_line and line.startswith(_HINT) else line for line in lines]
 
 
-def as_exception(problem: Problem) -> ProseCellError:
+_HINT = "\x1b[2mhint: "
+
+
+def _in_python(hint: str) -> str:
+    """A hint that names line magics of the kernel, as they are typed here: `%prose bindings` for `%bindings`."""
+    from prose_kernel.notebook.magics.registry import all_magics
+
+    return re.sub(rf"(?<![%\w])%(?=(?:{'|'.join(all_magics())})\b)", MAGIC, hint)
+
+
+def as_exception(problem: Problem, *, of_line: bool = False) -> ProseCellError:
     """A problem as an exception whose name, text and traceback are the problem's own."""
-    kind = type(problem.ename, (ProseCellError,), {"__module__": "prose_kernel", "problem": problem})
+    own = {"__module__": "prose_kernel", "problem": problem, "of_line": of_line}
+    kind = type(problem.ename, (ProseCellError,), own)
     error = kind(problem.evalue)
     assert isinstance(error, ProseCellError)
     return error
@@ -487,7 +502,7 @@ class Front(FrontEnd):
             output.flush()
             self._output = None
         if problem is not None:
-            raise as_exception(problem) from None
+            raise as_exception(problem, of_line=opening.python) from None
         return CellResult(output.value) if output.value is not None else None
 
     async def _work(

@@ -152,7 +152,8 @@ def element(items: list[Value], at: Value) -> Value:
     if isinstance(number, bool) or not isinstance(number, int) or number < 0:
         raise ValueTypeError("an index is a whole number from 0")
     if number >= len(items):
-        raise ValueTypeError(f"index {number} is out of range; the array has {len(items)} elements")
+        count = "1 element" if len(items) == 1 else f"{len(items)} elements"
+        raise ValueTypeError(f"index {number} is out of range; the array has {count}")
     return items[number]
 
 

@@ -92,7 +92,8 @@ def _run_lines(error: RunError, stderr_shown: bool) -> list[str]:
     if place is not None:
         where = f" at line {place.line}, column {place.column}"
         where += f" of {visible(place.source)}" if place.source != "cell" else ""
-    lines = [f"{_BOLD}{error.type}{_END}{where}: {_message(error)} [{error.code}]"]
+    message = _message(error)
+    lines = [f"{_BOLD}{error.type}{_END}{where}{f': {message}' if message else ''} [{error.code}]"]
     if place is not None:
         lines.append(visible(caret(place.text, place.column, None).lstrip("\n")))
     lines += _command_lines(error, stderr_shown)

@@ -235,3 +235,25 @@ sys.exit(main())
 """
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False)
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("eval", "loop.eval.toml"),
+        ("run", "loop.prose"),
+        ("run", "--resume", "loop.prose"),
+        ("run", "--resume", "20260101-000000-abcdef", "--cwd", "loop"),
+        ("run", "loop.ipynb"),
+        ("test", "loop.ipynb"),
+    ],
+)
+def test_a_link_to_itself_is_a_file_that_cannot_be_read(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("loop", "loop.prose", "loop.ipynb", "loop.eval.toml"):
+        (tmp_path / name).symlink_to(name)
+    monkeypatch.chdir(tmp_path)
+    assert main(list(arguments)) in (1, 2)
+    err = capsys.readouterr().err
+    assert "Internal error" not in err and str(tmp_path) not in err and "Error: " in err, err

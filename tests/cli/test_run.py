@@ -178,6 +178,16 @@ def test_an_uncaught_error_shows_line_caret_and_run_directory(run: Run) -> None:
     assert Path(rest[-2].partition(": ")[2]).is_dir()
 
 
+def test_an_uncaught_error_without_a_message(run: Run) -> None:
+    head = next(line for line in run("throw\n").err.splitlines() if line.startswith("ThrowError"))
+    assert head.startswith("ThrowError at line 1, column 1 of ") and head.endswith("p.prose [E207]"), head
+
+
+@pytest.mark.parametrize(("array", "says"), [("[7]", "has 1 element [E209]"), ("[7, 8]", "has 2 elements [E209]")])
+def test_an_index_that_is_too_large_is_told_how_many_there_are(array: str, says: str, run: Run) -> None:
+    assert says in run(f"let xs = {array}\noutput r = xs[3]\n").err
+
+
 def test_stderr_that_was_passed_through_is_not_repeated(run: Run) -> None:
     seen = run('exec "echo broken >&2; exit 3"\n')
     assert seen.status == 1

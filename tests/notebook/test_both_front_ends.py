@@ -71,6 +71,8 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Client]:
 
 
 EXPLAIN = re.compile("more: %(?:prose )?explain(?: vvm| openprose)?")
+OF_PYTHON = re.compile("(?<=%)prose (?=help)")
+"""Where a hint names a line magic, what a Python notebook needs before its name."""
 """How the last line of an error begins: it differs from front end to front end."""
 
 
@@ -85,7 +87,7 @@ def shown(ran: Ran) -> list[Any]:
             else:
                 saved.append(["stream", content["name"], content["text"]])
         elif message["msg_type"] == "error":
-            trace = [EXPLAIN.sub("more: %explain", line) for line in content["traceback"]]
+            trace = [OF_PYTHON.sub("", EXPLAIN.sub("more: %explain", line)) for line in content["traceback"]]
             saved.append(["error", content["ename"], content["evalue"], trace])
         else:
             saved.append([message["msg_type"], content["data"], sorted(content["metadata"].get("prose", {}))])
@@ -185,7 +187,20 @@ def test_a_command_on_a_line_is_a_statement_or_the_magic(python: Client) -> None
     assert python.run("%prose exec echo hi").text() == "hi\n"
     error = python.run("%prose let = 1").error
     assert error["ename"] == "SyntaxError"
-    assert "did you mean `%bindings`?" in "".join(python.run("%prose bindngs").error["traceback"])
+
+
+@pytest.mark.parametrize(
+    ("line", "hint"),
+    [
+        ("bindngs", "did you mean `%prose bindings`?"),
+        ("vars", "%prose bindings lists what is bound"),
+        ("nonsense", "%prose help lists all magics"),
+        ("gate maybe x", "usage: %prose gate"),
+        ("prose", "%%prose on the first line makes the whole cell OpenProse"),
+    ],
+)
+def test_hints_name_what_can_be_typed_in_a_python_notebook(python: Client, line: str, hint: str) -> None:
+    assert f"hint: {hint}" in python.run(f"%prose {line}").error["traceback"][-1]
 
 
 @pytest.mark.parametrize(

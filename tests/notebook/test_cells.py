@@ -66,6 +66,11 @@ async def wrong(cells: Cells, code: str) -> tuple[str, str, str]:
 # ---------------------------------------------------------------- looking
 
 
+async def test_an_error_without_a_message_has_no_empty_place_for_one(cells: Cells) -> None:
+    _, _, trace = await wrong(cells, "throw")
+    assert trace.startswith("\x1b[1mThrowError\x1b[0m at line 1, column 1 [E207]\n")
+
+
 async def test_bindings_are_a_table(cells: Cells) -> None:
     assert (await fine(cells, "%bindings")).texts == ["No bindings yet."]
     await fine(cells, 'let a = "x | y\\nz"\nconst n = 12\noutput log = exec "echo hi"')
@@ -105,6 +110,7 @@ async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
         ("%bindigns", "UsageError", "there is no magic %bindigns", "did you mean `%bindings`?"),
         ("%what", "UsageError", "there is no magic %what", "%help lists all magics"),  # not %gate
         ("%zzz", "UsageError", "there is no magic %zzz", "%help lists all magics"),
+        ("%vars", "UsageError", "there is no magic %vars", "%bindings lists what is bound"),
         ("%binding", "UsageError", "%binding: too few words", "usage: %binding NAME"),
         ("%bindings resul", "UsageError", "there is no binding resul", "did you mean `result`?"),
         ("%binding resul", "UsageError", "there is no binding resul", "did you mean `result`?"),

@@ -217,7 +217,7 @@ const formClass = (Widget, signs, rendermime) =>
     addField(id) {
       this.node.addEventListener('input', () => (this.said.textContent = ''));
       const { label, several, required } = this.question.field;
-      const made = several ? element('textarea', { rows: 5 }) : element('input', { type: 'text', autocomplete: 'off' });
+      const made = several ? element('textarea', { rows: 5, placeholder: 'Ctrl+Enter submits' }) : element('input', { type: 'text', autocomplete: 'off' });
       this.field = Object.assign(made, { className: 'prose-question-field', id: `${id}-field`, required });
       this.node.append(element('label', { htmlFor: made.id, textContent: label }), made);
       if (several) this.node.append(element('input', { type: 'hidden' }));

@@ -22,7 +22,8 @@ from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.text import printable
 from prose_kernel.runtime.typed_answers import WrongAnswer, taken
 
-HELP = "at a text prompt, Enter ends your answer; `:more` opens several lines; :skip, :fail MESSAGE, :show, :quit"
+HELP = "at a text prompt: Enter ends your answer, `:more` opens several lines;\nalso :skip, :fail MESSAGE, :show, :quit"
+"""In lines that a notebook of ordinary width does not break."""
 TEXT = ":text"
 """A first line that makes the rest of the same input plain text; a text area sends it where necessary."""
 FIELDS = "Give one line `field: value` for each field (`:more` opens several lines), or JSON."

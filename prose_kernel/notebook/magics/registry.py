@@ -222,7 +222,7 @@ _INSTEAD = {
     **dict.fromkeys(("sx", "system", "sc"), 'exec "make" runs a command; let log = exec "make" keeps what it prints'),
     **dict.fromkeys(("bash", "sh", "script", "zsh"), 'exec """ and the lines of a script below it, ended by """'),
     **dict.fromkeys(("time", "timeit", "prun"), 'exec "time make" times a command'),
-    **dict.fromkeys(("who", "whos", "who_ls"), "%bindings lists what is bound"),
+    **dict.fromkeys(("who", "whos", "who_ls", "vars", "variables", "names"), "%bindings lists what is bound"),
     **dict.fromkeys(("lsmagic", "magic", "quickref"), "%help lists all magics"),
     **dict.fromkeys(("env", "set_env"), 'exec "TARGET=test make" sets a variable for one command'),
     **dict.fromkeys(("load_ext", "reload_ext"), "nothing needs to be loaded in this notebook"),
