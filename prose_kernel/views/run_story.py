@@ -1,4 +1,4 @@
-"""The entries of a run's report: a listener that builds a tree from the events.
+"""The entries of a run's report: a fold over the activities of the run that builds a tree.
 
 An entry is one effect of a statement: a command, a session with its attempts, a judgement, a bound value. Entries of
 loops, blocks, parallel constructs and imported programs contain other entries. To keep the page small, repetitions in a
@@ -19,6 +19,7 @@ from prose_kernel.runs.languages import Language
 from prose_kernel.runs.replay import Took
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime.activities import Activities, Activity, Changes, Kind, key_of
 from prose_kernel.runtime.journal_records import Completed
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Key, SessionRequest, SessionResult, ShownFile
 from prose_kernel.runtime.values import Value, full_text
@@ -69,16 +70,22 @@ class Story:
     error: RunError | None = None
 
 
-@dataclass(slots=True)
-class _Level:
-    """An open level of one branch: the list for new entries, their parent, and the block depth of its statements."""
+@dataclass(slots=True, eq=False)
+class _Told(Activity):
+    """An activity with its entry. `entries` is the list for the entries inside, `level` how deep these are nested in
+    their branch. For a loop these are in its open pass (`turn`), and `turns` is the list of its passes."""
 
-    entries: list[Entry]
-    of: Entry | None
-    depth: int
-    what: str = ""
-    span: Span | None = None
-    key: object = None
+    entry: Entry | None = None
+    entries: list[Entry] = field(default_factory=list)
+    level: int = 1
+    turn: Entry | None = None
+    turns: list[Entry] = field(default_factory=list)
+
+    def end_turn(self) -> None:
+        """Close the open pass of a loop; a pass without entries is not shown."""
+        if self.turn is not None and self.turn.inner:
+            self.turns.append(self.turn)
+        self.turn = None
 
 
 class RunStory:
@@ -99,8 +106,11 @@ class RunStory:
         self._results = waiting
         self._began: dict[object, ev.CommandStarted | ev.SessionStarted] = {}
         self._open: dict[object, Entry] = {}
-        self._lines: dict[tuple[object, ...], list[_Level]] = {}
-        self._forks: dict[int, Entry] = {}
+        self._activities = Activities(_Told, lambda: self._now)
+        self._changes: Changes[_Told] = Changes([], [])
+        """What the current event has opened and closed."""
+        self._branches: dict[tuple[ev.BranchStep, ...], Entry] = {}
+        """The entries of branches: a loser of a race has events after its end."""
         self._filled: dict[str, Entry] = {}
         self._often: dict[tuple[int, Span, str], tuple[int, Entry]] = {}
         self._commands: dict[int, Entry] = {}
@@ -130,7 +140,6 @@ class RunStory:
 
     def begin(self, source: Source, language: Language, t: int) -> None:
         self.texts.append(Story(source, language, []))
-        self._lines = {((), ()): [_Level(self.texts[-1].entries, None, 0)]}
         self._latest = max(self._latest, self._seconds(t))
         self._now = self._latest
         self.record.begin(source, language)
@@ -142,10 +151,8 @@ class RunStory:
         for spawn in [spawn for spawn in self._open if self._results and spawn in self._began]:
             self._waits(self._began[spawn])
         self._now = max(self._latest, self._seconds(t))
-        for line in self._lines.values():
-            for at in range(len(line) - 1, 0, -1):
-                if line[at].what == "loop":
-                    _close_pass(line, at)
+        for told in self._activities.end():
+            told.end_turn()
         if status is not None:
             for entry in self._open.values():
                 entry.state = "cancelled"
@@ -189,75 +196,73 @@ class RunStory:
     # ------------------------------------------------------------ the tree
 
     def __call__(self, event: ev.Event) -> None:
+        no_changes: Changes[_Told] = Changes([], [])
+        self._changes = self._activities.take(event) if type(event) is not ev.Failed else no_changes
+        closed = list(self._changes.closed)
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(self, event)
+        for told in closed:
+            told.end_turn()
         if type(event) in RunRecord.kinds:
             self.record(event)
 
-    def _line(self, place: ev.Place) -> list[_Level]:
-        """Return the line of control of a place; close blocks that an error has left."""
-        key = place.program, place.branches
-        line = self._lines.get(key)
-        if line is None:
-            line = self._lines[key] = self._branch(place)
-        while len(line) > 1 and place.depth < line[-1].depth:
-            line.pop()
-        return line
+    def _opened(self) -> _Told | None:
+        """Return the activity that the event has opened."""
+        opened = self._changes.opened
+        return opened[-1] if opened and opened[-1].kind != "branch" else None
 
-    def _branch(self, place: ev.Place) -> list[_Level]:
-        """Return the levels of a branch; its first statement adds an entry inside its construct's entry."""
-        if not place.branches:  # a program without a caller: an import that runs at the root
-            return [_Level(self._lines[(), ()][-1].entries, None, place.depth)]
-        step = place.branches[-1]
-        fork = self._forks.get(step.parallel)
-        iterates = fork is not None and fork.asked is not None
-        entry = self._entry("branch", f"item {step.index + 1:,}" if iterates else step.label, place)
-        entry.answered = step.index
-        (fork.inner if fork is not None else self._outer(place)).append(entry)
-        return [_Level(entry.inner, entry, place.depth)]
+    def _closed(self, kind: Kind) -> _Told | None:
+        """Return the activity of this kind that the event has closed."""
+        closed = self._changes.closed
+        return closed[-1] if closed and closed[-1].kind == kind else None
 
-    def _outer(self, place: ev.Place) -> list[Entry]:
-        for depth in range(len(place.branches) - 1, -1, -1):
-            line = self._lines.get((place.program, place.branches[:depth]))
-            if line is not None:
-                return line[-1].entries
-        return self._lines[(), ()][-1].entries
+    def _within(self, around: _Told | None, place: ev.Place) -> list[Entry]:
+        """Return the list of the entries in an activity. The first one in a branch adds the entry of the branch."""
+        if around is None:
+            return self.texts[-1].entries
+        if around.kind == "branch" and around.entry is None:
+            if around.branches not in self._branches:
+                fork, step = around.parent, around.branches[-1]
+                iterates = fork is not None and fork.entry is not None and bool(fork.entry.number and fork.entry.asked)
+                words = f"item {step.index + 1:,}" if iterates else step.label
+                entry = self._branches[around.branches] = self._entry("branch", words, place)
+                entry.answered = step.index
+                self._within(fork, place).append(entry)
+            around.entry = self._branches[around.branches]
+            around.entries = around.entry.inner
+        return around.entries
+
+    def _around(self, place: ev.Place) -> list[Entry]:
+        return self._within(self._activities.innermost_at(place), place)
 
     def _entry(self, kind: str, words: str, place: ev.Place) -> Entry:
         self._number += 1
         return Entry(kind, words, place.source, place.span, number=self._number)
 
     def _add(self, kind: str, words: str, place: ev.Place, *, request: bool = False) -> Entry:
-        """Add an entry at the place of the event. Frequent entries are counted in the last one of their kind and have
-        no number: their parts belong to the enclosing entry."""
-        line = self._line(place)
+        """Add an entry at the place of the event, for the activity that it has opened, if any. Frequent entries are
+        counted in the last one of their kind and have no number: their parts belong to the enclosing entry."""
+        told = self._opened()
+        around = told.parent if told is not None else self._activities.innermost_at(place)
+        entries, level = self._within(around, place), around.level if around is not None else 1
         self.counts[kind] = self.counts.get(kind, 0) + 1
         key = id(place.source), place.span, kind
         times, last = self._often.get(key, (0, None))
         self._requests += request
         if last is not None and (times >= OFTEN if not request else self._requests > ASKED):
             last.more += 1
-            return Entry(kind, words, place.source, place.span)
-        entry = self._entry(kind, words, place)
-        self._often[key] = times + 1, entry
-        line[-1].entries.append(entry)
+            entry = Entry(kind, words, place.source, place.span)
+        else:
+            entry = self._entry(kind, words, place)
+            self._often[key] = times + 1, entry
+            entries.append(entry)
+        if told is not None:
+            told.entry, told.entries = entry, entries
+            if entry.number and (level < DEEPEST or told.kind in ("parallel", "program")):
+                told.entries = entry.inner
+            told.level = 1 if told.kind == "program" else level if told.kind == "parallel" else level + 1
         return entry
-
-    def _push(self, entry: Entry, place: ev.Place, depth: int, what: str, key: object = None) -> None:
-        line = self._line(place)
-        entries = entry.inner if entry.number and len(line) < DEEPEST else line[-1].entries
-        line.append(_Level(entries, entry, depth, what, place.span, key))
-
-    def _pop(self, place: ev.Place, what: str, key: object = None) -> Entry | None:
-        """Close the innermost level of this kind and all levels inside."""
-        line = self._lines.get((place.program, place.branches), [])
-        for at in range(len(line) - 1, 0, -1):
-            level = line[at]
-            if level.what == what and (level.key == key if key is not None else level.span == place.span):
-                del line[at:]
-                return level.of
-        return None
 
     # ------------------------------------------------------------ requests
 
@@ -330,13 +335,13 @@ class RunStory:
         self._clock(f"{request.at}#{request.attempt - 1}" if request.attempt > 1 else request.at, begins=True)
         entry = self._add("gate", request.prompt or request.name, event.place, request=True)
         entry.state, entry.asked = "running", request
-        self._open[request.id] = entry
+        self._open[key_of(event)] = entry
         self.decisions.append(entry)
 
     def on_gate_resolved(self, event: ev.GateResolved) -> None:
         request = event.request
         took = self._clock(f"{request.at}#{request.attempt - 1}" if request.attempt > 1 else request.at, begins=False)
-        entry = self._open.pop(request.id, None)
+        entry = self._open.pop(key_of(event), None)
         if entry is not None:
             entry.answered, entry.took = event.decision, took
             entry.state = "done" if event.decision.status == "approved" else "failed"
@@ -372,8 +377,8 @@ class RunStory:
     def on_statement_done(self, event: ev.StatementDone) -> None:
         if event.value is None:
             return
-        line = self._line(event.place)
-        last = line[-1].entries[-1] if line[-1].entries else None
+        entries = self._around(event.place)
+        last = entries[-1] if entries else None
         if last is None or last.source is not event.place.source or last.span.end <= event.place.span.start:
             self._add("value", "", event.place).value = event.value
 
@@ -403,8 +408,8 @@ class RunStory:
     def on_failed(self, event: ev.Failed) -> None:
         if isinstance(event.error, ResumeMismatch):
             return  # the run has not failed: it cannot be replayed further
-        line = self._line(event.place)
-        last = line[-1].entries[-1] if line[-1].entries else None
+        entries = self._around(event.place)
+        last = entries[-1] if entries else None
         if last is not None and last.state == "failed" and last.kind != "error":
             if last.kind != "command" and event.error.message not in (*last.attempts, *last.notes):
                 last.notes.append(event.error.message)
@@ -424,13 +429,11 @@ class RunStory:
         what = "iterations" if event.iterations else "branches"
         entry = self._add("parallel", f"{count:,} {what}{strategy}", event.place)
         entry.asked = event if event.iterations else None
-        if entry.number:
-            self._forks[event.parallel] = entry
 
     def on_parallel_joined(self, event: ev.ParallelJoined) -> None:
-        entry = self._forks.get(event.parallel)
-        if entry is not None:
-            entry.inner.sort(key=lambda branch: branch.answered if branch.kind == "branch" else -1)
+        told = self._closed("parallel")
+        if told is not None and told.entry is not None:
+            told.entry.inner.sort(key=lambda branch: branch.answered if branch.kind == "branch" else -1)
 
     def on_branch_finished(self, event: ev.BranchFinished) -> None:
         asked = [getattr(entry.asked, "at", "") for entry in self._open.values()] if event.status == "cancelled" else []
@@ -438,50 +441,38 @@ class RunStory:
             if at.startswith(f"{event.place.at}/") and (took := self._times.get(at)) is not None and took.answered:
                 self._latest = max(self._latest, self._seconds(took.answered))
         self._now = self._latest
-        steps, depth = event.place.branches, len(event.place.branches)
-        line = self._lines.get((event.place.program, steps))
-        entry = line[0].of if line else None
+        told = self._closed("branch")
+        entry = told.entry if told is not None else None
         if entry is not None:
             entry.state = branch_state(event, self.texts[-1].language)
         if event.status == "cancelled":
-            for key, value in list(self._lines.items()):
-                if key[1][:depth] == steps and value[0].of is not None:  # type: ignore[index]
-                    for inner in (value[0].of, *value[0].of.inner):
-                        inner.state = "cancelled" if inner.state == "running" else inner.state
+            for inner in (one.entry for one in self._changes.closed):
+                if inner is not None and inner.state == "running":
+                    inner.state = "cancelled"
         elif event.error is not None and entry is not None:
             entry.notes.append(event.error.message)
 
     def on_loop_pass(self, event: ev.LoopPass) -> None:
-        place = event.place
-        fork = self._forks.get(place.branches[-1].parallel) if place.branches else None
-        if fork is not None and fork.span == place.span:
+        place, told = event.place, self._opened()
+        if told is not None:
+            self._add("loop", "", place)
+            told.turns, told.level = told.entries, told.level + 1
+        else:
+            told = self._activities.innermost_at(place)
+        if told is None or told.kind != "loop" or told.entry is None:
             return  # an iteration of a parallel loop
-        if event.index == 0:
-            loop = self._add("loop", "", place)
-            self._push(loop, place, place.depth, "loop")
-        line = self._line(place)
-        at = _loop_at(line, place.span)
-        if not at:
-            return
-        _close_pass(line, at)
-        level = line[at]
-        assert level.of is not None
-        level.of.answered = event.index + 1
-        entry = Entry("pass", f"pass {event.index + 1:,}", place.source, place.span)
-        entries = entry.inner if level.of.number and len(line) < DEEPEST else level.entries
-        line.append(_Level(entries, entry, place.depth, "pass", place.span))
+        told.end_turn()
+        told.entry.answered = event.index + 1
+        told.turn = Entry("pass", f"pass {event.index + 1:,}", place.source, place.span)
+        told.entries = told.turn.inner if told.entry.number and told.level <= DEEPEST else told.turns
 
     def on_loop_left(self, event: ev.LoopLeft) -> None:
-        line = self._line(event.place)
-        at = _loop_at(line, event.place.span)
-        if not at:
+        told = self._closed("loop")
+        if told is None or told.entry is None:
             return
-        last, loop = line[at + 1].of if len(line) > at + 1 else None, line[at].of
-        assert loop is not None
+        last, loop = told.turn, told.entry
         if last is not None and event.reason.startswith("*"):
             last.words = "condition"
-        _close_pass(line, at)
-        del line[at:]
         passes = event.index + 1 if event.reason in ("end", "raised", "break") else event.index
         if event.reason == "end":
             passes = loop.answered or 0
@@ -492,25 +483,16 @@ class RunStory:
         loop.state = "failed" if event.reason == "raised" else ""
 
     def on_block_entered(self, event: ev.BlockEntered) -> None:
-        entry = self._add("call", event.block, event.place)
-        entry.asked = event.arguments
-        self._push(entry, event.place, event.place.depth + 1, "block", event.execution_id)
-
-    def on_block_left(self, event: ev.BlockLeft) -> None:
-        self._pop(event.place, "block", event.execution_id)
+        self._add("call", event.block, event.place).asked = event.arguments
 
     def on_program_called(self, event: ev.ProgramCalled) -> None:
         entry = self._add("program", event.alias, event.place)
         entry.state = "running"
         entry.notes.append(event.path)
-        place = event.place
-        inside = (*place.program, event.directory), place.branches
-        entries = entry.inner if entry.number else self._line(place)[-1].entries
-        self._lines[inside] = [_Level(entries, entry, 0)]
-        self._open["program", place.program, place.branches, event.alias] = entry
+        self._open[key_of(event)] = entry
 
     def on_program_returned(self, event: ev.ProgramReturned) -> None:
-        entry = self._open.pop(("program", event.place.program, event.place.branches, event.alias), None)
+        entry = self._open.pop(key_of(event), None)
         if entry is not None:
             entry.state = "done" if event.error is None else "failed"
 
@@ -520,20 +502,6 @@ class RunStory:
 def _attempt(request: CommandRequest | SessionRequest) -> str:
     """Return the key of a request in the journal."""
     return f"{request.at}#{request.attempt}" if request.attempt else request.at
-
-
-def _loop_at(line: list[_Level], span: Span) -> int:
-    """Return the innermost level of a loop with this span; 0: there is none."""
-    return next((at for at in range(len(line) - 1, 0, -1) if line[at].what == "loop" and line[at].span == span), 0)
-
-
-def _close_pass(line: list[_Level], loop: int) -> None:
-    """Close the open pass of a loop; a pass without entries is not shown."""
-    if len(line) > loop + 1:
-        entry, level = line[loop + 1].of, line[loop]
-        del line[loop + 1 :]
-        if entry is not None and entry.inner:
-            level.entries.append(entry)
 
 
 def _idle(times: Mapping[str, Took]) -> list[tuple[int, int]]:
