@@ -71,11 +71,13 @@ class Request(Start):
         return {name: yes for name, yes in self.decisions.items() if name not in self.earlier_decisions}
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Ended:
     """How a run ended. `products` are the texts printed at the end; `text_name` is the program or cell that was the
     last to run; `signal` is set for an interrupted run; `journal` is the one with which it can be resumed, if it can;
-    `notes` are said last, about what sessions have consumed; `forgotten`: it could be resumed, had it been kept."""
+    `notes` are said last, about what sessions have consumed; `forgotten`: it could be resumed, had it been kept.
+
+    Its text would hold all values of the run, and `asyncio.run` of Python 3.11 makes the text of its result twice."""
 
     status: int
     run_id: str | None = None

@@ -18,12 +18,12 @@ from prose_kernel.runtime.nesting import levels
 
 
 @pytest.mark.slow
-async def test_hundreds_of_thousands_of_passes() -> None:
+async def test_a_hundred_thousand_passes() -> None:
     w = World(listening=False)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    await w.run(lines("let n = 0", "repeat 300000:", "  n = n + 1"))
-    assert w.value("n") == 300_000
-    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 20 * 1024
+    await w.run(lines("let n = 0", "repeat 100000:", "  n = n + 1"))
+    assert w.value("n") == 100_000
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 7 * 1024
 
 
 @pytest.mark.parametrize(

@@ -37,8 +37,8 @@ def inject() -> str:
 
 @server.tool()
 def big() -> str:
-    """A hundred megabytes."""
-    return "x" * 100_000_000
+    """More than the 16 MiB that a message may have."""
+    return "x" * 20_000_000
 
 
 @server.tool()

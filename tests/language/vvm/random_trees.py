@@ -2,128 +2,203 @@
 
 from __future__ import annotations
 
+import math
 import re
+import struct
+from collections.abc import Callable
 
+from choices import Choices, choices
 from hypothesis import strategies as st
 
 from prose_kernel.language.vvm import tree as t
 
-NAMES = st.sampled_from(["a", "b1", "_", "_y", "item", "pack", "perm", "len", "a_long_name_that_takes_its_room"])
-MEMBERS = st.one_of(NAMES, st.sampled_from(["error", "from", "it", "with", "kind"]))
-name = NAMES.map(t.Name)
-fragment = st.text(st.sampled_from('ab {}"\\\n\t`#?@()é\r\x00'), max_size=12)
-prose = fragment.map(lambda text: text.replace("\r", ""))  # of a template; a carriage return has no escape there
-string = fragment.map(t.String)
-number = st.one_of(st.integers(0, 10**30), st.floats(0, 1e6)).map(t.Number)
-
-
-@st.composite
-def templates(draw: st.DrawFn) -> t.Template:
-    parts: list[str | t.Placeholder] = []
-    paths = st.one_of(st.just(()), st.tuples(NAMES), st.tuples(NAMES, MEMBERS))
-    for part in draw(st.lists(st.one_of(prose, paths.map(t.Placeholder)), max_size=4)):
-        if isinstance(part, str) and parts and isinstance(parts[-1], str):
-            parts[-1] += part
-        elif part != "":
-            parts.append(part)
-    if parts and isinstance(parts[-1], str) and parts[-1].endswith("\\"):
-        parts[-1] += "."  # no template can end in a backslash
-    return t.Template(tuple(parts))
-
-
-template = templates()
-leaf = st.one_of(
-    name,
-    string,
-    number,
-    st.sampled_from([t.Unit(), t.It(), t.Boolean(True), t.Boolean(False), t.AgentName("a"), t.AgentName("from")]),
-    st.builds(t.Predicate, template, st.none()),
+NAMES = ("a", "b1", "_", "_y", "item", "pack", "perm", "len", "a_long_name_that_takes_its_room")
+MEMBERS = (*NAMES, "error", "from", "it", "with", "kind")
+CHARACTERS = 'ab {}"\\\n\t`#?@()é\r\x00'
+CONSTANTS: tuple[t.Expression, ...] = (
+    t.Unit(),
+    t.It(),
+    t.Boolean(True),
+    t.Boolean(False),
+    t.AgentName("a"),
+    t.AgentName("from"),
 )
 
-
-def _composite(inner: st.SearchStrategy[t.Expression]) -> st.SearchStrategy[t.Expression]:
-    many = st.lists(inner, max_size=4).map(tuple)
-    keywords = st.lists(st.builds(t.Keyword, MEMBERS, inner), max_size=3).map(tuple)
-    pairs = st.lists(st.builds(t.Pair, st.one_of(MEMBERS, fragment), inner), max_size=3).map(tuple)
-    reference = st.one_of(MEMBERS.map(t.AgentName), keywords.map(t.InlineAgent))
-    reference = st.one_of(reference, st.builds(t.With, reference, keywords))
-    member = st.builds(t.Member, inner, MEMBERS)
-    return st.one_of(
-        many.map(t.List),
-        pairs.map(t.Object),
-        st.builds(t.Not, inner),
-        st.builds(t.Logical, st.sampled_from(["and", "or"]), inner, inner),
-        st.builds(t.Compare, st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), inner, inner),
-        st.builds(t.Sum, st.sampled_from(["+", "-"]), inner, inner),
-        member,
-        st.builds(t.Index, inner, inner),
-        st.builds(t.Call, inner, many, keywords),
-        st.builds(t.Predicate, template, inner),
-        st.builds(t.With, inner, keywords),
-        reference,
-        st.builds(t.AgentCall, reference, template, st.one_of(st.none(), inner), keywords),
-    )
+ENDS: tuple[t.Statement, ...] = (t.Pass(), t.Break(), t.Continue())
 
 
-expression = st.recursive(leaf, _composite, max_leaves=8)
-keywords = st.lists(st.builds(t.Keyword, MEMBERS, expression), max_size=3).map(tuple)
+class Trees:
+    """Makes trees. `leaves` is how many more an expression may have, `statements` how many a statement."""
 
-_simple = st.one_of(
-    st.builds(t.Assign, name, expression),
-    st.builds(t.ExpressionStatement, expression),
-    st.sampled_from([t.Pass(), t.Break(), t.Continue()]),
-    st.builds(t.Return, st.one_of(st.none(), expression)),
-    st.builds(t.Raise, st.one_of(st.none(), string)),
-    st.builds(t.SkillImport, string, string),
-    st.builds(t.ModuleImport, string, name, st.booleans(), st.one_of(st.none(), name)),
-    st.builds(t.Export, name, st.booleans()),
-    st.builds(t.ExportPack, st.lists(expression, max_size=2).map(tuple), keywords),
-    st.builds(t.AgentDeclaration, name, keywords),
-)
-_bound = st.sampled_from(["a", "b1", "_y"]).map(t.Name)
-_pattern = st.one_of(
-    st.just(t.AnyPattern()),
-    st.builds(t.ErrorPattern, st.one_of(st.none(), _bound), st.none()),
-    st.builds(t.ErrorPattern, st.none(), fragment),
-    st.builds(t.CriterionPattern, template),
-)
+    def __init__(self, choices: Choices) -> None:
+        self.choices = choices
+        self.of, self.many, self.maybe = choices.of, choices.many, choices.maybe
+        self.leaves = self.statements = 0
+
+    def program(self) -> t.Program:
+        return t.Program(self.many(self.whole_statement, 5))
+
+    # ------------------------------------------------------------ leaves
+
+    def name(self) -> t.Name:
+        return t.Name(self.of(NAMES))
+
+    def fragment(self) -> str:
+        return "".join(self.many(lambda: self.of(CHARACTERS), 12))
+
+    def string(self) -> t.String:
+        return t.String(self.fragment())
+
+    def number(self) -> t.Number:
+        size = self.choices.below(4)
+        if size == 3:
+            (found,) = struct.unpack("d", self.choices.bytes(8))
+            return t.Number(math.fmod(abs(found), 1e6) if math.isfinite(found) else 0.5)
+        return t.Number(int.from_bytes(self.choices.bytes((1, 2, 12)[size])))
+
+    def template(self) -> t.Template:
+        parts: list[str | t.Placeholder] = []
+        for part in self.many(self._part, 4):
+            if isinstance(part, str) and parts and isinstance(parts[-1], str):
+                parts[-1] += part
+            elif part != "":
+                parts.append(part)
+        if parts and isinstance(parts[-1], str) and parts[-1].endswith("\\"):
+            parts[-1] += "."  # no template can end in a backslash
+        return t.Template(tuple(parts))
+
+    def _part(self) -> str | t.Placeholder:
+        if self.choices.below(2):
+            return t.Placeholder((self.of(NAMES), self.of(MEMBERS))[: self.choices.below(3)])
+        return self.fragment().replace("\r", "")  # which has no escape in a template
+
+    def leaf(self) -> t.Expression:
+        self.leaves -= 1
+        makers: tuple[Callable[[], t.Expression], ...] = (
+            *(self.name, self.string, self.number),
+            *(lambda: self.of(CONSTANTS), self._predicate),
+        )
+        return self.of(makers)()
+
+    def _predicate(self) -> t.Predicate:
+        return t.Predicate(self.template(), None)
+
+    # ------------------------------------------------------------ expressions
+
+    def expression(self) -> t.Expression:
+        self.leaves = 8
+        return self.inner()
+
+    def inner(self) -> t.Expression:
+        return self.composite() if self.leaves > 1 and self.choices.below(2) else self.leaf()
+
+    def composite(self) -> t.Expression:
+        self.leaves -= 1  # what has no members ends, too
+        inner, of = self.inner, self.of
+        makers: tuple[Callable[[], t.Expression], ...] = (
+            lambda: t.List(self.many(inner, 4)),
+            lambda: t.Object(self.many(self._pair, 3)),
+            lambda: t.Not(inner()),
+            lambda: t.Logical(of(("and", "or")), inner(), inner()),
+            lambda: t.Compare(of(("==", "!=", "<", "<=", ">", ">=")), inner(), inner()),
+            lambda: t.Sum(of(("+", "-")), inner(), inner()),
+            lambda: t.Member(inner(), of(MEMBERS)),
+            lambda: t.Index(inner(), inner()),
+            lambda: t.Call(inner(), self.many(inner, 4), self._keywords()),
+            lambda: t.Predicate(self.template(), inner()),
+            lambda: t.With(inner(), self._keywords()),
+            self._reference,
+            lambda: t.AgentCall(self._reference(), self.template(), self.maybe(inner), self._keywords()),
+        )
+        return self.of(makers)()
+
+    def _pair(self) -> t.Pair:
+        return t.Pair(self.of((lambda: self.of(MEMBERS), self.fragment))(), self.inner())
+
+    def _keywords(self) -> tuple[t.Keyword, ...]:
+        return self.many(lambda: t.Keyword(self.of(MEMBERS), self.inner()), 3)
+
+    def _reference(self) -> t.Expression:
+        agent = t.AgentName(self.of(MEMBERS)) if self.choices.below(2) else t.InlineAgent(self._keywords())
+        return t.With(agent, self._keywords()) if self.choices.below(2) else agent
+
+    def keywords(self) -> tuple[t.Keyword, ...]:
+        return self.many(lambda: t.Keyword(self.of(MEMBERS), self.expression()), 3)
+
+    # ------------------------------------------------------------ statements
+
+    def whole_statement(self) -> t.Statement:
+        self.statements = 5
+        return self.statement()
+
+    def statement(self) -> t.Statement:
+        return self.compound() if self.statements > 1 and self.choices.below(2) else self.simple()
+
+    def simple(self) -> t.Statement:
+        self.statements -= 1
+        name, string, maybe = self.name, self.string, self.maybe
+        makers: tuple[Callable[[], t.Statement], ...] = (
+            lambda: self.of(ENDS),
+            lambda: t.Assign(name(), self.expression()),
+            lambda: t.ExpressionStatement(self.expression()),
+            lambda: t.Return(maybe(self.expression)),
+            lambda: t.Raise(maybe(string)),
+            lambda: t.SkillImport(string(), string()),
+            lambda: t.ModuleImport(string(), name(), self.of((False, True)), maybe(name)),
+            lambda: t.Export(name(), self.of((False, True))),
+            lambda: t.ExportPack(self.many(self.expression, 2), self.keywords()),
+            lambda: t.AgentDeclaration(name(), self.keywords()),
+        )
+        return self.of(makers)()
+
+    def body(self) -> tuple[t.Statement, ...]:
+        return self.many(self.statement, 3, 1)
+
+    def compound(self) -> t.Statement:
+        self.statements -= 1
+        name, body, many, maybe = self.name, self.body, self.many, self.maybe
+        makers: tuple[Callable[[], t.Statement], ...] = (
+            lambda: t.If(many(lambda: t.Arm(self.expression(), body()), 2, 1), maybe(body)),
+            lambda: t.While(self.expression(), body()),
+            lambda: t.For(name(), self.expression(), body()),
+            lambda: t.WithInput(self.expression(), body()),
+            lambda: t.Def(name(), many(name, 3), body()),
+            lambda: t.Match(self.expression(), many(lambda: t.Case(self._pattern(), body()), 2, 1)),
+            self._choose,
+            lambda: t.Constrain(name(), self.keywords(), many(lambda: t.Require(self.template()), 4, 1)),
+            lambda: t.Try(body(), t.Handler(name(), body()), maybe(body)),
+            lambda: t.Try(body(), None, body()),
+        )
+        return self.of(makers)()
+
+    def _choose(self) -> t.Choose:
+        options = self.many(lambda: t.Option(self.string(), self.body()), 2, 1)
+        return t.Choose(self.expression(), self.template(), self.name(), options)
+
+    def _pattern(self) -> t.Pattern:
+        makers: tuple[Callable[[], t.Pattern], ...] = (
+            t.AnyPattern,
+            lambda: t.ErrorPattern(self.maybe(lambda: t.Name(self.of(("a", "b1", "_y")))), None),
+            lambda: t.ErrorPattern(None, self.fragment()),
+            lambda: t.CriterionPattern(self.template()),
+        )
+        return self.of(makers)()
 
 
-def _compound(inner: st.SearchStrategy[t.Statement]) -> st.SearchStrategy[t.Statement]:
-    body = st.lists(inner, min_size=1, max_size=3).map(tuple)
-    arms = st.lists(st.builds(t.Arm, expression, body), min_size=1, max_size=2).map(tuple)
-    handler = st.builds(t.Handler, name, body)
-    return st.one_of(
-        st.builds(t.If, arms, st.one_of(st.none(), body)),
-        st.builds(t.While, expression, body),
-        st.builds(t.For, name, expression, body),
-        st.builds(t.WithInput, expression, body),
-        st.builds(t.Def, name, st.lists(name, max_size=3).map(tuple), body),
-        st.builds(t.Match, expression, st.lists(st.builds(t.Case, _pattern, body), min_size=1, max_size=2).map(tuple)),
-        st.builds(
-            t.Choose,
-            expression,
-            template,
-            name,
-            st.lists(st.builds(t.Option, string, body), min_size=1, max_size=2).map(tuple),
-        ),
-        st.builds(t.Constrain, name, keywords, st.lists(st.builds(t.Require, template), min_size=1).map(tuple)),
-        st.one_of(st.builds(t.Try, body, handler, st.one_of(st.none(), body)), st.builds(t.Try, body, st.none(), body)),
-    )
-
-
-statement = st.recursive(_simple, _compound, max_leaves=5)
-programs = st.lists(statement, max_size=5).map(lambda items: t.Program(tuple(items)))
+expression = choices(200).map(Trees).map(Trees.expression)
+programs = choices(1000).map(Trees).map(Trees.program)
 
 _TOKEN = re.compile(r'"""(?:\\.|[^"\\]|"(?!""))*"""|"(?:\\.|[^"\\])*"|`(?:\\`|[^`])*`|[\w.]+|[=<>!]=|\s+|.', re.S)
 
 
-@st.composite
-def commented(draw: st.DrawFn, text: str) -> str:
-    """A program's text with comments and blank lines anywhere that they may stand.
+def commented(text: str) -> st.SearchStrategy[str]:
+    """A program's text with comments and blank lines anywhere that they may stand."""
+    return choices(2000).map(lambda chosen: _commented(text, chosen))
 
-    Inside of brackets there are two tokens at least between two comments: nearer ones may be printed in one place, and then the second one gets its own line.
-    """
+
+def _commented(text: str, chosen: Choices) -> str:
+    """Inside of brackets there are two tokens at least between two comments: nearer ones may be printed in one place, and
+    then the second one gets its own line."""
     pieces: list[str] = []
     depth, since, number = 0, 0, 0
     indent = ""
@@ -131,20 +206,20 @@ def commented(draw: st.DrawFn, text: str) -> str:
         token = match[0]
         if depth == 0 and "\n" in token and token.isspace():
             indent = token.rpartition("\n")[2]
-            if draw(st.booleans()):
+            if chosen.below(2):
                 number += 1
-                pieces.append(draw(st.sampled_from(["#", " # ", "  #"])) + f"line {number}")
+                pieces.append(chosen.of(["#", " # ", "  #"]) + f"line {number}")
             pieces.append("\n")
-            while draw(st.integers(0, 3)) == 0:
+            while chosen.below(4) == 3:
                 number += 1
-                column = " " * draw(st.integers(0, len(indent) + 4))
-                pieces.append(draw(st.sampled_from(["\n", f"{column}# alone {number}\n"])))
+                column = " " * chosen.below(len(indent) + 5)
+                pieces.append(chosen.of(["\n", f"{column}# alone {number}\n"]))
             pieces.append(indent)
             continue
         pieces.append(token)
         depth += (token in "([{") - (token in ")]}")
         since += not token.isspace()
-        if depth and since > 4 and not token.isspace() and token not in "@?" and draw(st.integers(0, 2)) == 0:
+        if depth and since > 4 and not token.isspace() and token not in "@?" and chosen.below(3) == 2:
             number, since = number + 1, 0
-            pieces.append(draw(st.sampled_from([f" # in {number}\n", f"\n\n   # own {number}\n"])))
+            pieces.append(chosen.of([f" # in {number}\n", f"\n\n   # own {number}\n"]))
     return "".join(pieces)
