@@ -20,10 +20,12 @@ import tempfile
 import termios
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Self
 
 import forked_child
 import pytest
@@ -104,6 +106,49 @@ class Running:
         """Wait until standard error holds the text."""
         until(lambda: self.process.exitcode is not None or (self.err.exists() and text in self.err.read_text()))
         assert text in self.err.read_text()
+
+
+class Command:
+    """`prose ARGUMENTS` with nothing to read, its output in pipes: used like a `subprocess.Popen`, and killed at the end."""
+
+    def __init__(self, *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> None:
+        self.args = arguments
+        (out, out_end), (err, err_end) = os.pipe(), os.pipe()
+        with contextlib.ExitStack() as given:
+            ends = [given.enter_context(Connection(n)) for n in (os.open(os.devnull, os.O_RDONLY), out_end, err_end)]
+            self._process = _started(forked_child.to_given, tuple(ends), arguments, cwd, env)
+        self.stdout, self.stderr = (open(number, encoding="utf-8") for number in (out, err))  # noqa: PTH123, SIM115
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.join()
+        self.stdout.close()
+        self.stderr.close()
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.exitcode
+
+    def poll(self) -> int | None:
+        return self._process.exitcode
+
+    def send_signal(self, number: int) -> None:
+        assert self._process.pid is not None
+        os.kill(self._process.pid, number)
+
+    def communicate(self, timeout: float) -> tuple[str, str]:
+        """What is left of its output and errors, when it has ended."""
+        with ThreadPoolExecutor(2) as threads:
+            read = [threads.submit(stream.read) for stream in (self.stdout, self.stderr)]
+            self._process.join(timeout)
+            if self._process.exitcode is None:
+                self._process.kill()
+                raise subprocess.TimeoutExpired(self.args, timeout)
+            out, err = (one.result(timeout) for one in read)
+        return out, err
 
 
 class Terminal(fdspawn):

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pexpect
 import pytest
 from sample_files import png
@@ -25,19 +26,22 @@ def here(tmp_path: Path) -> Path:
 
 
 def piped(here: Path, program: str) -> subprocess.CompletedProcess[bytes]:
+    """With an interpreter of its own, for what it writes as bytes."""
     (here / "p.prose").write_text(program)
     return subprocess.run([*PROSE, "p.prose"], cwd=here, capture_output=True, check=False)
+
+
+def shown(here: Path, program: str) -> subprocess.CompletedProcess[str]:
+    (here / "p.prose").write_text(program)
+    return forked.prose("run", "p.prose", cwd=here)
 
 
 def at_terminal(here: Path, program: str, columns: int = 40) -> str:
     (here / "p.prose").write_text(program)
     environment = {**os.environ, "NO_COLOR": "1", "COLUMNS": str(columns)}
-    child = pexpect.spawn(
-        PROSE[0], [*PROSE[1:], "p.prose"], cwd=here, env=environment, dimensions=(50, columns), encoding="utf-8"
-    )
+    child = forked.Terminal("run", "p.prose", cwd=here, env=environment, columns=columns)
     child.expect(pexpect.EOF, timeout=60)
-    child.close()
-    assert child.exitstatus == 0, child.before
+    assert child.end() == 0, child.before
     return str(child.before).replace("\r\n", "\n")
 
 
@@ -49,11 +53,11 @@ def test_a_pipe_gets_an_image_and_data_as_they_are(here: Path) -> None:
 
 
 def test_a_kept_image_and_a_shown_file_are_lines_next_to_the_result(here: Path) -> None:
-    found = piped(here, 'let chart = exec "cat a.png"\n  display: "t.csv"\noutput said = "{chart}"')
-    said = found.stderr.decode()
+    found = shown(here, 'let chart = exec "cat a.png"\n  display: "t.csv"\noutput said = "{chart}"')
+    said = found.stderr
     kept = re.search(rf"chart: {LINE}, kept in (\S+)", said)
     assert kept and (here / kept[1]).read_bytes() == png()
-    assert "t.csv" in said and found.stdout.decode() == f"said: [{LINE}]\n"
+    assert "t.csv" in said and found.stdout == f"said: [{LINE}]\n"
 
 
 def test_a_person_at_a_terminal_sees_lines_and_tables_that_fit(here: Path) -> None:
@@ -68,7 +72,7 @@ def test_a_person_at_a_terminal_sees_lines_and_tables_that_fit(here: Path) -> No
 
 
 def test_a_file_that_is_missing_ends_the_run_with_one_clear_error(here: Path) -> None:
-    found = piped(here, 'exec "true"\n  display: "gone.png"')
+    found = shown(here, 'exec "true"\n  display: "gone.png"')
     assert found.returncode == 1
-    assert "gone.png cannot be shown: there is no such file [E223]" in found.stderr.decode()
-    assert "Traceback" not in found.stderr.decode()
+    assert "gone.png cannot be shown: there is no such file [E223]" in found.stderr
+    assert "Traceback" not in found.stderr

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import forked
 import pytest
 
 from prose_kernel.cli.main import main
@@ -20,24 +19,18 @@ exec "echo gone"
 
 
 @pytest.fixture
-def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[str]]:
+def waiting(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[forked.Command]:
     """A run that waits at the gate `go`."""
     monkeypatch.chdir(tmp_path)
     Path("p.prose").write_text(PROGRAM)
-    code = "import sys; from prose_kernel.cli.main import main; sys.exit(main())"
-    command = [sys.executable, "-c", code, "run", "p.prose", "--gates", "wait"]
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **pipes) as running:  # type: ignore[call-overload]
+    with forked.Command("run", "p.prose", "--gates", "wait") as running:
         line = running.stderr.readline()
         assert line.startswith("gate go of run "), line
         assert "prose gate approve" in line
         yield running
-        running.kill()
 
 
-def test_a_gate_is_listed_approved_and_logged(
-    waiting: subprocess.Popen[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_gate_is_listed_approved_and_logged(waiting: forked.Command, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gates"]) == 0
     head, prompt, times, command = capsys.readouterr().out.splitlines()
     run = head.removeprefix("go  (run ").removesuffix(")")
@@ -68,10 +61,7 @@ def test_a_non_interactive_run_in_sqlite_waits(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("p.prose").write_text(PROGRAM)
-    code = "import sys; from prose_kernel.cli.main import main; sys.exit(main())"
-    command = [sys.executable, "-c", code, "run", "p.prose", "--state=sqlite"]
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen(command, text=True, **pipes) as running:  # type: ignore[call-overload]
+    with forked.Command("run", "p.prose", "--state=sqlite") as running:
         assert running.stderr.readline().startswith("gate go of run ")
         assert main(["gates"]) == 0
         assert "  prose gate approve 2" in capsys.readouterr().out
@@ -83,7 +73,7 @@ def test_a_non_interactive_run_in_sqlite_waits(
     assert "looks right" in capsys.readouterr().out
 
 
-def test_the_alias_rejects(waiting: subprocess.Popen[str]) -> None:
+def test_the_alias_rejects(waiting: forked.Command) -> None:
     (run,) = [p.name for p in Path(".prose/runs").iterdir()]
     assert main(["reject", run, "go", "--reason", "too early"]) == 0
     out, err = waiting.communicate(timeout=30)
@@ -91,9 +81,7 @@ def test_the_alias_rejects(waiting: subprocess.Popen[str]) -> None:
     assert "[E213]" in err
 
 
-def test_refusals(
-    waiting: subprocess.Popen[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_refusals(waiting: forked.Command, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["gate", "approve", "nonsense"]) == 1
     assert main(["gate", "approve", "no-such-run", "go"]) == 1
     assert main(["gate", "approve", "go", "--as", "ops"]) == 1

@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import forked
 import psycopg
 import pytest
 from postgres import PostgresServer
@@ -99,8 +100,9 @@ def test_several_runs_in_parallel(here: Path, postgres_url: str) -> None:
     configure(postgres_url)
 
     def start(number: int) -> str:
-        command = [*COMMAND, "run", "p.prose", "--input", f"topic=n{number}", "--state=postgres"]
-        return subprocess.run(command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL).stdout
+        done = forked.prose("run", "p.prose", "--input", f"topic=n{number}", "--state=postgres")
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
     with ThreadPoolExecutor(4) as threads:
         outs = list(threads.map(start, range(4)))
@@ -146,19 +148,17 @@ def test_tables_of_another_version_are_an_error(
 
 
 @pytest.fixture
-def waiting(here: Path, postgres_url: str) -> Iterator[subprocess.Popen[str]]:
+def waiting(here: Path, postgres_url: str) -> Iterator[forked.Command]:
     """A run without a terminal that waits at a gate."""
     configure(postgres_url)
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([*COMMAND, "run", "g.prose", "--state=postgres"], text=True, **pipes) as running:  # type: ignore[call-overload]
+    with forked.Command("run", "g.prose", "--state=postgres") as running:
         line = running.stderr.readline()
         assert line.startswith("gate go of run "), line
         yield running
-        running.kill()
 
 
 def test_5_10_a_non_interactive_run_waits_for_a_person_elsewhere(
-    waiting: subprocess.Popen[str], postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+    waiting: forked.Command, postgres_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
 ) -> None:
     """Decided from another directory, as from another machine: with the URL, and without the files of the run."""
     (tmp_path / "elsewhere").mkdir()
@@ -182,7 +182,7 @@ def test_5_10_a_non_interactive_run_waits_for_a_person_elsewhere(
     assert "already resolved: gate go was approved by user" in capsys.readouterr().err
 
 
-def test_a_service_decides_by_sql(waiting: subprocess.Popen[str], postgres_url: str) -> None:
+def test_a_service_decides_by_sql(waiting: forked.Command, postgres_url: str) -> None:
     rows(
         postgres_url,
         "UPDATE openprose.gates SET status = 'rejected', resolved_at = now(), resolved_by = 'lead' WHERE status = 'pending'",
@@ -196,7 +196,7 @@ def test_a_service_decides_by_sql(waiting: subprocess.Popen[str], postgres_url: 
     assert "gate go" in rows(postgres_url, opener)[0][0]
 
 
-def test_an_interrupt_closes_the_gate(waiting: subprocess.Popen[str], postgres_url: str) -> None:
+def test_an_interrupt_closes_the_gate(waiting: forked.Command, postgres_url: str) -> None:
     waiting.send_signal(signal.SIGINT)
     waiting.communicate(timeout=30)
     log = rows(postgres_url, "SELECT event_type, principal, metadata FROM openprose.gate_audit_log ORDER BY id")
@@ -238,8 +238,7 @@ def test_a_database_restarted_in_mid_run_loses_no_binding(here: Path, own_postgr
     url = server.new_database()
     configure(url)
     Path("s.prose").write_text(SLOW)
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    with subprocess.Popen([*COMMAND, "run", "s.prose", "--state=postgres"], text=True, **pipes) as running:  # type: ignore[call-overload]
+    with forked.Command("run", "s.prose", "--state=postgres") as running:
         until(lambda: Path("ready").exists() or running.poll() is not None)
         server.stop()
         server.start()

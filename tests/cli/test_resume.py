@@ -7,7 +7,6 @@ import os
 import re
 import shlex
 import signal
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable
@@ -195,7 +194,7 @@ def test_only_the_json_result_is_on_stdout(place: Place) -> None:
 def test_two_resume_in_parallel_and_one_reports_it(place: Place) -> None:
     place.write("p.prose", 'exec "test -f died || { touch died; kill -9 $PPID; sleep 600; }; touch on; sleep 600"')
     place.killed("run", "p.prose")
-    with subprocess.Popen([*PROSE, "run", "--resume"], cwd=place.path, stderr=subprocess.PIPE, text=True) as first:
+    with forked.Command("run", "--resume", cwd=place.path) as first:
         until((place.path / "on").exists)
         (run,) = place.runs()
         second = place.prose("run", "--resume", run.name)
@@ -207,7 +206,8 @@ def test_two_resume_in_parallel_and_one_reports_it(place: Place) -> None:
         removed = place.prose("runs", "rm", run.name, "--yes")
         assert (removed.status, removed.remarks) == (1, ["Error: run RUN is being run by another process"])
         first.send_signal(signal.SIGINT)
-        assert first.wait(timeout=30) == 130
+        first.communicate(timeout=30)
+        assert first.returncode == 130
     assert place.prose("runs", "--format", "json").out.count('"interrupted"') == 1
 
 

@@ -3,15 +3,16 @@ languages, and programs from elsewhere."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
-import subprocess
 import sys
 import textwrap
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import forked
 import psutil
 import pytest
 from stubs.model_server import StubServer
@@ -23,7 +24,6 @@ from prose_kernel.cli.main import main
 from prose_kernel.processes.sandbox import mechanisms
 
 BY_HAND = str(Path(__file__).parents[1] / "stubs" / "mcp_by_hand.py")
-COMMAND = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
 ASKS = """
 agent planner:
   tools: ["weather.forecast"]
@@ -90,21 +90,15 @@ class Place:
         assert file.stat().st_mode & 0o077 == 0
         return [(event["event"], event["tool"]) for event in map(json.loads, file.read_text().splitlines())]
 
-    def hanging(self) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    @contextlib.contextmanager
+    def hanging(self) -> Iterator[tuple[forked.Command, list[psutil.Process]]]:
         """A run whose second session hangs in a call: the run, and the processes of the server."""
         note = self.path / "numbers"
         self.stub.script("second", {"calls": [{"name": "weather__hang", "arguments": {"note": str(note)}}]})
         self.write("p.prose", TWO)
-        running = subprocess.Popen(
-            [*COMMAND, "run", "p.prose", "--cassette-mode", "off"],
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=self.path,
-        )
-        until(lambda: note.exists() or running.poll() is not None)
-        return running, [psutil.Process(int(number)) for number in note.read_text().split()]
+        with forked.Command("run", "p.prose", "--cassette-mode", "off", cwd=self.path) as running:
+            until(lambda: note.exists() or running.poll() is not None)
+            yield running, [psutil.Process(int(number)) for number in note.read_text().split()]
 
 
 @pytest.fixture(scope="module")
@@ -162,11 +156,11 @@ def test_a_budget_counts_the_requests_around_a_call(place: Place, prose: Prose) 
 def test_every_end_of_a_run_ends_its_servers_and_it_can_be_resumed(
     place: Place, prose: Prose, end: signal.Signals
 ) -> None:
-    running, processes = place.hanging()
-    running.send_signal(end)
-    running.communicate(timeout=60)
-    assert running.returncode != 0
-    until(lambda: not any(_lives(process) for process in processes))
+    with place.hanging() as (running, processes):
+        running.send_signal(end)
+        running.communicate(timeout=60)
+        assert running.returncode not in (0, None)
+        until(lambda: not any(_lives(process) for process in processes))
     if end == signal.SIGKILL:
         place.stub.script("second", "Done again")
         asked = place.stub.stats.requests
