@@ -197,6 +197,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
         usage=given.usage,
         gate_files=given.gate_files,
         who_answers=run_options.who_answers(ctx.params),
+        remarks=tuple(f"Warning: {one}" for one in settings.misspelt_variables(cwd, chosen.state_dir)),
     )
     if given.gate_files and chosen.gates.mode != "wait":
         raise UsageError("--gate-files needs --gates=wait")

@@ -13,7 +13,7 @@ import functools
 import os
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple, get_args, get_origin
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, get_args, get_origin
 
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, fields, replace
@@ -419,6 +419,29 @@ def load(
     else:
         _require_none(found)
     return Settings().changed(**values)
+
+
+_NO_SETTINGS: Final = frozenset(("at", "attempt", "job", "platform", "run"))
+"""Our variables that are no settings: what a command knows about its run, and what tests set."""
+
+
+def misspelt_variables(cwd: Path, state_dir: str, environment: Mapping[str, str] | None = None) -> list[str]:
+    """Return a remark for each variable that has nearly the name of a setting, and so has no effect. Others that begin
+    with `PROSE_` may belong to another program or version."""
+    from prose_kernel.language.nearest import Nearest
+
+    environment = os.environ if environment is None else environment
+    known = [name for name, setting in every().items() if not setting.in_file_only]
+    places = ((environment, ""), (_dotenv(cwd / state_dir / ".env"), f" in {state_dir}/.env"))
+    remarks = []
+    for variables, place in places:
+        for variable in sorted(variables):
+            name = variable.removeprefix("PROSE_").lower()
+            if not variable.startswith("PROSE_") or name in known or name in _NO_SETTINGS or not variables[variable]:
+                continue
+            if (near := Nearest()(name, known)) is not None:
+                remarks.append(f"{variable}{place} is no setting; did you mean `PROSE_{near.upper()}`?")
+    return remarks
 
 
 def checked(**arguments: object) -> dict[str, object]:

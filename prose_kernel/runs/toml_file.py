@@ -13,6 +13,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import date, time
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, Literal, NoReturn, TypeVar, Union, get_args, get_origin
@@ -75,7 +76,7 @@ class TomlFile:
             found = found[part] if isinstance(part, int) else found.get(part, {}) if isinstance(found, dict) else {}
         if isinstance(found, dict):
             return found
-        self.problems.append(self.mistake(key, f"a table [{dotted(key)}], not {found!r}"))
+        self.problems.append(self.mistake(key, f"a table [{dotted(key)}], not {as_written(found)}"))
         return {}
 
     def values(
@@ -132,7 +133,7 @@ class TomlFile:
     # ------------------------------------------------------------ errors
 
     def refuse(self, key: Key, wanted: str, value: object) -> NoReturn:
-        self.fail(key, f"{wanted}, not {value!r}")
+        self.fail(key, f"{wanted}, not {as_written(value)}")
 
     def fail(self, key: Key, text: str, hint: str | None = None) -> NoReturn:
         raise self.mistake(key, text, hint)
@@ -143,6 +144,17 @@ class TomlFile:
         if place := place_of(self.text, key):
             where = f" line {place[0]}, column {place[1]}" if self.columns else f" line {place[0]}"
         return UsageError(f"{self.name}{where}: {f'{dotted(key)}: ' if key else ''}{text}", hint=hint)
+
+
+def as_written(value: object) -> str:
+    """A value in the spelling of TOML where that of Python is another one."""
+    match value:
+        case bool():
+            return str(value).lower()
+        case date() | time():
+            return value.isoformat()
+        case _:
+            return repr(value)
 
 
 def read(path: Path, example: str, **options: Any) -> TomlFile:

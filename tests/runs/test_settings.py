@@ -45,6 +45,19 @@ def test_an_empty_variable_says_nothing(tmp_path: Path) -> None:
     assert load(tmp_path, 'provider = "file"\n', {"PROSE_PROVIDER": ""}).provider == "file"
 
 
+def test_a_misspelt_variable_is_remarked(tmp_path: Path) -> None:
+    (tmp_path / ".prose").mkdir()
+    (tmp_path / ".prose" / ".env").write_text("PROSE_PROVDER=openai\nPROSE_PROVIDER=openai\nOTHER=1\n")
+    environment = {
+        **{"PROSE_BUGDET": "1 usd", "PROSE_BUDGET": "1 usd", "PROSE_GATE": ""},
+        **{"PROSE_JOB": "1", "PROSE_RUN": "1", "PROSE_AT": "1", "PROSE_OF_SOMEBODY_ELSE": "1", "BUGDET": "1"},
+    }
+    assert settings.misspelt_variables(tmp_path, ".prose", environment) == [
+        "PROSE_BUGDET is no setting; did you mean `PROSE_BUDGET`?",
+        "PROSE_PROVDER in .prose/.env is no setting; did you mean `PROSE_PROVIDER`?",
+    ]
+
+
 def test_another_file_can_be_named(tmp_path: Path) -> None:
     other = tmp_path / "elsewhere.toml"
     other.write_text('provider = "elsewhere"\n')
@@ -235,7 +248,7 @@ MISTAKES = [
     ('provider = ""', "prose.toml line 1: provider: a text, not ''", None),
     ('autodetect = "yes"', "prose.toml line 1: autodetect: true or false, not 'yes'", None),
     ("concurrency = 0", "prose.toml line 1: concurrency: a whole number above 0, not 0", None),
-    ("max_parallel = true", "prose.toml line 1: max_parallel: a whole number above 0, not True", None),
+    ("max_parallel = true", "prose.toml line 1: max_parallel: a whole number above 0, not true", None),
     (
         '[permissions]\nreed = "deny"',
         "prose.toml line 2: permissions.reed: there is no such setting",
@@ -246,6 +259,7 @@ MISTAKES = [
         "prose.toml line 2: permissions.read: 'allow', 'deny', 'prompt' or a list of patterns, not 'some'",
         None,
     ),
+    ("provider = 2026-01-02", "prose.toml line 1: provider: a text, not 2026-01-02", None),
     ('[permissions]\nbash = ["x"]', "prose.toml line 2: permissions.bash: 'allow', 'deny', 'prompt', not ['x']", None),
     ("[providers]\na = 3", "prose.toml line 2: providers.a: a table [providers.a], not 3", None),
     ('[providers."a b"]', "prose.toml line 1: providers.\"a b\": a name without blanks and colons, not 'a b'", None),
