@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.access.atomic import write_whole
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, usage_errors
 from prose_kernel.runs.languages import Language
 from prose_kernel.testing.notebook_run import CellRun, TestedCells
 from prose_kernel.testing.notebook_source import CodeCell, NotebookSource, coalesced, read
@@ -187,7 +187,8 @@ class _Test:
             return
         text = self.book.with_outputs(self.changed, renumber=renumber)
         if text != self.book.text:
-            write_whole(self.book.path, text, in_place=True)
+            with usage_errors(f"cannot write {self.book.path.name}"):
+                write_whole(self.book.path, text, in_place=True)
         self.outcomes = [_updated(one) for one in self.outcomes]
 
 

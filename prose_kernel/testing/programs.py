@@ -16,7 +16,7 @@ from prose_kernel.access.atomic import write_whole
 from prose_kernel.cli import report
 from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
 from prose_kernel.cli.terminal import Screen
-from prose_kernel.errors import CompileError, ProseError, RunError, UsageError
+from prose_kernel.errors import CompileError, ProseError, RunError, UsageError, usage_errors
 from prose_kernel.runs import languages, settings
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
@@ -82,7 +82,8 @@ class _Test:
             kept.append(self._case(case))
         changed = any(new is not old for new, old in zip(kept, self.cases, strict=True))
         if changed and self.options.update and not self.interrupted:
-            write_whole(self.file, snapshot.written(kept), in_place=True)
+            with usage_errors(f"cannot write {self.file.name}"):
+                write_whole(self.file, snapshot.written(kept), in_place=True)
         unused = tuple((file, raw, said) for (file, raw), said in self.unused.items())
         return Tested(self.name, tuple(self.outcomes), (), self.interrupted, frozenset(self.used), unused)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from pathlib import Path
 
@@ -9,8 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from sample_files import png
-from testing.books import prose
+from testing.books import code, prose, write
 
+from prose_kernel.access import atomic
 from prose_kernel.testing import snapshot
 from prose_kernel.testing.snapshot import SUFFIX, Case, CaseOptions
 
@@ -61,6 +63,21 @@ def test_a_snapshot_is_made_read_and_compared(capsys: pytest.CaptureFixture[str]
     assert prose("test") == 0
     assert capsys.readouterr().out.endswith("sort.prose: 1 passed\n1 passed in 1 file\n")
     assert not Path(".prose").exists()
+
+
+def _refuse(*_: object, **__: object) -> None:
+    raise PermissionError(errno.EACCES, "Permission denied", str(Path.cwd() / ".1.tmp"))
+
+
+def test_a_directory_that_cannot_be_written(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    program("output x = 1\n")
+    write(Path("a.ipynb"), code("let x = 1", count=None))
+    monkeypatch.setattr(atomic, "replace", _refuse)
+    for name, file in (("p.prose", "p.prose" + SUFFIX), ("a.ipynb", "a.ipynb")):
+        assert prose("test", "--update", name) == 2
+        assert capsys.readouterr().err == f"Error: cannot write {file}: permission denied\n"
 
 
 def test_an_image_is_the_same_in_every_run(capsys: pytest.CaptureFixture[str]) -> None:
