@@ -115,12 +115,10 @@ def explain(line: Line) -> Trouble:
 
 
 _CHARACTERS: Final = {
-    "'": "strings use double quotes",
-    "`": "strings use double quotes",
-    "\N{LEFT DOUBLE QUOTATION MARK}": 'strings use plain double quotes: `"`',
-    "\N{RIGHT DOUBLE QUOTATION MARK}": 'strings use plain double quotes: `"`',
-    "\N{LEFT SINGLE QUOTATION MARK}": "strings use double quotes",
-    "\N{RIGHT SINGLE QUOTATION MARK}": "strings use double quotes",
+    **dict.fromkeys("'`\N{LEFT SINGLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}", "strings use double quotes"),
+    **dict.fromkeys(
+        "\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}", 'strings use plain double quotes: `"`'
+    ),
     ";": "put each statement on a line of its own",
     "/": "a comment starts with `#`",
     "!": "write `not`",
@@ -209,39 +207,30 @@ def _on_reject(line: Line) -> Trouble | None:
 # ---- heads of statements
 
 
+_HEADER_ENDS: Final = frozenset({"COLON", "_OPEN_MAXIMUM", "_NL"})
+_MISSING: Final[tuple[tuple[str, str, frozenset[str] | None, str, str, str], ...]] = (
+    ("", "BLOCK", frozenset({"COLON", "LPAR"}), "E143", "block without name", "write `block name:`"),
+    ("INPUT", "INPUT", frozenset({"COLON", "STRING"}), "E020", "input without name", 'write `input name: "..."`'),
+    ("", "OUTPUT", frozenset({"EQUALS"}), "E023", "output without name", "write `output name = ...`"),
+    ("", "REPEAT", frozenset({"COLON"}), "E161", "`repeat` needs a count", "write `repeat 3:`"),
+    ("", "REPEAT", frozenset({"PLUS"}), "E160", "`repeat` needs a count", "write `repeat 3:`"),
+    ("", "UNTIL", _HEADER_ENDS, "E165", "empty condition", "say what to judge: `loop until **...**:`"),
+    ("", "WHILE", _HEADER_ENDS, "E165", "empty condition", "say what to judge: `loop while **...**:`"),
+    ("", "IF", _HEADER_ENDS, "E192", "empty condition", "say what to judge: `if **...**:`"),
+    ("", "ELIF", _HEADER_ENDS, "E192", "empty condition", "say what to judge: `elif **...**:`"),
+    ("", "CHOICE", _HEADER_ENDS, "E191", "empty criteria", "say what to choose by: `choice **the best fit**:`"),
+    ("USE", "AS", None, "E111", "the alias must be a name", 'write `use "path" as name`'),
+)
+"""What is wrong if a token follows a keyword directly: the first word of the line ("": any), the keyword, the kinds of
+the token (None: any), code, message, hint."""
+
+
 def _missing_part(line: Line) -> Trouble | None:
     """Explain a missing part directly after its keyword, with a specific code (1.7, 1.9)."""
     kind, before = line.kind(0), line.kind(-1)
-    second = line.at == line.first + 1
-    if before == "BLOCK" and kind in ("COLON", "LPAR"):
-        return line.here("E143", "block without name", "write `block name:`")
-    if before == "INPUT" and second and kind in ("COLON", "STRING"):
-        return line.here("E020", "input without name", 'write `input name: "..."`')
-    if before == "OUTPUT" and kind == "EQUALS":
-        return line.here("E023", "output without name", "write `output name = ...`")
-    if before == "REPEAT" and kind in ("COLON", "PLUS"):
-        code = "E161" if kind == "COLON" else "E160"
-        return line.here(code, "`repeat` needs a count", "write `repeat 3:`")
-    return None
-
-
-def _missing_condition(line: Line) -> Trouble | None:
-    kind, before = line.kind(0), line.kind(-1)
-    if kind not in ("COLON", "_OPEN_MAXIMUM", "_NL"):
-        return None
-    if before in ("UNTIL", "WHILE"):
-        word = before.lower()
-        return line.here("E165", "empty condition", f"say what to judge: `loop {word} **...**:`")
-    if before in ("IF", "ELIF"):
-        return line.here("E192", "empty condition", f"say what to judge: `{before.lower()} **...**:`")
-    if before == "CHOICE":
-        return line.here("E191", "empty criteria", "say what to choose by: `choice **the best fit**:`")
-    return None
-
-
-def _alias(line: Line) -> Trouble | None:
-    if line.head == "USE" and line.kind(-1) == "AS":
-        return line.here("E111", "the alias must be a name", 'write `use "path" as name`')
+    for head, keyword, kinds, code, message, hint in _MISSING:
+        if before == keyword and head in ("", line.head) and (kinds is None or kind in kinds):
+            return line.here(code, message, hint)
     return None
 
 
@@ -399,40 +388,39 @@ _CONDITIONS: Final = {"IF", "ELIF", "UNTIL", "WHILE"}
 # ---- words of other languages
 
 
+_OTHER_WORDS: Final = {
+    "while": ("write `loop while {}`", "**...**:"),
+    "until": ("write `loop until {}`", "**...**:"),
+    **dict.fromkeys(("def", "function", "func", "fn", "fun"), ("write `block {}`", "name:")),
+    **dict.fromkeys(("elseif", "elsif"), ("write `elif {}`", "**...**:")),
+    **dict.fromkeys(("var", "set", "val"), ("write `let {}`", "")),
+    "except": ("write `catch as name:`", ""),
+    "raise": ('write `throw "..."`', ""),
+    "call": ("write `do {}`, or `name(input: value)` for a program", ""),
+}
+"""The hint for a first word from another language, with the words after it or, if there are none, a default."""
+
+
 def _other_words(line: Line) -> Trouble | None:
     """Explain statements from other languages (9.6)."""
     word, rest = line.head_word, line.first + 1
     after = [line.written(index) for index in range(rest, min(line.stop, rest + 4))]
-    hint = None
     if line.head == "ELSE" and line.kind(0) == "IF":
         return line.here("E004", "unexpected `if`", f"write `elif {line.words(line.at + 1, line.stop) or '**...**:'}`")
-    if word == "for" and after[:1] == ["each"] and len(after) > 1:
+    if word in _OTHER_WORDS:
+        template, default = _OTHER_WORDS[word]
+        hint = template.format(line.words(rest, line.stop) or default)
+    elif word == "for" and after[:1] == ["each"] and len(after) > 1:
         hint = f"write `for {line.words(rest + 1, line.stop)}`"
-    elif word == "while":
-        hint = f"write `loop while {line.words(rest, line.stop) or '**...**:'}`"
-    elif word == "until":
-        hint = f"write `loop until {line.words(rest, line.stop) or '**...**:'}`"
-    elif word in ("def", "function", "func", "fn", "fun"):
-        hint = f"write `block {line.words(rest, line.stop) or 'name:'}`"
-    elif word in ("elseif", "elsif"):
-        hint = f"write `elif {line.words(rest, line.stop) or '**...**:'}`"
     elif word == "approve":
         hint = f"the statement is called `gate`: `gate {after[0] if after else 'name'}:`"
-    elif word in ("var", "set", "val"):
-        hint = f"write `let {line.words(rest, line.stop)}`"
-    elif word == "except":
-        hint = "write `catch as name:`"
-    elif word == "raise":
-        hint = 'write `throw "..."`'
     elif word == "else" and line.kind(0) == "DISCRETION":
         hint = f"write `elif {line.words(rest, line.stop)}`"
     elif word == "resume" and after:
         hint = f"write `resume: {after[0]}`"
-    elif word == "call":
-        hint = f"write `do {line.words(rest, line.stop)}`, or `name(input: value)` for a program"
-    if hint is None or line.at > line.first + 3:
+    else:
         return None
-    return line.here("E004", f"unexpected {_shown(line, line.at)}", hint)
+    return line.here("E004", f"unexpected {_shown(line, line.at)}", hint) if line.at <= line.first + 3 else None
 
 
 def _misspelt(line: Line) -> Trouble | None:
@@ -599,7 +587,7 @@ def first_word(tokens: Sequence[RawToken], index: int) -> Any:
 
 
 _RULES: Final[tuple[Rule, ...]] = (
-    _character, _indent, _contract_call, _on_reject, _missing_part, _missing_condition, _alias, _session, _arms,
+    _character, _indent, _contract_call, _on_reject, _missing_part, _session, _arms,
     _options, _property_value, _property_line, _pipe, _call, _other_words, _catch, _input, _condition, _unquoted,
     _misspelt, _misspelt_value, _line_end,
 )  # fmt: skip

@@ -327,36 +327,38 @@ class _Maker:
         kind = self.tokens[at][0]
         word = str(first_word(self.tokens, at))
         colon = self.token("COLON", ":")
-        known = _HEADERS.get(kind) or _MISTAKEN.get(word)
+        known = kind if kind in _HEADERS else _MISTAKEN.get(word)
         if kind == "ELSE" and at + 1 < len(self.tokens) and self.tokens[at + 1][0] == "IF":
             known = "ELIF"
         if known is None:
             return self._spawn(at, kind, word)
         head = self.token(known)
-        if known in ("IF", "ELIF"):
-            return [head, self.hole(), colon]
-        if known in ("ELSE", "TRY", "FINALLY", "DO"):
-            return [head, colon]
-        if known == "LOOP":
-            return [head, self.token("UNTIL", Name("until", span=self.span)), self.hole(), *self._variable(at), colon]
-        if known == "CATCH":
-            return [head, *self._variable(at), colon]
-        if known == "REPEAT":
-            return [head, self.hole(), *self._variable(at), colon]
-        return self._named_header(known, head, at, colon)
-
-    def _named_header(self, known: str, head: RawToken, at: int, colon: RawToken) -> list[RawToken] | None:
-        if known in ("AGENT", "GATE"):
-            return [head, self.name(at + 1) or self.nameless(), colon]
-        if known == "BLOCK":
-            return [head, self.name(at + 1) or self.nameless(), *self._parameters(at), colon]
-        if known == "CHOICE":
-            return [head, self.token("DISCRETION", Discretion(Text((UNREAD,)), span=self.span)), colon]
-        if known == "OPTION":
-            return [head, self.text(), colon]
+        if known == "FOR":
+            return [*self._each(at), colon]
         if known == "PARALLEL" and at + 1 < len(self.tokens) and self.tokens[at + 1][0] == "FOR":
             return [head, *self._each(at + 1), colon]
-        return [head, colon] if known == "PARALLEL" else [*self._each(at), colon]
+        return [head, *self._parts(known, at), colon]
+
+    def _parts(self, known: str, at: int) -> list[RawToken]:
+        """What stands between a keyword and the colon, as far as it is readable."""
+        match known:
+            case "IF" | "ELIF":
+                return [self.hole()]
+            case "LOOP":
+                return [self.token("UNTIL", Name("until", span=self.span)), self.hole(), *self._variable(at)]
+            case "CATCH":
+                return self._variable(at)
+            case "REPEAT":
+                return [self.hole(), *self._variable(at)]
+            case "AGENT" | "GATE":
+                return [self.name(at + 1) or self.nameless()]
+            case "BLOCK":
+                return [self.name(at + 1) or self.nameless(), *self._parameters(at)]
+            case "CHOICE":
+                return [self.token("DISCRETION", Discretion(Text((UNREAD,)), span=self.span))]
+            case "OPTION":
+                return [self.text()]
+        return []
 
     def _each(self, at: int) -> list[RawToken]:
         """Return `for` with the names before `in`, over nothing."""
@@ -414,31 +416,17 @@ class _Maker:
         return None
 
 
-_HEADERS: Final = {
-    kind: kind
-    for kind in (
-        "IF", "ELIF", "ELSE", "TRY", "CATCH", "FINALLY", "LOOP", "FOR", "REPEAT", "PARALLEL", "BLOCK", "AGENT", "GATE",
-        "CHOICE", "OPTION",
-    )
-}  # fmt: skip
+_HEADERS: Final = frozenset({
+    "IF", "ELIF", "ELSE", "TRY", "CATCH", "FINALLY", "LOOP", "FOR", "REPEAT", "PARALLEL", "BLOCK", "AGENT", "GATE",
+    "CHOICE", "OPTION",
+})  # fmt: skip
 _MISTAKEN: Final = {
+    **{kind.lower(): kind for kind in _HEADERS - {"IF", "ELIF", "CHOICE"}},
     **dict.fromkeys(_FUNCTION_WORDS, "BLOCK"),
-    "while": "LOOP",
-    "until": "LOOP",
-    "loop": "LOOP",
-    "elseif": "ELIF",
-    "elsif": "ELIF",
-    "catch": "CATCH",
+    **dict.fromkeys(("while", "until"), "LOOP"),
+    **dict.fromkeys(("elseif", "elsif"), "ELIF"),
     "except": "CATCH",
     "approve": "GATE",
-    "for": "FOR",
-    "repeat": "REPEAT",
-    "parallel": "PARALLEL",
-    "try": "TRY",
-    "else": "ELSE",
-    "finally": "FINALLY",
-    "option": "OPTION",
-    "block": "BLOCK",
-    "agent": "AGENT",
-    "gate": "GATE",
 }
+"""The header that a name at the beginning of a line stands for: words of other languages, and keywords whose token
+became a name."""

@@ -130,26 +130,20 @@ def _compound(parser: Parser, word: str, first: int, stop: int) -> Compound:
     names = _names(parser, first, stop)
     if word == "try":
         return Try(start)
-    if word == "def":
-        parameters = tuple({name.id: name for name in names[1:]}.values())
-        return Compound(word, start, tree.Def.at, names[0], parameters)
-    if word == "while":
-        return Compound(word, start, tree.While.at, hole)
-    if word == "for":
-        return Compound(word, start, tree.For.at, names[0], hole)
-    if word == "match":
-        return Compound(word, start, tree.Match.at, hole)
-    if word == "choose":
-        return Compound(word, start, tree.Choose.at, hole, text, names[-1])
-    if word == "constrain":
-        return Compound(word, start, tree.Constrain.at, names[0], ())
-    if word == "case":
-        return Compound(word, start, tree.Case.at, tree.CriterionPattern(text))
-    if word == "option":
-        return Compound(word, start, tree.Option.at, tree.String(f"…{start}"))
-    if word == "with":
-        return Compound(word, start, tree.WithInput.at, hole)
-    return If(start, hole)
+    if word == "if":
+        return If(start, hole)
+    heads: dict[str, tuple[Any, ...]] = {
+        "def": (tree.Def.at, names[0], tuple({name.id: name for name in names[1:]}.values())),
+        "while": (tree.While.at, hole),
+        "for": (tree.For.at, names[0], hole),
+        "match": (tree.Match.at, hole),
+        "choose": (tree.Choose.at, hole, text, names[-1]),
+        "constrain": (tree.Constrain.at, names[0], ()),
+        "case": (tree.Case.at, tree.CriterionPattern(text)),
+        "option": (tree.Option.at, tree.String(f"…{start}")),
+        "with": (tree.WithInput.at, hole),
+    }
+    return Compound(word, start, *heads[word])
 
 
 def _hole(start: int) -> tree.Unit:
