@@ -19,7 +19,7 @@ from prose_kernel.language.nodes import rebuilt, visitors, walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.bare_conditions import variable_in
 from prose_kernel.language.openprose.call_checks import CallChecker, check_result
-from prose_kernel.language.openprose.contract import LoadContract, is_executable, slug
+from prose_kernel.language.openprose.contract import LoadContract, is_executable, local_name
 from prose_kernel.language.openprose.contracts import CallProblem, ScriptSource, interface_of
 from prose_kernel.language.openprose.declarations import Declarations, ImportChecker
 from prose_kernel.language.openprose.hidden_codes import HiddenCodes
@@ -198,7 +198,7 @@ class Checker:
         if self._statements or survey.strict_script:
             hint = 'call the path: `call "..."`' if survey.strict_script else "move it to the top of the script"
             survey.report("E311", node.span, "`use` out of place", hint)
-        alias = node.alias.id if node.alias is not None else slug(node.path.raw)
+        alias = local_name(node)
         if not node.path.raw.strip() or node.path.raw == UNREAD:
             return
         if alias is not None:

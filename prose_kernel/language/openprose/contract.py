@@ -72,7 +72,7 @@ def known_in(program: Program, load: LoadContract) -> Known:
     """Return the names that any part of a program may refer to: its agents, blocks and imports."""
     programs: dict[str, Contract | None] = {}
     for item in program.items:
-        if isinstance(item, tree.Use) and (name := item.alias.id if item.alias else slug(item.path.raw)):
+        if isinstance(item, tree.Use) and (name := local_name(item)):
             try:
                 programs.setdefault(name, load(item.path.raw))
             except ImportProgramError:
@@ -176,10 +176,15 @@ def slug(path: str) -> str | None:
     return stem if _NAME.fullmatch(stem) else None
 
 
+def local_name(use: tree.Use) -> str | None:
+    """The name of an import here: its alias, or the `slug` of its path."""
+    return use.alias.id if use.alias is not None else slug(use.path.raw)
+
+
 def uses_of(program: tree.Program) -> dict[str, str]:
     """The paths of a program's `use` lines by their aliases."""
     used = (item for item in program.items if isinstance(item, tree.Use))
-    found = {(item.alias.id if item.alias else slug(item.path.raw)): item.path.raw for item in used}
+    found = {local_name(item): item.path.raw for item in used}
     return {alias: path for alias, path in found.items() if alias}
 
 

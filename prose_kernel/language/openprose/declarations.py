@@ -5,7 +5,7 @@ program declares (6.1), which are hoisted.
 from __future__ import annotations
 
 from prose_kernel.errors import ImportProgramError
-from prose_kernel.language.openprose.contract import LoadContract, place_of, slug
+from prose_kernel.language.openprose.contract import LoadContract, local_name, place_of
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.scopes import Entry, Form, Held, verdict
@@ -287,14 +287,14 @@ class ImportChecker:
 
     def _keep(self, node: Use) -> None:
         """Make the name of a faulty import known, so that its calls bring no further findings."""
-        name = node.alias.id if node.alias else slug(node.path.raw)
+        name = local_name(node)
         if name is not None:
             self.survey.programs.setdefault(name, None)
 
     def _register(self, node: Use, contract: Contract | None) -> None:
         programs = self.survey.programs
         span = node.alias.span if node.alias else node.path.span
-        name = node.alias.id if node.alias else slug(node.path.raw)
+        name = local_name(node)
         if name is None:
             message = "the last part of this path cannot be a name, so the import needs an alias"
             self.survey.report("E111" if self.survey.script else "E110", span, message, "add `as name`")

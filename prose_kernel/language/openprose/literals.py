@@ -1,18 +1,35 @@
-"""Python values as literals of OpenProse, for values that come from outside."""
+"""Values from outside in a program: Python values as expressions, and the edits with which a variant of an evaluation
+gives a program other prompts and other constants.
+"""
 
 from __future__ import annotations
 
-import math
 import re
 import shlex
+from collections.abc import Iterator, Mapping
 
 from prose_kernel.errors import UsageError
-from prose_kernel.language.given_file import GivenFile
-from prose_kernel.language.numbers import decimal
+from prose_kernel.language.fixes import Edit
+from prose_kernel.language.literals import GivenFile, Spelling
 from prose_kernel.language.openprose.keywords import KEYWORDS
+from prose_kernel.language.openprose.tree import Agent, Let, Program
+from prose_kernel.language.source import Span
 
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "{": "\\{", "}": "\\}"})
 _NAME = re.compile(r"[A-Za-z_][\w-]*\Z", re.ASCII)
+_WORDS = ("model", "persist")
+"""Properties whose values are words, not texts."""
+
+
+def _text(value: str) -> str:
+    return f'"{value.translate(_ESCAPES)}"'
+
+
+def _key(name: str) -> str:
+    return name if _NAME.match(name) and name not in KEYWORDS else _text(name)
+
+
+expression = Spelling("Prose", "null", _text, _key).expression
 
 
 def binding(name: str, value: object, what: str) -> str:
@@ -22,35 +39,51 @@ def binding(name: str, value: object, what: str) -> str:
     return f"let {name} = {expression(value, what)}\n"
 
 
-def expression(value: object, what: str) -> str:
-    """A Python value as an expression of the language. Raises `UsageError`, which begins with `what`, where there is no
-    counterpart."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return "true" if value else "false"
-        case int():
-            return str(value)
-        case float() if math.isfinite(value):
-            return decimal(value)
-        case str():
-            return f'"{value.translate(_ESCAPES)}"'
-        case list() | tuple():
-            return "[" + ", ".join(expression(item, what) for item in value) + "]"
-        case dict() if all(isinstance(key, str) for key in value):
-            return "{" + ", ".join(f"{_key(key)}: {expression(item, what)}" for key, item in value.items()) + "}"
-        case _:
-            raise UsageError(
-                f"{what}: a {type(value).__name__} has no counterpart in Prose",
-                hint="text, numbers, booleans, None, lists, and dicts whose keys are text can be given",
-            )
-
-
-def _key(name: str) -> str:
-    return name if _NAME.match(name) and name not in KEYWORDS else f'"{name.translate(_ESCAPES)}"'
-
-
 def change_directory(directory: str) -> str:
     """The statement that changes the directory of the commands below it."""
     return f"exec {expression(f'cd {shlex.quote(directory)}', 'the directory')}"
+
+
+# ---------------------------------------------------------------- variants of a program
+
+
+def constants(program: Program) -> Mapping[str, Span]:
+    """Return the names that a program binds to a value at its top level, with the span of that value."""
+    found: dict[str, Span] = {}
+    for item in program.items:
+        if isinstance(item, Let) and not item.destructured:
+            found.setdefault(item.names[0].id, item.value.span)
+    return found
+
+
+def agents(program: Program) -> tuple[str, ...]:
+    return tuple(item.name.id for item in program.items if isinstance(item, Agent))
+
+
+def with_agent(program: Program, name: str, properties: Mapping[str, object]) -> Iterator[Edit]:
+    """Other properties for an agent; texts are written as in a program, so `{name}` is a value. Raises `UsageError`."""
+    for agent in program.items:
+        if not isinstance(agent, Agent) or agent.name.id != name:
+            continue
+        own = {one.name.id: one.value.span for one in agent.properties}
+        added = ""
+        for key, value in properties.items():
+            written = _written(key, value)
+            if key in own:
+                yield Edit(own[key], written)
+            else:
+                added += f"\n  {key}: {written}"
+        if added:
+            end = max([agent.name.span.end, *(span.end for span in own.values())])
+            colon = "" if own else ":"
+            yield Edit(Span(end, end), colon + added)
+
+
+def _written(key: str, value: object) -> str:
+    if key in _WORDS and isinstance(value, str) and value.isidentifier():
+        return value
+    if isinstance(value, str):
+        return expression(value, key).replace("\\{", "{").replace("\\}", "}")
+    if isinstance(value, dict):
+        raise UsageError(f"{key}: a table cannot be replaced", hint="write another program, and name it: program = ...")
+    return expression(value, key)

@@ -14,7 +14,7 @@ from typing import ClassVar, Final, NamedTuple
 
 from prose_kernel.language.nodes import Node, visitors
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.contract import block_exports, slug, uses_of
+from prose_kernel.language.openprose.contract import block_exports, local_name, uses_of
 from prose_kernel.language.openprose.contracts import CallTarget, interface_of
 from prose_kernel.language.openprose.tree import Name, Program
 from prose_kernel.language.source import Source, Span
@@ -224,7 +224,7 @@ class _Indexer(Indexer):
     # ------------------------------------------------------------ statements
 
     def _use(self, node: tree.Use) -> None:
-        path, name = node.path.raw, node.alias.id if node.alias else slug(node.path.raw)
+        path, name = node.path.raw, local_name(node)
         if path.strip():
             self.links.append((node.path.span, path))
         if not name:

@@ -82,7 +82,7 @@ class StatementParser(SimpleStatementParser):
             message, hint = "loops have no `else`", "write these statements after the loop"
         elif isinstance(last, tree.Match | tree.Choose) and word in ("else", "elif"):
             message, hint = f"`{word}` without `if`", "the last case is written `case _:`"
-        self.report("V001", *self.span(self.at), message, hint)
+        self.say(self.at, message, hint)
 
     def read_elif(self, start: int) -> None:
         owner = self.clause("elif")

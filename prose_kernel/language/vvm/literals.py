@@ -1,13 +1,21 @@
-"""Python values as literals of VVM, for values that come from outside."""
+"""Values from outside in a program: Python values as expressions, which have no sign and no exponent
+(docs/reference/vvm.md 1.4), and the edits with which a variant of an evaluation gives a program other prompts and other
+constants.
+"""
 
 from __future__ import annotations
 
 import json
-import math
+from collections.abc import Iterator, Mapping
 
-from prose_kernel.errors import UsageError
-from prose_kernel.language.given_file import GivenFile
-from prose_kernel.language.numbers import decimal
+from prose_kernel.language.fixes import Edit
+from prose_kernel.language.literals import Spelling
+from prose_kernel.language.source import Span
+from prose_kernel.language.vvm.tree import AgentDeclaration, Assign, Program
+
+expression = Spelling(
+    "VVM", "()", json.dumps, json.dumps, "(0 - {})", lambda file: {"ref": file.path, "summary": file.about}
+).expression
 
 
 def binding(name: str, value: object, what: str) -> str:
@@ -15,28 +23,32 @@ def binding(name: str, value: object, what: str) -> str:
     return f"{name} = {expression(value, what)}\n"
 
 
-def expression(value: object, what: str) -> str:
-    """A Python value as an expression of VVM, which has no sign and no exponent (docs/reference/vvm.md 1.4). Raises
-    `UsageError`, which begins with `what`, where there is no counterpart."""
-    match value:
-        case None:
-            return "()"
-        case bool():
-            return "true" if value else "false"
-        case int():
-            return str(value) if value >= 0 else f"(0 - {-value})"
-        case float() if math.isfinite(value):
-            return decimal(value) if value >= 0 else f"(0 - {decimal(-value)})"
-        case str():
-            return json.dumps(value)
-        case GivenFile():
-            return json.dumps({"ref": value.path, "summary": value.about})
-        case list() | tuple():
-            return "[" + ", ".join(expression(item, what) for item in value) + "]"
-        case dict() if all(isinstance(key, str) for key in value):
-            return "{" + ", ".join(f"{json.dumps(key)}: {expression(item, what)}" for key, item in value.items()) + "}"
-        case _:
-            raise UsageError(
-                f"{what}: a {type(value).__name__} has no counterpart in VVM",
-                hint="text, numbers, booleans, None, lists, and dicts whose keys are texts can be given",
-            )
+# ---------------------------------------------------------------- variants of a program
+
+
+def constants(program: Program) -> Mapping[str, Span]:
+    """Return the names that a program binds to a value at its top level, with the span of that value."""
+    found: dict[str, Span] = {}
+    for item in program.items:
+        if isinstance(item, Assign):
+            found.setdefault(item.target.id, item.value.span)
+    return found
+
+
+def agents(program: Program) -> tuple[str, ...]:
+    return tuple(item.name.id for item in program.items if isinstance(item, AgentDeclaration))
+
+
+def with_agent(program: Program, name: str, properties: Mapping[str, object]) -> Iterator[Edit]:
+    """Other properties for an agent."""
+    for agent in program.items:
+        if not isinstance(agent, AgentDeclaration) or agent.name.id != name:
+            continue
+        own = {one.name: one.value.span for one in agent.keywords}
+        for key, value in properties.items():
+            if key in own:
+                yield Edit(own[key], expression(value, key))
+        added = "".join(f"{key}={expression(value, key)}, " for key, value in properties.items() if key not in own)
+        if added:
+            at = agent.keywords[0].span.start if agent.keywords else agent.span.end - 1
+            yield Edit(Span(at, at), added if agent.keywords else added.removesuffix(", "))

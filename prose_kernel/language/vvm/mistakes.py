@@ -108,9 +108,13 @@ class Mistakes:
                 message, hint = own, own_hint
         return self.trouble(at, message, hint)
 
+    def say(self, at: int, message: str, hint: str | None = None) -> None:
+        """Report a syntax error (V001) at the token at `at`, which can be read all the same."""
+        self.report("V001", *self.span(at), message, hint)
+
     def trouble(self, at: int, message: str, hint: str | None = None, code: str = "V001") -> Trouble:
         """The statement cannot be read on from the token at `at`; an open bracket may be the reason."""
-        bracket = next((entry[1] for entry in reversed(self.stack) if not entry[0]), None)
+        bracket = self._open_bracket()
         if bracket is not None and (line := self._next_statement(at)):
             return self._never_closed(bracket, line)
         if at > self.quiet:
@@ -124,7 +128,7 @@ class Mistakes:
     def too_deep(self, at: int) -> Trouble:
         """The token at `at` opens a bracket or a block that is one level too deep."""
         hint = f"at most {NESTING_LIMIT} levels; bind a part of it, or write a function"
-        self.report("V001", *self.span(at), "nested too deeply", hint)
+        self.say(at, "nested too deeply", hint)
         return Trouble(at)
 
     def is_foreign(self, at: int) -> bool:
@@ -132,6 +136,10 @@ class Mistakes:
         text = self.texts[at]
         kind = KINDS.get(text[0])
         return at != self.tokens.last and (kind is None or (kind == SIGN and text not in _ANY_SIGN))
+
+    def _open_bracket(self) -> Bracket | None:
+        """The innermost bracket of the expression that is open."""
+        return next((entry[1] for entry in reversed(self.stack) if not entry[0]), None)
 
     def _next_statement(self, at: int) -> int:
         """Inside brackets: the index of the line's end before the statement that the token at `at` belongs to, if that
@@ -153,13 +161,8 @@ class Mistakes:
         if line == self.tokens.last:
             self.unclosed = self.unclosed or "bracket"
         if bracket.at > self.quiet:
-            self.report(
-                "V001",
-                opening,
-                opening + 1,
-                f"`{text}` is never closed",
-                f"write `{bracket.closer}` after the last item",
-            )
+            hint = f"write `{bracket.closer}` after the last item"
+            self.report("V001", opening, opening + 1, f"`{text}` is never closed", hint)
         return Trouble(line, ends=True)
 
     # ---- operands
@@ -204,11 +207,11 @@ class Mistakes:
     def _missing(self, at: int, text: str) -> tuple[Any, int, int]:
         """No value, and nothing that resembles one."""
         before = self.texts[at - 1] if at else ""
-        bracket = next((entry[1] for entry in reversed(self.stack) if not entry[0]), None)
+        bracket = self._open_bracket()
         if bracket is not None and (text == bracket.closer or (text == "," and bracket.tag not in (GROUP, INDEX))):
             hint = "write one comma between two items" if text == "," else None
             if at > self.quiet:
-                self.report("V001", *self.span(at), f"expected a value, found `{text}`", hint)
+                self.say(at, f"expected a value, found `{text}`", hint)
             return self.hole(at)
         if text in _CLOSING:
             raise self.closes_nothing(at)
@@ -224,7 +227,7 @@ class Mistakes:
 
     def closes_nothing(self, at: int) -> Trouble:
         text = self.texts[at]
-        bracket = next((entry[1] for entry in reversed(self.stack) if not entry[0]), None)
+        bracket = self._open_bracket()
         if bracket is None:
             return self.trouble(
                 at, f"`{text}` closes nothing", f"a `{_OPENING[text]}` is missing before it, or leave it out"
@@ -388,7 +391,7 @@ class Mistakes:
 
     def colon_for_equals(self, at: int) -> None:
         """Report `name: value` in place of `name=value`; the `:` is at `at`."""
-        self.report("V001", *self.span(at), "expected `=`, found `:`", f"write `{self.texts[at - 1]}=…`")
+        self.say(at, "expected `=`, found `:`", f"write `{self.texts[at - 1]}=…`")
 
     def check_positional(self, bracket: Bracket, at: int) -> None:
         """An argument without a name begins at `at`."""
@@ -399,20 +402,18 @@ class Mistakes:
             return
         if bracket.keywords:
             message = "a value without a name follows one with a name"
-            self.report("V001", *self.span(at), message, "write the values without names first")
+            self.say(at, message, "write the values without names first")
         elif bracket.tag == AGENT_CALL and len(bracket.values) == 1:
-            self.report("V001", *self.span(at), "an agent takes one input", "pass a list, or an object: `pack(a, b)`")
+            self.say(at, "an agent takes one input", "pass a list, or an object: `pack(a, b)`")
 
     def odd_key(self, at: int) -> str:
         """The token at `at` cannot be the key of an object."""
         text = self.texts[at]
         if text[0] == "'" and len(text) > 1 and text[-1] == "'":
-            self.report(
-                "V001", *self.span(at), "strings stand in double quotes", f'write `"{hints.shown(text[1:-1])}"`'
-            )
+            self.say(at, "strings stand in double quotes", f'write `"{hints.shown(text[1:-1])}"`')
             return text[1:-1]
         if self.kind(at) == NUMBER:
-            self.report("V001", *self.span(at), "a key is a name or a string", f'write `"{hints.shown(text)}"`')
+            self.say(at, "a key is a name or a string", f'write `"{hints.shown(text)}"`')
             return text
         if text == ",":
             raise self.wrong(at, "a key", "write one comma between two items")
@@ -423,19 +424,18 @@ class Mistakes:
         text = self.texts[at]
         key = bracket.key[0] if bracket.key else ""
         if text == "=":
-            self.report("V001", *self.span(at), "expected `:`, found `=`", "write `key: value` in an object")
+            self.say(at, "expected `:`, found `=`", "write `key: value` in an object")
             return at + 1
         if text in (",", "}"):
-            self.report("V001", *self.span(at), f"expected `:`, found `{text}`", f"write `{key}: {key}`")
+            self.say(at, f"expected `:`, found `{text}`", f"write `{key}: {key}`")
             self.quiet = at
             return at
         raise self.wrong(at, "`:`", "an object is written `{key: value}`")
 
     def missing_parentheses(self, end: int) -> None:
         """A task is not followed by `(`."""
-        self.report(
-            "V001", end, end, "the call of an agent needs parentheses", "write `()` after the task, or `(input)`"
-        )
+        hint = "write `()` after the task, or `(input)`"
+        self.report("V001", end, end, "the call of an agent needs parentheses", hint)
 
     # ---- strings, numbers, templates
 
@@ -445,19 +445,22 @@ class Mistakes:
         digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789")
         plain = text.replace("_", "")
         shown = hints.shown(text)
+        message = f"`{shown}` is not a number"
+        hint: str | None
         if text.replace(".", "", 1).isdigit():
-            self.report("V001", *self.span(at), "this number is too large to be read")
+            message, hint = "this number is too large to be read", None
         elif plain.replace(".", "", 1).isdigit():
-            self.report("V001", *self.span(at), f"`{shown}` is not a number", f"write `{hints.shown(plain)}`")
+            hint = f"write `{hints.shown(plain)}`"
         elif text[-1] in "smh" and not digits.strip("0123456789."):
-            self.report("V001", *self.span(at), f"`{shown}` is not a number", f'a duration is a string: `"{shown}"`')
+            hint = f'a duration is a string: `"{shown}"`'
         elif text[:2] in ("0x", "0X", "0b", "0o"):
-            self.report("V001", *self.span(at), f"`{shown}` is not a number", "write it with decimal digits")
+            hint = "write it with decimal digits"
         elif plain.lower().replace("e", "", 1).replace(".", "", 1).isdigit():
-            self.report("V001", *self.span(at), f"`{shown}` is not a number", "write it out, without an exponent")
+            hint = "write it out, without an exponent"
         else:
+            message = f"`{shown}` is neither a number nor a name"
             hint = "a number is made of digits, with at most one point among them"
-            self.report("V001", *self.span(at), f"`{shown}` is neither a number nor a name", hint)
+        self.say(at, message, hint)
         return 0
 
     def unterminated(self, at: int, code: str) -> Trouble:

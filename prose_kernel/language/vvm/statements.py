@@ -84,7 +84,7 @@ class SimpleStatementParser(ExpressionParser):
         """``?`text` ``, from the next token on."""
         at = self.at
         if self.texts[at][0] == "`":
-            self.report("V001", *self.span(at), "a criterion begins with `?`", "write `?` before the backtick")
+            self.say(at, "a criterion begins with `?`", "write `?` before the backtick")
         else:
             self.word("?", "a criterion is written ``?`text` ``")
         task, self.end = self.criterion_text(self.at)
@@ -99,9 +99,7 @@ class SimpleStatementParser(ExpressionParser):
         if self.texts[at] != ":":
             if self.texts[at][0] not in LINE_STARTS or at <= self.quiet:
                 raise self.behind_head(at, word)
-            self.report(
-                "V001", *self.span(at), "expected `:`, found the end of the line", "write `:` at the end of the line"
-            )
+            self.say(at, "expected `:`, found the end of the line", "write `:` at the end of the line")
         else:
             self.at = at + 1
         self.header = compound
@@ -115,12 +113,12 @@ class SimpleStatementParser(ExpressionParser):
         """Read a body on the line of its header."""
         at = self.at
         if self.texts[at] == "{" and self.is_end(at + 1):
-            self.report("V001", *self.span(at), "a body has no braces", "write `:` and indent the body")
+            self.say(at, "a body has no braces", "write `:` and indent the body")
             self.at = at + 1
             return
         message = f"the body of `{word}` is on the same line"
         if at > self.quiet:
-            self.report("V001", *self.span(at), message, "begin it on the next line, indented")
+            self.say(at, message, "begin it on the next line, indented")
             self.quiet = at
             while not self.is_end(self.quiet):
                 self.quiet += 1
@@ -163,7 +161,7 @@ class SimpleStatementParser(ExpressionParser):
         if self.texts[self.at] == "as":
             at = self.at + 1
             if self.texts[at] == "@":
-                self.report("V001", *self.span(at), "expected a name, found `@`", "leave the `@` out after `as`")
+                self.say(at, "expected a name, found `@`", "leave the `@` out after `as`")
                 at += 1
             alias = self.name(at)
         if self.texts[self.at] == ",":

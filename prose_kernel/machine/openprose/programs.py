@@ -11,7 +11,7 @@ from typing import Any, cast
 from prose_kernel.errors import ImportProgramError, RunError, StoreFailed
 from prose_kernel.language.contracts.library import LIBRARY
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.contract import contract, is_executable, slug, uses_of
+from prose_kernel.language.openprose.contract import contract, is_executable, local_name, uses_of
 from prose_kernel.language.openprose.contracts import interface_of
 from prose_kernel.language.openprose.keywords import HOST_READS
 from prose_kernel.language.openprose.names import Contract
@@ -196,7 +196,7 @@ async def _load(s: ProgramContext, node: tree.Use, importer: Source, chain: tupl
         names = [source.name for source in chain[chain.index(loaded.source) :]]
         cycle = " -> ".join([*names, loaded.source.name])
         raise ImportProgramError(f"import cycle: {cycle}", code="E112")
-    alias = node.alias.id if node.alias is not None else slug(path) or loaded.slug
+    alias = local_name(node) or loaded.slug
     entry = ImportedProgram(alias, loaded.url or path, loaded, contract(loaded.program))
     for item in loaded.program.items:
         if isinstance(item, tree.Use):

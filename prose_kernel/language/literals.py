@@ -1,0 +1,57 @@
+"""Values from Python as expressions of a language: one writer, and what the languages spell differently."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from prose_kernel.errors import UsageError
+from prose_kernel.language.numbers import decimal
+
+
+@dataclass(frozen=True, slots=True)
+class GivenFile:
+    """An image or PDF from Python, which has no literal. `path` is the file that holds it, `about` says in words what
+    it is."""
+
+    path: str
+    about: str
+
+
+@dataclass(frozen=True, slots=True)
+class Spelling:
+    """How a language writes values. `negative` has `{}` for a number without its sign; `file` is the value that stands
+    for a file, if it has one."""
+
+    language: str
+    nothing: str
+    text: Callable[[str], str]
+    key: Callable[[str], str]
+    negative: str = "-{}"
+    file: Callable[[GivenFile], object] | None = None
+
+    def expression(self, value: object, what: str) -> str:
+        """A Python value as an expression. Raises `UsageError`, which begins with `what`, if it has no counterpart."""
+        match value:
+            case None:
+                return self.nothing
+            case bool():
+                return "true" if value else "false"
+            case int():
+                return str(value) if value >= 0 else self.negative.format(-value)
+            case float() if math.isfinite(value):
+                return decimal(value) if value >= 0 else self.negative.format(decimal(-value))
+            case str():
+                return self.text(value)
+            case GivenFile() if self.file is not None:
+                return self.expression(self.file(value), what)
+            case list() | tuple():
+                return f"[{', '.join(self.expression(item, what) for item in value)}]"
+            case dict() if all(isinstance(key, str) for key in value):
+                return f"{{{', '.join(f'{self.key(k)}: {self.expression(v, what)}' for k, v in value.items())}}}"
+            case _:
+                raise UsageError(
+                    f"{what}: a {type(value).__name__} has no counterpart in {self.language}",
+                    hint="text, numbers, booleans, None, lists, and dicts whose keys are text can be given",
+                )
