@@ -44,9 +44,10 @@ class LocalModules:
 
     def __init__(self, base: Path, *, program: Path | None = None, texts: Mapping[str, str] | None = None) -> None:
         name = program.name if program else ""
-        self._root = Where(os.path.abspath(base / name), shown=name)  # noqa: PTH100 - links are not resolved
-        self._directory = os.path.abspath(base)  # noqa: PTH100
+        self._directory = os.path.abspath(base)  # noqa: PTH100 - links are not resolved
         self._shown_from = "" if base.is_absolute() else str(base)
+        shown = os.path.normpath(os.path.join(self._shown_from, name)) if name else ""  # noqa: PTH118
+        self._root = Where(os.path.abspath(base / name), shown=shown)  # noqa: PTH100
         self._texts: dict[str, _Text] = {}
         self._modules: dict[str, tuple[_Text, Module]] = {}
         self._given: Mapping[str, str] = {} if texts is None else texts
@@ -117,7 +118,8 @@ class LocalModules:
         directory = self._directory if is_root else os.path.dirname(importer.address)  # noqa: PTH120
         above = self._shown_from if is_root else os.path.dirname(importer.shown)  # noqa: PTH120
         shown = os.path.normpath(os.path.join(above, path))  # noqa: PTH118
-        return Where(os.path.normpath(os.path.join(directory, path)), shown=shown)  # noqa: PTH118
+        found = Where(os.path.normpath(os.path.join(directory, path)), shown=shown)  # noqa: PTH118
+        return self._root if found == self._root else found  # it has one name, whichever import leads to it
 
     def _read(self, file: Where) -> _Text:
         """The parsed file, as before if it is unchanged. Raises `ImportProgramError` (V090)."""

@@ -169,6 +169,19 @@ def test_e201_a_cycle_is_reported_at_the_import_that_closes_it(tmp_path):
     ]
 
 
+def test_e201_a_program_in_another_directory_has_one_name_in_its_cycle(tmp_path, monkeypatch):
+    text = 'from "../main.vvm" import x\nexport x\n'
+    write(tmp_path, main='from "./sub/b.vvm" import x\nexport x\n', sub__b=text)
+    monkeypatch.chdir(tmp_path)
+    for base, cycle in (
+        (Path("sub"), "sub/b.vvm -> main.vvm -> sub/b.vvm"),
+        (tmp_path / "sub", "b.vvm -> ../main.vvm -> b.vvm"),
+    ):
+        modules = LocalModules(base, program=Path("b.vvm"))
+        [found] = compile_source(Source(text, "sub/b.vvm"), load=modules.load_contract).diagnostics
+        assert found.message == f"modules import each other: {cycle}"
+
+
 def test_e201_a_module_that_imports_itself(tmp_path):
     found = compiled(tmp_path, 'from "./sub/../main.vvm" import x\nexport x\n').diagnostics
     assert [(d.file, d.code, d.message) for d in found] == [("", "V201", "main.vvm imports itself")]
