@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import ClassVar, Final, Generic, Literal, TypeVar
+from typing import Any, ClassVar, Final, Generic, Literal, TypeVar
 
 from prose_kernel.language.nodes import Node, walk
 from prose_kernel.language.shortening import clipped
@@ -82,9 +82,9 @@ def shortened(text: str) -> str:
     return clipped(line, LABEL if len(text) <= 2 * LABEL else -1, kept=LABEL - 1)
 
 
-def statements(node: Node, kinds: tuple[type, ...]) -> int:
-    """How many nodes of these kinds a node has inside."""
-    return sum(1 for part in walk(node) if isinstance(part, kinds)) - isinstance(node, kinds)
+def statements(node: Node, kind: type[Node]) -> int:
+    """How many nodes of this kind a node has inside."""
+    return sum(1 for part in walk(node) if isinstance(part, kind)) - isinstance(node, kind)
 
 
 def kinds_of(steps: tuple[Step, ...]) -> frozenset[Kind]:
@@ -97,9 +97,9 @@ S = TypeVar("S")
 
 
 class FlowOf(Generic[S]):
-    """Makes the steps of a program of its statements, which are nodes of `kinds`; each language says what one is."""
+    """Makes the steps of a program of its statements, which are nodes of `kind`; each language says what one is."""
 
-    kinds: ClassVar[tuple[type, ...]]
+    kind: ClassVar[type[Node]]
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -113,8 +113,33 @@ class FlowOf(Generic[S]):
     def within(self, step: Step, node: Node, bodies: Iterable[tuple[str, tuple[S, ...]]], depth: int) -> Step:
         """Return `step` with a way for each body; at the deepest level only with the number of their statements."""
         if depth >= DEPTH:
-            return replace(step, always=False, inside=statements(node, self.kinds))
+            return replace(step, always=False, inside=statements(node, self.kind))
         return replace(step, ways=tuple(Way(label, self.body(body, depth + 1)) for label, body in bodies))
+
+    def conditions(self, step: Step, node: Any, depth: int) -> Step:
+        """The step of an `if`, whose text is its only condition, with a way for each arm."""
+        ways = [(self.text(arm.condition), arm.body) for arm in node.arms]
+        text = "if"
+        if len(ways) == 1:
+            text, ways = ways[0][0], [("yes", ways[0][1])]
+        if node.otherwise is not None:
+            ways.append(("else", node.otherwise))
+        return self.within(replace(step, text=text, always=node.otherwise is not None), node, ways, depth)
+
+    def attempt(self, node: Any, clause: str, handler: Any, name: Any, binds: tuple[str, ...], depth: int) -> Step:
+        """The step of a `try`; `clause` is the word of its handler, which binds `name`."""
+        ways = [("try", node.body)]
+        ways += [(clause, handler.body)] if handler is not None else []
+        ways += [("finally", node.final)] if node.final is not None else []
+        own = (name.id,) if name is not None else ()
+        return self.within(Step("try", "try", node.span, binds=binds, own=own), node, ways, depth)
+
+    def function(self, node: Any, depth: int, *, bare: bool = False) -> Step:
+        """The step of a definition with parameters; `bare`: without any it has no parentheses."""
+        own = tuple(parameter.id for parameter in node.parameters)
+        head = node.name.id if bare and not own else f"{node.name.id}({', '.join(own)})"
+        step = Step("block", head, node.span, uses=(node.name.id,), own=own)
+        return self.within(step, node, [("", node.body)], depth)
 
     def statement(self, node: S, depth: int) -> list[Step]:
         """Return the steps of one statement, which is inside `depth` bodies."""

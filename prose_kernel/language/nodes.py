@@ -12,7 +12,8 @@ an `if` is four levels of nodes and tuples, and a chain of operators in VVM is a
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
@@ -118,6 +119,31 @@ def walk(root: Node) -> Iterator[Node]:
         elif isinstance(node, Node):
             yield node
             stack.extend(node.fields())
+
+
+def fields_with(names: str, kinds: Iterable[type[Node]]) -> dict[type[Node], tuple[str, ...]]:
+    """The fields of each kind whose types name one of `names`, which are separated by `|`."""
+    named = re.compile(rf"\b(?:{names})\b")
+    return {kind: tuple(name for name, of in kind.__annotations__.items() if named.search(of)) for kind in kinds}
+
+
+def below(
+    body: Iterable[Node], fields: Mapping[type[Node], tuple[str, ...]], closed: tuple[type[Node], ...] = ()
+) -> Iterator[Node]:
+    """The nodes of a body and those in the `fields` of each, in source order and however deep; of `closed` ones only
+    the node itself."""
+    agenda: list[Any] = [*reversed(tuple(body))]
+    while agenda:
+        node = agenda.pop()
+        yield node
+        kind = type(node)
+        if kind not in closed:
+            for name in reversed(fields[kind]):
+                part = getattr(node, name)
+                if type(part) is tuple:
+                    agenda.extend(reversed(part))
+                elif part is not None:
+                    agenda.append(part)
 
 
 def rebuilt(root: N, change: Callable[[Node], Node]) -> N:

@@ -9,7 +9,7 @@ their defaults, so that they cause no further findings.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final, TypeVar, get_args
+from typing import Any, Final, TypeVar
 
 from prose_kernel.language.openprose import newcomers, tree
 from prose_kernel.language.openprose.body_builder import BodyBuilder
@@ -20,7 +20,6 @@ from prose_kernel.language.source import Span
 _D = TypeVar("_D", tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
 NO_EFFECT: Final = "this statement has no effect"
-_PLAIN: Final = frozenset(get_args(tree.Expression)).difference(tree.ACTIVE) | {tree.Discretion}
 _STRICT_VALUES: Final = (tree.Number, tree.Constant, tree.Member, tree.Discretion, tree.Duration)
 
 
@@ -192,7 +191,7 @@ class Builder(BodyBuilder):
 
     def evaluate(self, start: int, end: int, value: Expression) -> tree.ExpressionStatement:
         statement = tree.ExpressionStatement.at(start, end, value)
-        if type(value) in _PLAIN:
+        if not isinstance(value, tree.Active) or isinstance(value, tree.Discretion):
             self.bare[id(statement)] = statement
         if self.depths:
             self.depths.clear()

@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, Literal, get_args
+from typing import Final, Literal
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Profile
-from prose_kernel.language.nodes import walk
+from prose_kernel.language.nodes import below, fields_with, walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
 from prose_kernel.language.openprose.tree import Name, Node, Program, Statement, Text
@@ -190,13 +190,11 @@ def uses_of(program: tree.Program) -> dict[str, str]:
 
 # ---------------------------------------------------------------- walking
 
-_STATEMENTS: Final = get_args(tree.Statement)
 _KINDS: Final = [kind for kind in vars(tree).values() if isinstance(kind, type) and issubclass(kind, Node)]
-_HOLDS_STATEMENTS: Final = re.compile(r"\b(?:Body|Statement|Arm|Branch|Option|Catch|PipeOperation)\b")
 _INSIDE: Final = {
-    kind: tuple(name for name, type in kind.__annotations__.items() if _HOLDS_STATEMENTS.search(type))
-    for kind in _KINDS
-} | dict.fromkeys((tree.ExpressionStatement, tree.Let, tree.Assign, tree.Output, tree.Return), ("value",))
+    **fields_with("Body|Statement|Arm|Branch|Option|Catch|PipeOperation", _KINDS),
+    **dict.fromkeys((tree.ExpressionStatement, tree.Let, tree.Assign, tree.Output, tree.Return), ("value",)),
+}
 """The fields of each kind that hold statements, clauses or compounds."""
 _NAMES_OTHERS: Final = (tree.Append, tree.Block, tree.Stage)
 """Nodes with names that are bound elsewhere."""
@@ -217,23 +215,13 @@ def _given(statement: Statement, *, anonymous: bool) -> Iterator[str]:
 def _statements(body: Iterable[Statement], *, blocks: bool = False) -> Iterator[Statement]:
     """Yield all statements below `body` in source order; those of blocks only with `blocks`."""
     for node in _walk(body, blocks=blocks):
-        if isinstance(node, _STATEMENTS):
+        if isinstance(node, tree.Statement):
             yield node
 
 
 def _walk(body: Iterable[Statement], *, blocks: bool = False) -> Iterator[Node]:
-    """Statements, their clauses and compounds below `body`, in source order, without recursion."""
-    agenda: list[Any] = [*reversed(tuple(body))]
-    while agenda:
-        node = agenda.pop()
-        yield node
-        if blocks or not isinstance(node, tree.Block):
-            for name in reversed(_INSIDE[type(node)]):
-                part = getattr(node, name)
-                if isinstance(part, tuple):
-                    agenda.extend(reversed(part))
-                elif part is not None:
-                    agenda.append(part)
+    """Statements, their clauses and compounds below `body`, in source order; those of blocks only with `blocks`."""
+    return below(body, _INSIDE, () if blocks else (tree.Block,))
 
 
 def names_bound(node: Node) -> Iterator[str]:

@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from prose_kernel.language.flow import DEPTH, FlowOf, Step, Way, shortened, statements
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source, Span
-
-_STATEMENTS: Final = get_args(tree.Statement)
 
 _WORDS: Final[Mapping[type, tuple[str, ...]]] = {
     tree.Property: ("name",),
@@ -33,7 +31,7 @@ def flow(program: tree.Program, source: Source) -> tuple[Step, ...]:
 
 
 class _Flow(FlowOf[tree.Statement]):
-    kinds = _STATEMENTS
+    kind = tree.Statement
 
     # ------------------------------------------------------------ statements
 
@@ -81,10 +79,8 @@ class _Flow(FlowOf[tree.Statement]):
                 return Step("import", shortened(path.raw), node.span, uses=(known,))
             case tree.SkillImport(skill=skill):
                 return Step("import", shortened(skill.raw), node.span, uses=(skill.raw,))
-            case tree.Block(name=name, parameters=parameters, body=body):
-                head = f"{name.id}({', '.join(p.id for p in parameters)})" if parameters else name.id
-                own = tuple(parameter.id for parameter in parameters)
-                return self.within(Step("block", head, node.span, uses=(name.id,), own=own), node, (("", body),), depth)
+            case tree.Block():
+                return self.function(node, depth, bare=True)
             case _:
                 return Step("value", self.text(node), node.span)
 
@@ -97,7 +93,7 @@ class _Flow(FlowOf[tree.Statement]):
             return [*(self._spawn(one, ()) for one in first), self._spawn(last, binds)]
         if isinstance(node, tree.Pipe):
             return self._pipe(node, binds, depth)
-        if isinstance(node, tree.ACTIVE):
+        if isinstance(node, tree.Active):
             return [*self._before(node, depth), self._active(node, binds, depth)]
         shown = whole or node
         return [*self.inner(node, depth), Step("value", self.text(shown), shown.span, _reads(node), binds)]
@@ -142,27 +138,16 @@ class _Flow(FlowOf[tree.Statement]):
                 return self._parallel(node, binds, depth)
             case tree.For() | tree.Repeat() | tree.Loop():
                 return self._loop(node, binds, depth)
-            case tree.If(arms=arms, otherwise=otherwise):
-                bodies = [(self.text(arm.condition), arm.body) for arm in arms]
-                if otherwise is not None:
-                    bodies.append(("else", otherwise))
+            case tree.If(arms=arms):
                 reads = _reads(tuple(arm.condition for arm in arms))
-                text = bodies[0][0] if len(bodies) - (otherwise is not None) == 1 else "if"
-                if text != "if":
-                    bodies[0] = ("yes", bodies[0][1])
-                step = Step("if", text, arms[0].condition.span, reads, binds, always=otherwise is not None)
-                return self.within(step, node, bodies, depth)
+                return self.conditions(Step("if", "", arms[0].condition.span, reads, binds), node, depth)
             case tree.Choice(criteria=criteria, options=options):
                 named = [(shortened(option.label.raw), option.body) for option in options]
                 text = f"choice {self.text(criteria)}"
                 step = Step("if", text, criteria.span, _reads(criteria), binds, always=True)
                 return self.within(step, node, named, depth)
-            case tree.Try(body=body, catch=catch, final=final):
-                parts = [("try", body)]
-                parts += [("catch", catch.body)] if catch is not None else []
-                parts += [("finally", final)] if final is not None else []
-                own = (catch.name.id,) if catch is not None and catch.name is not None else ()
-                return self.within(Step("try", "try", node.span, binds=binds, own=own), node, parts, depth)
+            case tree.Try(catch=catch):
+                return self.attempt(node, "catch", catch, catch.name if catch is not None else None, binds, depth)
             case _:
                 return self.within(Step("body", "do", node.span, binds=binds), node, [("", node.body)], depth)
 
@@ -170,7 +155,9 @@ class _Flow(FlowOf[tree.Statement]):
         names = tuple(branch.name.id for branch in node.branches if branch.name is not None)
         text = " ".join(["parallel", *_modifiers(node.modifiers)])
         if depth >= DEPTH:
-            return Step("parallel", text, node.span, _reads(node), binds + names, inside=statements(node, _STATEMENTS))
+            return Step(
+                "parallel", text, node.span, _reads(node), binds + names, inside=statements(node, tree.Statement)
+            )
         ways = []
         for branch in node.branches:
             steps = self._branch(branch, depth + 1)
@@ -235,7 +222,7 @@ def _active_in(root: Any) -> list[Any]:
     found, agenda = [], [root]
     while agenda:
         node = agenda.pop()
-        if isinstance(node, tree.ACTIVE):
+        if isinstance(node, tree.Active):
             found.append(node)
         else:
             agenda.extend(_parts(node))
@@ -244,14 +231,14 @@ def _active_in(root: Any) -> list[Any]:
 
 def _reads(root: Any) -> tuple[str, ...]:
     """Return the names that an expression may read, in source order, without those read by steps inside it."""
-    found, agenda = [], list(_parts(root)) if isinstance(root, tree.ACTIVE) else [root]
+    found, agenda = [], list(_parts(root)) if isinstance(root, tree.Active) else [root]
     while agenda:
         node = agenda.pop()
         if isinstance(node, tree.Name):
             found.append((node.span, node.id))
         elif isinstance(node, tree.Interpolation):
             found.append((node.span, node.name))
-        elif not isinstance(node, tree.ACTIVE) or isinstance(node, tree.Discretion):
+        elif not isinstance(node, tree.Active) or isinstance(node, tree.Discretion):
             agenda.extend(_parts(node))
     return tuple(dict.fromkeys(name for _, name in sorted(found)))
 
@@ -269,7 +256,7 @@ def stops(program: tree.Program) -> list[Span]:
     inside = {id(node.statement) for node in named if isinstance(node.statement, tree.ExpressionStatement)}
     found = [node.span for node in named if id(node.statement) in inside]
     for node in nodes:
-        if isinstance(node, _STATEMENTS) and not isinstance(node, _DECLARED) and id(node) not in inside:
+        if isinstance(node, tree.Statement) and not isinstance(node, _DECLARED) and id(node) not in inside:
             found.append(node.span)
     return found
 

@@ -7,7 +7,7 @@ node for `expr`, `rhs` or `compound` in the grammar is an `Expression`; a statem
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final, Literal, get_args
+from typing import TYPE_CHECKING, Literal
 
 from prose_kernel.language.nodes import NOWHERE as NOWHERE
 from prose_kernel.language.nodes import Node as Node
@@ -16,7 +16,24 @@ if TYPE_CHECKING:
     from prose_kernel.language.openprose.names import Contract
 
 
-class Name(Node, frozen=True, gc=False):
+class Expression(Node, frozen=True):
+    """Base of all expressions."""
+
+
+class Active(Expression, frozen=True):
+    """Base of the expressions that have an effect (sessions, commands, calls) instead of computing a value
+    themselves."""
+
+
+class Statement(Node, frozen=True):
+    """Base of all statements."""
+
+
+class Definition(Statement, frozen=True):
+    """Base of the statements that define something for the whole program."""
+
+
+class Name(Expression, frozen=True, gc=False):
     """An identifier where its place matters; as an expression, a read of a variable (1.8, 3.5)."""
 
     id: str
@@ -37,7 +54,7 @@ class Interpolation(Node, frozen=True, gc=False):
     after_dollar: bool = False
 
 
-class Text(Node, frozen=True, gc=False):
+class Text(Expression, frozen=True, gc=False):
     """A string literal (1.4, 1.5), or the words of a discretion marker: literal parts and interpolations in order.
 
     `parts` never holds two literal parts side by side nor an empty one; the empty string has no parts.
@@ -71,13 +88,13 @@ def word_of(value: object) -> str | None:
     return value.raw if isinstance(value, Text) else None
 
 
-class Discretion(Node, frozen=True):
+class Discretion(Active, frozen=True):
     """`**text**` or `***text***` (1.7), trimmed."""
 
     text: Text
 
 
-class Bare(Node, frozen=True):
+class Bare(Expression, frozen=True):
     """A condition of ProseScript that is `expression` where each name in it is a variable, else `words`
     (prose-md.md 3.4, rule 5b). `takes_variable`: as words it holds the `as NAME` of its loop. A checked program holds
     none of these.
@@ -91,25 +108,25 @@ class Bare(Node, frozen=True):
 # ---------------------------------------------------------------- plain expressions
 
 
-class Number(Node, frozen=True, gc=False):
+class Number(Expression, frozen=True, gc=False):
     """INT or DECIMAL; includes a sign directly before it (`-1`)."""
 
     value: int | float
 
 
-class Duration(Node, frozen=True, gc=False):
+class Duration(Expression, frozen=True, gc=False):
     """A bare duration such as `120s`; its value as an expression is its text (1.8)."""
 
     text: str
 
 
-class Constant(Node, frozen=True, gc=False):
+class Constant(Expression, frozen=True, gc=False):
     """`true`, `false`, `null`."""
 
     value: bool | None
 
 
-class Array(Node, frozen=True):
+class Array(Expression, frozen=True):
     elements: tuple[Expression, ...]
 
 
@@ -121,16 +138,16 @@ class Entry(Node, frozen=True):
     shorthand: bool = False
 
 
-class Object(Node, frozen=True):
+class Object(Expression, frozen=True):
     entries: tuple[Entry, ...]
 
 
-class Member(Node, frozen=True):
+class Member(Expression, frozen=True):
     value: Expression
     name: Name
 
 
-class Index(Node, frozen=True):
+class Index(Expression, frozen=True):
     value: Expression
     index: Expression
 
@@ -138,7 +155,7 @@ class Index(Node, frozen=True):
 Operator = Literal["==", "!=", "<", "<=", ">", ">=", "is", "+", "-"]
 
 
-class Binary(Node, frozen=True):
+class Binary(Expression, frozen=True):
     """A comparison or a sum (3.11)."""
 
     operator: Operator
@@ -146,14 +163,14 @@ class Binary(Node, frozen=True):
     right: Expression
 
 
-class Logical(Node, frozen=True):
+class Logical(Expression, frozen=True):
     """`and` / `or` over two or more operands, in source order (3.9)."""
 
     operator: Literal["and", "or"]
     operands: tuple[Expression, ...]
 
 
-class Not(Node, frozen=True):
+class Not(Expression, frozen=True):
     operand: Expression
 
 
@@ -162,7 +179,7 @@ class Argument(Node, frozen=True):
     value: Expression
 
 
-class ProgramCall(Node, frozen=True):
+class ProgramCall(Active, frozen=True):
     """`name(input: expr, ...)`: a call of an imported program (6.2)."""
 
     program: Name
@@ -214,7 +231,7 @@ Properties = tuple[Property, ...]
 # ---------------------------------------------------------------- spawns
 
 
-class Session(Node, frozen=True):
+class Session(Active, frozen=True):
     """All forms of `session` (4.1). `title` is the inline text; legacy forms are already in this shape."""
 
     title: Text | None = None
@@ -223,14 +240,14 @@ class Session(Node, frozen=True):
     properties: Properties = ()
 
 
-class Stage(Node, frozen=True):
+class Stage(Active, frozen=True):
     """`session name(args)`: a session whose task is the text under `#### name` (prose-md.md 3.10)."""
 
     name: Name
     arguments: tuple[Expression, ...] = ()
 
 
-class Call(Node, frozen=True):
+class Call(Active, frozen=True):
     """`call target` with the inputs below it, or by position (prose-md.md 3.5). A `Text` is the path of a file."""
 
     target: Name | Text
@@ -244,12 +261,12 @@ class Call(Node, frozen=True):
         return (target.id, False) if isinstance(target, Name) else (target.raw, True)
 
 
-class Resume(Node, frozen=True):
+class Resume(Active, frozen=True):
     agent: Name
     properties: Properties = ()
 
 
-class Exec(Node, frozen=True):
+class Exec(Active, frozen=True):
     command: Text
     properties: Properties = ()
 
@@ -257,7 +274,7 @@ class Exec(Node, frozen=True):
 Spawn = Session | Resume | Exec
 
 
-class Arrow(Node, frozen=True):
+class Arrow(Active, frozen=True):
     """`A -> B -> C`: two or more spawns (3.14)."""
 
     spawns: tuple[Spawn, ...]
@@ -265,16 +282,16 @@ class Arrow(Node, frozen=True):
 
 # ---------------------------------------------------------------- compound expressions
 
-Body = tuple["Statement", ...]
+Body = tuple[Statement, ...]
 
 
-class Do(Node, frozen=True):
+class Do(Active, frozen=True):
     """`do:` with a body."""
 
     body: Body
 
 
-class BlockCall(Node, frozen=True):
+class BlockCall(Active, frozen=True):
     """`do name(args)`."""
 
     block: Name
@@ -300,12 +317,12 @@ class Branch(Node, frozen=True):
     statement: Statement
 
 
-class Parallel(Node, frozen=True):
+class Parallel(Active, frozen=True):
     modifiers: Modifiers
     branches: tuple[Branch, ...]
 
 
-class For(Node, frozen=True):
+class For(Active, frozen=True):
     """`for item(, index) in collection`; with `modifiers` it is a `parallel for` (3.7, 3.8), with `maximum` a `loop for
     each` over the first elements (prose-md.md 3.8)."""
 
@@ -317,7 +334,7 @@ class For(Node, frozen=True):
     maximum: int | None = None
 
 
-class Repeat(Node, frozen=True):
+class Repeat(Active, frozen=True):
     """The count is a `Number`, a `Name` or, in a script, a path. `concurrent`: `parallel repeat` (prose-md.md 3.10)."""
 
     count: Expression
@@ -326,7 +343,7 @@ class Repeat(Node, frozen=True):
     concurrent: bool = False
 
 
-class Loop(Node, frozen=True):
+class Loop(Active, frozen=True):
     mode: Literal["until", "while"] | None
     condition: Expression | None
     maximum: int | None
@@ -339,7 +356,7 @@ class Catch(Node, frozen=True):
     body: Body
 
 
-class Try(Node, frozen=True):
+class Try(Active, frozen=True):
     body: Body
     catch: Catch | None
     final: Body | None
@@ -350,7 +367,7 @@ class Option(Node, frozen=True):
     body: Body
 
 
-class Choice(Node, frozen=True):
+class Choice(Active, frozen=True):
     criteria: Discretion
     options: tuple[Option, ...]
 
@@ -360,7 +377,7 @@ class Arm(Node, frozen=True):
     body: Body
 
 
-class If(Node, frozen=True):
+class If(Active, frozen=True):
     """`if` and `elif` arms in order; `otherwise` is the body of `else`, None without one."""
 
     arms: tuple[Arm, ...]
@@ -378,61 +395,21 @@ class PipeOperation(Node, frozen=True):
     body: Body
 
 
-class Pipe(Node, frozen=True):
+class Pipe(Active, frozen=True):
     source: Expression
     operations: tuple[PipeOperation, ...]
 
 
-Active = (
-    Call
-    | Session
-    | Stage
-    | Resume
-    | Exec
-    | Arrow
-    | BlockCall
-    | ProgramCall
-    | Parallel
-    | For
-    | Repeat
-    | Loop
-    | If
-    | Choice
-    | Try
-    | Do
-    | Pipe
-    | Discretion
-)
-"""Expressions that have an effect (sessions, commands, calls) instead of computing a value themselves."""
-ACTIVE: Final[tuple[type[Node], ...]] = get_args(Active)
-
-Expression = (
-    Name
-    | Text
-    | Number
-    | Duration
-    | Constant
-    | Array
-    | Object
-    | Member
-    | Index
-    | Binary
-    | Logical
-    | Not
-    | Bare
-    | Active
-)
-
 # ---------------------------------------------------------------- statements
 
 
-class ExpressionStatement(Node, frozen=True):
+class ExpressionStatement(Statement, frozen=True):
     """A spawn, compound, pipeline or program call as a statement; in a pipe body also any expression."""
 
     value: Expression
 
 
-class Let(Node, frozen=True):
+class Let(Statement, frozen=True):
     """`let` / `const` with one name, or with a destructuring list (`destructured`)."""
 
     kind: Literal["let", "const"]
@@ -441,54 +418,54 @@ class Let(Node, frozen=True):
     destructured: bool = False
 
 
-class Assign(Node, frozen=True):
+class Assign(Statement, frozen=True):
     name: Name
     value: Expression
 
 
-class Output(Node, frozen=True):
+class Output(Statement, frozen=True):
     """`output name = rhs`; without a name the anonymous form (2.3 row 1)."""
 
     name: Name | None
     value: Expression
 
 
-class Input(Node, frozen=True):
+class Input(Statement, frozen=True):
     name: Name
     prompt: Text | Discretion
 
 
-class Throw(Node, frozen=True):
+class Throw(Statement, frozen=True):
     """`throw`, `throw "text"`, `throw name`; in ProseScript `throw` of any value."""
 
     value: Expression | None = None
 
 
-class Return(Node, frozen=True):
+class Return(Statement, frozen=True):
     value: Expression | None = None
 
 
-class Append(Node, frozen=True):
+class Append(Statement, frozen=True):
     """`append value to list`, `record value in list` (prose-md.md 3.10)."""
 
     value: Expression
     name: Name
 
 
-class Break(Node, frozen=True):
+class Break(Statement, frozen=True):
     pass
 
 
-class Continue(Node, frozen=True):
+class Continue(Statement, frozen=True):
     pass
 
 
-class Assert(Node, frozen=True):
+class Assert(Statement, frozen=True):
     condition: Expression
     message: Text | None = None
 
 
-class Gate(Node, frozen=True):
+class Gate(Statement, frozen=True):
     name: Name
     properties: Properties
 
@@ -496,49 +473,31 @@ class Gate(Node, frozen=True):
 # ---------------------------------------------------------------- definitions
 
 
-class Use(Node, frozen=True):
+class Use(Definition, frozen=True):
     """`use "path" as alias` (6.1)."""
 
     path: Text
     alias: Name | None = None
 
 
-class SkillImport(Node, frozen=True):
+class SkillImport(Definition, frozen=True):
     """Legacy `import "skill" from "source"` (2.3 row 44)."""
 
     skill: Text
     source: Text
 
 
-class Agent(Node, frozen=True):
+class Agent(Definition, frozen=True):
     name: Name
     properties: Properties = ()
 
 
-class Block(Node, frozen=True):
+class Block(Definition, frozen=True):
     name: Name
     parameters: tuple[Name, ...]
     max_depth: int | None
     body: Body
     budget: Text | None = None
-
-
-Definition = Use | SkillImport | Agent | Block
-Statement = (
-    ExpressionStatement
-    | Let
-    | Assign
-    | Append
-    | Output
-    | Input
-    | Throw
-    | Return
-    | Break
-    | Continue
-    | Assert
-    | Gate
-    | Definition
-)
 
 
 class Program(Node, frozen=True):

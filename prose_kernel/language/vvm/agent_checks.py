@@ -136,7 +136,6 @@ class AgentChecker:
         """Unknown keys: V709 in an object; `perm` takes no others, so that they are V209 there."""
         keys = configurations.PERMISSION_KEYS
         if is_perm(value):
-            assert isinstance(value, tree.Call)
             for keyword in value.keywords:
                 if keyword.name not in keys:
                     hint = did_you_mean(self._near(keyword.name, keys)) or f"its keywords are {', '.join(keys)}"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, get_args
+from typing import Any, Final
 
 from prose_kernel.language.flow import FlowOf, Kind, Step, shortened
 from prose_kernel.language.nodes import walk
@@ -11,7 +11,6 @@ from prose_kernel.language.source import Source, Span
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.names import LIBRARY
 
-_STATEMENTS: Final = get_args(tree.Statement)
 _PURE: Final = frozenset({"len", "range", "perm", "pack"})
 """Library functions that start no session and call nothing."""
 
@@ -22,7 +21,7 @@ def flow(program: tree.Program, source: Source) -> tuple[Step, ...]:
 
 
 class _Flow(FlowOf[tree.Statement]):
-    kinds = _STATEMENTS
+    kind = tree.Statement
 
     # ------------------------------------------------------------ statements
 
@@ -60,10 +59,7 @@ class _Flow(FlowOf[tree.Statement]):
                 text = f"{node.name.id} from {path.value}"
                 return Step("import", shortened(text), node.span, uses=(node.local.id,))
             case _:
-                head = f"{node.name.id}({', '.join(p.id for p in node.parameters)})"
-                own = tuple(parameter.id for parameter in node.parameters)
-                step = Step("block", head, node.span, uses=(node.name.id,), own=own)
-                return self.within(step, node, [("", node.body)], depth)
+                return self.function(node, depth)
 
     def _compound(self, node: Any, depth: int) -> Step:
         head = _head(node)
@@ -71,15 +67,8 @@ class _Flow(FlowOf[tree.Statement]):
         decided = isinstance(node, tree.If | tree.While) and not isinstance(head, tuple)
         span = head.span if decided else node.span
         match node:
-            case tree.If(arms=arms, otherwise=otherwise):
-                bodies = [(self.text(arm.condition), arm.body) for arm in arms]
-                text = bodies[0][0] if len(bodies) == 1 else "if"
-                if len(bodies) == 1:
-                    bodies[0] = ("yes", bodies[0][1])
-                if otherwise is not None:
-                    bodies.append(("else", otherwise))
-                step = Step("if", text, span, reads, always=otherwise is not None)
-                return self.within(step, node, bodies, depth)
+            case tree.If():
+                return self.conditions(Step("if", "", span, reads), node, depth)
             case tree.Match(value=value, cases=cases):
                 bodies = [(self.text(case.pattern), case.body) for case in cases]
                 return self.within(Step("if", f"match {self.text(value)}", span, reads), node, bodies, depth)
@@ -94,12 +83,8 @@ class _Flow(FlowOf[tree.Statement]):
             case tree.For(target=target, items=items, body=body):
                 text = f"for {target.id} in {self.text(items)}"
                 return self.within(Step("loop", text, span, reads, own=(target.id,)), node, [("", body)], depth)
-            case tree.Try(body=body, handler=handler, final=final):
-                parts = [("try", body)]
-                parts += [("except", handler.body)] if handler is not None else []
-                parts += [("finally", final)] if final is not None else []
-                own = (handler.target.id,) if handler is not None else ()
-                return self.within(Step("try", "try", span, own=own), node, parts, depth)
+            case tree.Try(handler=handler):
+                return self.attempt(node, "except", handler, handler.target if handler is not None else None, (), depth)
             case tree.WithInput(value=value, body=body):
                 return self.within(
                     Step("body", f"with input {self.text(value)}", span, reads), node, [("", body)], depth
@@ -197,5 +182,5 @@ def stops(program: tree.Program) -> list[Span]:
     return [
         node.span
         for node in walk(program)
-        if isinstance(node, _STATEMENTS) and not isinstance(node, _DECLARED) and id(node) not in hoisted
+        if isinstance(node, tree.Statement) and not isinstance(node, _DECLARED) and id(node) not in hoisted
     ]

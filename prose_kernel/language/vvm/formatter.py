@@ -156,6 +156,7 @@ def _case(pattern: tree.Pattern) -> _Write:
         return fixed("case _:")
     if isinstance(pattern, tree.CriterionPattern):
         return fixed(f"case ?{template(pattern.template)}:")
+    assert isinstance(pattern, tree.ErrorPattern)
     shown = pattern.name.id if pattern.name else "_" if pattern.kind is None else f"kind={quoted(pattern.kind)}"
 
     def write(header: Header) -> None:

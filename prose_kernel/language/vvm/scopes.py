@@ -6,11 +6,11 @@ every name, the innermost scope around the current place that has it, so that a 
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, Final, get_args
+from typing import Final
 
+from prose_kernel.language.nodes import below, fields_with
 from prose_kernel.language.source import Span
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.tree import Name
@@ -140,26 +140,12 @@ def bound_names(body: tree.Body) -> Iterator[str]:
 
 def inside(body: tree.Body, *, functions: bool = True) -> Iterator[tree.Node]:
     """The statements of a body, their clauses and patterns, at any depth; without `functions` not those of a `def`."""
-    agenda: list[Any] = [*reversed(body)]
-    while agenda:
-        node = agenda.pop()
-        yield node
-        kind = type(node)
-        if functions or kind is not tree.Def:
-            for name in reversed(_INSIDE[kind]):
-                part = getattr(node, name)
-                if type(part) is tuple:
-                    agenda.extend(reversed(part))
-                elif part is not None:
-                    agenda.append(part)
+    return below(body, _INSIDE, () if functions else (tree.Def,))
 
 
-_KINDS: Final = (*get_args(tree.Statement), *get_args(tree.Pattern), tree.Arm, tree.Case, tree.Option, tree.Handler)
-_HOLDS_STATEMENTS: Final = re.compile(r"\b(?:Body|Arm|Case|Option|Handler|Pattern)\b")
-_INSIDE: Final = {
-    kind: tuple(name for name, type in kind.__annotations__.items() if _HOLDS_STATEMENTS.search(type))
-    for kind in _KINDS
-}
+_CLAUSES: Final = (tree.Arm, tree.Case, tree.Option, tree.Handler)
+_KINDS: Final = [*tree.Statement.__subclasses__(), *tree.Pattern.__subclasses__(), *_CLAUSES]
+_INSIDE: Final = fields_with("Body|Arm|Case|Option|Handler|Pattern", _KINDS)
 """The fields of each kind in which statements, their clauses or patterns are."""
 _BINDS: Final[dict[type, str]] = {
     **{kind: "target" for kind in _KINDS if "target" in kind.__struct_fields__},

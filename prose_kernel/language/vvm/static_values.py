@@ -6,7 +6,7 @@ Nothing here recurses: a literal may be nested to any depth.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeGuard
 
 from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.configurations import permissions
@@ -43,11 +43,11 @@ def parts_of(node: Expression) -> list[Expression] | None:
     if isinstance(node, tree.Object):
         return [pair.value for pair in node.pairs]
     if is_perm(node):
-        return [keyword.value for keyword in node.keywords]  # type: ignore[union-attr]  # it is a call
+        return [keyword.value for keyword in node.keywords]
     return None
 
 
-def is_perm(node: Expression) -> bool:
+def is_perm(node: Expression) -> TypeGuard[tree.Call]:
     """Return whether this is `perm(...)` with only keywords."""
     return (
         isinstance(node, tree.Call)

@@ -13,38 +13,53 @@ from typing import Literal
 from prose_kernel.language.nodes import NOWHERE as NOWHERE
 from prose_kernel.language.nodes import Node as Node
 
+
+class Expression(Node, frozen=True):
+    """Base of all expressions."""
+
+
+class Statement(Node, frozen=True):
+    """Base of all statements."""
+
+
+class Pattern(Node, frozen=True):
+    """Base of the patterns of a `case`."""
+
+
+Body = tuple[Statement, ...]
+
 # ---------------------------------------------------------------- plain expressions
 
 
-class Name(Node, frozen=True, gc=False):
+class Name(Expression, frozen=True, gc=False):
     """An identifier where its place matters; as an expression, a read of a variable (4.2)."""
 
     id: str
 
 
-class Unit(Node, frozen=True, gc=False):
+class Unit(Expression, frozen=True, gc=False):
     """`()`."""
 
 
-class It(Node, frozen=True, gc=False):
+class It(Expression, frozen=True, gc=False):
     """`it` (4.3)."""
 
 
-class Boolean(Node, frozen=True, gc=False):
+class Boolean(Expression, frozen=True, gc=False):
     value: bool
 
 
-class Number(Node, frozen=True, gc=False):
+class Number(Expression, frozen=True, gc=False):
     value: int | float
 
 
-class String(Node, frozen=True, gc=False):
+class String(Expression, frozen=True, gc=False):
     """`"…"` or `\"""…\"""` (1.5): the text that it means."""
 
     value: str
 
 
-class List(Node, frozen=True):
+class List(Expression, frozen=True):
     elements: tuple[Expression, ...]
 
 
@@ -55,40 +70,40 @@ class Pair(Node, frozen=True):
     value: Expression
 
 
-class Object(Node, frozen=True):
+class Object(Expression, frozen=True):
     pairs: tuple[Pair, ...]
 
 
-class Not(Node, frozen=True):
+class Not(Expression, frozen=True):
     value: Expression
 
 
-class Logical(Node, frozen=True):
+class Logical(Expression, frozen=True):
     operator: Literal["and", "or"]
     left: Expression
     right: Expression
 
 
-class Compare(Node, frozen=True):
+class Compare(Expression, frozen=True):
     operator: Literal["==", "!=", "<", "<=", ">", ">="]
     left: Expression
     right: Expression
 
 
-class Sum(Node, frozen=True):
+class Sum(Expression, frozen=True):
     operator: Literal["+", "-"]
     left: Expression
     right: Expression
 
 
-class Member(Node, frozen=True):
+class Member(Expression, frozen=True):
     """`value.name` (3.5)."""
 
     value: Expression
     name: str
 
 
-class Index(Node, frozen=True):
+class Index(Expression, frozen=True):
     """`value[index]` (3.5)."""
 
     value: Expression
@@ -102,7 +117,7 @@ class Keyword(Node, frozen=True):
     value: Expression
 
 
-class Call(Node, frozen=True):
+class Call(Expression, frozen=True):
     """`callee(arguments, keywords)` (4.12)."""
 
     callee: Expression
@@ -128,33 +143,33 @@ class Template(Node, frozen=True):
     parts: tuple[str | Placeholder, ...]
 
 
-class Predicate(Node, frozen=True):
+class Predicate(Expression, frozen=True):
     """``?`template`(argument)`` (4.6). Without parentheses, or with empty ones, `argument` is None."""
 
     template: Template
     argument: Expression | None
 
 
-class AgentName(Node, frozen=True, gc=False):
+class AgentName(Expression, frozen=True, gc=False):
     """`@name`: the agent of that name, or the agent in that variable (4.2)."""
 
     id: str
 
 
-class InlineAgent(Node, frozen=True):
+class InlineAgent(Expression, frozen=True):
     """`@{key=value, …}` (6.3)."""
 
     keywords: tuple[Keyword, ...]
 
 
-class With(Node, frozen=True):
+class With(Expression, frozen=True):
     """`value.with(key=value, …)`: a derived agent (6.3)."""
 
     agent: Expression
     keywords: tuple[Keyword, ...]
 
 
-class AgentCall(Node, frozen=True):
+class AgentCall(Expression, frozen=True):
     """``@agent `template`(argument, option=value, …)`` (6.4). Without a positional argument `argument` is None.
 
     `agent` is an `AgentName` or `InlineAgent`, or a `With` around one.
@@ -169,14 +184,14 @@ class AgentCall(Node, frozen=True):
 # ---------------------------------------------------------------- statements of a module (9, 6.1)
 
 
-class SkillImport(Node, frozen=True):
+class SkillImport(Statement, frozen=True):
     """`import "name" from "source"` (9.1)."""
 
     name: String
     source: String
 
 
-class ModuleImport(Node, frozen=True):
+class ModuleImport(Statement, frozen=True):
     """`from "path" import [@]name [as alias]` (9.3)."""
 
     path: String
@@ -190,28 +205,28 @@ class ModuleImport(Node, frozen=True):
         return self.alias or self.name
 
 
-class Export(Node, frozen=True):
+class Export(Statement, frozen=True):
     """`export name`, `export @agent` (9.3)."""
 
     name: Name
     agent: bool
 
 
-class ExportPack(Node, frozen=True):
+class ExportPack(Statement, frozen=True):
     """`export pack(a, key=value)`: each key becomes an export (9.3)."""
 
     arguments: tuple[Expression, ...]
     keywords: tuple[Keyword, ...]
 
 
-class AgentDeclaration(Node, frozen=True):
+class AgentDeclaration(Statement, frozen=True):
     """`agent name(key=value, …)` (6.1)."""
 
     name: Name
     keywords: tuple[Keyword, ...]
 
 
-class Def(Node, frozen=True):
+class Def(Statement, frozen=True):
     """`def name(parameters):` (4.12). The body is empty if it holds only comments, as any body may be."""
 
     name: Name
@@ -222,32 +237,32 @@ class Def(Node, frozen=True):
 # ---------------------------------------------------------------- simple statements
 
 
-class Assign(Node, frozen=True):
+class Assign(Statement, frozen=True):
     target: Name
     value: Expression
 
 
-class ExpressionStatement(Node, frozen=True):
+class ExpressionStatement(Statement, frozen=True):
     value: Expression
 
 
-class Return(Node, frozen=True):
+class Return(Statement, frozen=True):
     value: Expression | None
 
 
-class Raise(Node, frozen=True):
+class Raise(Statement, frozen=True):
     message: String | None
 
 
-class Pass(Node, frozen=True, gc=False):
+class Pass(Statement, frozen=True, gc=False):
     pass
 
 
-class Break(Node, frozen=True, gc=False):
+class Break(Statement, frozen=True, gc=False):
     pass
 
 
-class Continue(Node, frozen=True, gc=False):
+class Continue(Statement, frozen=True, gc=False):
     pass
 
 
@@ -261,36 +276,36 @@ class Arm(Node, frozen=True):
     body: Body
 
 
-class If(Node, frozen=True):
+class If(Statement, frozen=True):
     """Without `else` its body is None."""
 
     arms: tuple[Arm, ...]
     otherwise: Body | None
 
 
-class While(Node, frozen=True):
+class While(Statement, frozen=True):
     condition: Expression
     body: Body
 
 
-class For(Node, frozen=True):
+class For(Statement, frozen=True):
     target: Name
     items: Expression
     body: Body
 
 
-class AnyPattern(Node, frozen=True, gc=False):
+class AnyPattern(Pattern, frozen=True, gc=False):
     """`_`."""
 
 
-class ErrorPattern(Node, frozen=True, gc=False):
+class ErrorPattern(Pattern, frozen=True, gc=False):
     """`error(_)`, `error(name)`, `error(kind="…")` (4.7). At most one of `name` and `kind` is not None."""
 
     name: Name | None
     kind: str | None
 
 
-class CriterionPattern(Node, frozen=True):
+class CriterionPattern(Pattern, frozen=True):
     """``?`template` ``: the judge says yes about `it`."""
 
     template: Template
@@ -301,7 +316,7 @@ class Case(Node, frozen=True):
     body: Body
 
 
-class Match(Node, frozen=True):
+class Match(Statement, frozen=True):
     value: Expression
     cases: tuple[Case, ...]
 
@@ -311,7 +326,7 @@ class Option(Node, frozen=True):
     body: Body
 
 
-class Choose(Node, frozen=True):
+class Choose(Statement, frozen=True):
     """``choose value by ?`criterion` as target:`` (4.8)."""
 
     value: Expression
@@ -324,7 +339,7 @@ class Require(Node, frozen=True):
     criterion: Template
 
 
-class Constrain(Node, frozen=True):
+class Constrain(Statement, frozen=True):
     """`constrain target(bounds):` with its requirements (4.9)."""
 
     target: Name
@@ -332,7 +347,7 @@ class Constrain(Node, frozen=True):
     requirements: tuple[Require, ...]
 
 
-class WithInput(Node, frozen=True):
+class WithInput(Statement, frozen=True):
     value: Expression
     body: Body
 
@@ -344,7 +359,7 @@ class Handler(Node, frozen=True):
     body: Body
 
 
-class Try(Node, frozen=True):
+class Try(Statement, frozen=True):
     """`handler` or `final` is None where the clause is missing."""
 
     body: Body
@@ -375,55 +390,3 @@ class Program(Node, frozen=True):
 
     def fields(self) -> tuple[object, ...]:
         return self.items, self.comments
-
-
-Body = tuple["Statement", ...]
-
-Pattern = AnyPattern | ErrorPattern | CriterionPattern
-
-Expression = (
-    Name
-    | Unit
-    | It
-    | Boolean
-    | Number
-    | String
-    | List
-    | Object
-    | Not
-    | Logical
-    | Compare
-    | Sum
-    | Member
-    | Index
-    | Call
-    | Predicate
-    | AgentName
-    | InlineAgent
-    | With
-    | AgentCall
-)
-
-Statement = (
-    SkillImport
-    | ModuleImport
-    | Export
-    | ExportPack
-    | AgentDeclaration
-    | Def
-    | Assign
-    | ExpressionStatement
-    | Return
-    | Raise
-    | Pass
-    | Break
-    | Continue
-    | If
-    | While
-    | For
-    | Match
-    | Choose
-    | Constrain
-    | WithInput
-    | Try
-)

@@ -10,7 +10,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, get_args
+from typing import Final
 
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.source import Source, Span
@@ -18,7 +18,6 @@ from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.names import Known
 from prose_kernel.language.vvm.scopes import inside
 
-_STATEMENTS: Final = get_args(tree.Statement)
 _WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _STRING: Final = re.compile(r'"([^"\n]*)"')
 
@@ -58,7 +57,7 @@ def unread(program: tree.Program, source: Source, found: Sequence[Diagnostic]) -
     errors = sorted(one.span.start for one in found if one.severity == "error")
     if not errors:
         return Unread()
-    spans = [node.span for node in inside(program.items) if isinstance(node, _STATEMENTS)]
+    spans = [node.span for node in inside(program.items) if isinstance(node, tree.Statement)]
     starts = sorted(span.start for span in spans)
     ends = sorted(span.end for span in spans)
     words: set[str] = set()

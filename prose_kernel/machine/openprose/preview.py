@@ -126,7 +126,7 @@ class Foresight:
         return unknown(name) if doubtful else value
 
     def _is_open(self, s: ProgramContext, node: tree.Node) -> bool:
-        if isinstance(node, tree.ACTIVE):
+        if isinstance(node, tree.Active):
             return True
         name = node.id if isinstance(node, tree.Name) else node.name if isinstance(node, tree.Interpolation) else None
         found = s.find(name) if name is not None else None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Callable
-from typing import get_args
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -31,7 +30,6 @@ TEXTS = st.one_of(
 )
 
 
-STATEMENTS = get_args(t.Statement)
 PARTS = {t.Match: ("cases", t.Case), t.Choose: ("options", t.Option), t.Constrain: ("requirements", t.Require)}
 
 
@@ -40,7 +38,7 @@ def assert_grammatical(items: tuple[object, ...]) -> None:
     agenda = list(items)
     while agenda:
         item = agenda.pop()
-        assert isinstance(item, STATEMENTS)
+        assert isinstance(item, t.Statement)
         holders: list[object] = [item]
         if type(item) in PARTS:
             field, part = PARTS[type(item)]
