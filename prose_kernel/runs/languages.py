@@ -325,7 +325,7 @@ _WITHOUT_NEEDS: Final = ("replay", "scripted", "dry-run")
 
 
 def _configure_openprose(machine: Any, settings: Settings) -> None:
-    machine.pipefail = settings.exec.pipefail
+    machine.host.pipefail = settings.exec.pipefail
     machine.host.contracts = settings.contracts
     machine.host.needs_checked = settings.provider not in _WITHOUT_NEEDS
 
@@ -431,7 +431,7 @@ def _modules(base: Path, *, program: Path | None = None, texts: Mapping[str, str
 
 
 def _configure(machine: Any, settings: Settings) -> None:
-    machine.depth, machine.longest_input = settings.vvm.depth, settings.vvm.input
+    machine.limit(settings.vvm.depth, settings.vvm.input)
 
 
 VVM: Final = Language(

@@ -8,7 +8,7 @@ the other contents of a context (they depend on the language, hence `Any`).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, ClassVar, Final, TypeVar
 
 from prose_kernel.errors import RunError
@@ -138,6 +138,49 @@ class ObjectCode(Code):
     async def _run(self, s: Any) -> Value:
         fields = {key: await value_of(part, s) for key, part in zip(self._keys, self.parts, strict=True)}
         return _bounded(s, self.node, fields)
+
+
+class OperatorCode(Code):
+    """An operator over two parts. A language subclasses it with its `operators`."""
+
+    operators: ClassVar[Mapping[str, Callable[[Value, Value], Value]]]
+
+    def prepare(self, node: Any) -> None:
+        self.logical = node.operator not in ("+", "-")
+        self._operate = operate = self.operators[node.operator]
+        failed = self.failed
+        ways = all_now(self.parts)
+        if ways is None:
+            return
+        left, right = ways
+
+        def now(s: Any) -> Value:
+            a, b = left(s), right(s)
+            try:
+                return operate(a, b)
+            except RunError as error:
+                return failed(s, located(s, error, node), a, b)
+
+        self.now = now
+
+    async def _run(self, s: Any) -> Value:
+        one, two = self.parts
+        left = one.now(s) if one.now is not None else await self.awaited(one, s)
+        right = two.now(s) if two.now is not None else await self.awaited(two, s)
+        try:
+            return self._operate(left, right)
+        except RunError as error:
+            return self.failed(s, located(s, error, self.node), left, right)
+
+    @staticmethod
+    def awaited(code: Code, s: Any) -> Awaitable[Value]:
+        """The value of a part that cannot be computed immediately."""
+        return call(code.run(s))
+
+    @staticmethod
+    def failed(s: Any, error: RunError, left: Value, right: Value) -> Value:
+        """Raise the error of an operation, or return the value that takes its place."""
+        raise error from None
 
 
 # ---------------------------------------------------------------- registering and compiling

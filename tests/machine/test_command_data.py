@@ -252,7 +252,7 @@ async def test_a30_pipefail_is_the_programs_word_before_the_settings() -> None:
     text = lines('exec "one"', 'exec "two"', "  pipefail: true", 'exec "three"', "  pipefail: false", '  cwd: "/"')
     for setting in (False, True):
         w = World()
-        w.machine.pipefail = setting
+        w.machine.host.pipefail = setting
         await w.run(text)
         assert [r.pipefail for r in w.commands.requests] == [setting, True, False]
         assert [p.command and p.command.pipefail for p in await previews(w, text)] == [setting, True, False]

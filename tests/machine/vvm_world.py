@@ -59,7 +59,7 @@ class Vvm(World):
             hook=self.hook,
         )
         self.vvm = Machine(host, cwd="/start", program_file="main.vvm")
-        self.vvm.depth = self.depth
+        self.vvm.limit(depth=self.depth)
 
     # ------------------------------------------------------------ modules
 

@@ -20,6 +20,7 @@ from prose_kernel.language.source import Span
 _D = TypeVar("_D", tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
 NO_EFFECT: Final = "this statement has no effect"
+_EFFECTS: Final = frozenset(tree.Active.__subclasses__()) - {tree.Discretion}
 _STRICT_VALUES: Final = (tree.Number, tree.Constant, tree.Member, tree.Discretion, tree.Duration)
 
 
@@ -191,7 +192,7 @@ class Builder(BodyBuilder):
 
     def evaluate(self, start: int, end: int, value: Expression) -> tree.ExpressionStatement:
         statement = tree.ExpressionStatement.at(start, end, value)
-        if not isinstance(value, tree.Active) or isinstance(value, tree.Discretion):
+        if type(value) not in _EFFECTS:
             self.bare[id(statement)] = statement
         if self.depths:
             self.depths.clear()

@@ -191,7 +191,7 @@ def uses_of(program: tree.Program) -> dict[str, str]:
 # ---------------------------------------------------------------- walking
 
 _KINDS: Final = [kind for kind in vars(tree).values() if isinstance(kind, type) and issubclass(kind, Node)]
-_INSIDE: Final = {
+_INSIDE: Final[dict[type[Node], tuple[str, ...]]] = {
     **fields_with("Body|Statement|Arm|Branch|Option|Catch|PipeOperation", _KINDS),
     **dict.fromkeys((tree.ExpressionStatement, tree.Let, tree.Assign, tree.Output, tree.Return), ("value",)),
 }

@@ -338,20 +338,14 @@ class _Indexer(Indexer):
 
     # ------------------------------------------------------------ bodies
 
-    def visit_for(self, node: tree.For, scope: _Scope) -> None:
-        self.walk(node.collection, scope)
-        self.walk(node.body, scope.within(self._temporaries((node.item, node.index), node.span)))
+    def visit_for(self, node: tree.For | tree.Repeat | tree.Loop | tree.Catch, scope: _Scope) -> None:
+        """A body with names of its own."""
+        head, names = _NAMED_BODIES[type(node)]
+        self.walk(getattr(node, head, None), scope)
+        temporaries = self._temporaries([getattr(node, name) for name in names], node.span)
+        self.walk(node.body, scope.within(temporaries))
 
-    def visit_repeat(self, node: tree.Repeat, scope: _Scope) -> None:
-        self.walk(node.count, scope)
-        self.walk(node.body, scope.within(self._temporaries((node.variable,), node.span)))
-
-    def visit_loop(self, node: tree.Loop, scope: _Scope) -> None:
-        self.walk(node.condition, scope)
-        self.walk(node.body, scope.within(self._temporaries((node.variable,), node.span)))
-
-    def visit_catch(self, node: tree.Catch, scope: _Scope) -> None:
-        self.walk(node.body, scope.within(self._temporaries((node.name,), node.span)))
+    visit_repeat = visit_loop = visit_catch = visit_for
 
     def visit_pipe_operation(self, node: tree.PipeOperation, scope: _Scope) -> None:
         names = self._temporaries(node.names, node.span)
@@ -361,15 +355,12 @@ class _Indexer(Indexer):
 
     # ------------------------------------------------------------ spawns and expressions
 
-    def visit_session(self, node: tree.Session, scope: _Scope) -> None:
+    def visit_session(self, node: tree.Session | tree.Resume, scope: _Scope) -> None:
         if node.agent is not None:
             self._agent_uses.append((node.agent, scope))
-        self.walk(node.title, scope)
-        self.walk(node.properties, scope)
+        self.walk((getattr(node, "title", None), node.properties), scope)
 
-    def visit_resume(self, node: tree.Resume, scope: _Scope) -> None:
-        self._agent_uses.append((node.agent, scope))
-        self.walk(node.properties, scope)
+    visit_resume = visit_session
 
     def visit_block_call(self, node: tree.BlockCall, scope: _Scope) -> None:
         self._block_uses.append((node.block, scope))
@@ -457,6 +448,15 @@ class _Indexer(Indexer):
     visit_skill_import = visit_use
 
     visits: ClassVar = visitors(tree, vars())
+
+
+_NAMED_BODIES: Final[dict[type[Node], tuple[str, tuple[str, ...]]]] = {
+    tree.For: ("collection", ("item", "index")),
+    tree.Repeat: ("count", ("variable",)),
+    tree.Loop: ("condition", ("variable",)),
+    tree.Catch: ("", ("name",)),
+}
+"""The field that is evaluated outside of the body, and those with the names that hold only in it."""
 
 
 def _at(scope: _Scope, extent: Span) -> _Scope:

@@ -144,7 +144,7 @@ def inside(body: tree.Body, *, functions: bool = True) -> Iterator[tree.Node]:
 
 
 _CLAUSES: Final = (tree.Arm, tree.Case, tree.Option, tree.Handler)
-_KINDS: Final = [*tree.Statement.__subclasses__(), *tree.Pattern.__subclasses__(), *_CLAUSES]
+_KINDS: Final[list[type[tree.Node]]] = [*tree.Statement.__subclasses__(), *tree.Pattern.__subclasses__(), *_CLAUSES]
 _INSIDE: Final = fields_with("Body|Arm|Case|Option|Handler|Pattern", _KINDS)
 """The fields of each kind in which statements, their clauses or patterns are."""
 _BINDS: Final[dict[type, str]] = {

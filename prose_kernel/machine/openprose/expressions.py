@@ -9,7 +9,7 @@ from prose_kernel.machine.openprose.code import expression
 from prose_kernel.machine.openprose.judging import Asking
 from prose_kernel.machine.openprose.operators import OPERATORS
 from prose_kernel.machine.openprose.program_context import ProgramContext
-from prose_kernel.runtime.compiled_code import Code, ConstantCode, ListCode, ObjectCode, all_now, value_of
+from prose_kernel.runtime.compiled_code import Code, ConstantCode, ListCode, ObjectCode, OperatorCode, all_now, value_of
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.values import Value
 
@@ -111,31 +111,8 @@ class IndexCode(Code):
 
 
 @expression(tree.Binary, lambda node: (node.left, node.right))
-class BinaryCode(Code):
-    def prepare(self, node: tree.Binary) -> None:
-        self.logical = node.operator not in ("+", "-")
-        self._operate = operate = OPERATORS[node.operator]
-        ways = all_now(self.parts)
-        if ways is None:
-            return
-        left, right = ways
-
-        def now(s: ProgramContext) -> Value:
-            a, b = left(s), right(s)
-            try:
-                return operate(a, b)
-            except RunError as error:
-                raise located(s, error, node) from None
-
-        self.now = now
-
-    async def _run(self, s: ProgramContext) -> Value:
-        left = await value_of(self.parts[0], s)
-        right = await value_of(self.parts[1], s)
-        try:
-            return self._operate(left, right)
-        except RunError as error:
-            raise located(s, error, self.node) from None
+class BinaryCode(OperatorCode):
+    operators = OPERATORS
 
 
 @expression(tree.Not, lambda node: (node.operand,))

@@ -78,15 +78,6 @@ class Machine(RuntimeMachine):
     def _result(self, value: Value) -> Value:
         return dict(self.outputs()) if self._run.root.outputs else value
 
-    @property
-    def pipefail(self) -> bool:
-        """Whether commands run with `pipefail` where the program does not say (the setting `exec_pipefail`)."""
-        return self._run.host.pipefail
-
-    @pipefail.setter
-    def pipefail(self, on: bool) -> None:
-        self._run.host.pipefail = on
-
     async def preview(self, program: tree.Program, source: Source) -> tuple[Preview, ...]:
         from prose_kernel.machine.openprose.preview import preview
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from prose_kernel.errors import VvmRaise
+from prose_kernel.errors import RunError, VvmRaise
 from prose_kernel.language.vvm import tree
 from prose_kernel.machine.vvm.code import awaited, expression
 from prose_kernel.machine.vvm.context import Context, reader
 from prose_kernel.machine.vvm.operators import OPERATORS
 from prose_kernel.machine.vvm.values import a_type_of, json_view, raised, why_no_view
-from prose_kernel.runtime.compiled_code import Code, ConstantCode, ListCode, ObjectCode, all_now, value_of
-from prose_kernel.runtime.execution_context import located
+from prose_kernel.runtime.compiled_code import Code, ConstantCode, ListCode, ObjectCode, OperatorCode, all_now, value_of
 from prose_kernel.runtime.values import Value
 
 
@@ -130,7 +129,7 @@ def _is_open(s: Context, value: Value) -> bool:
     return s.host.preview is not None and type(value) is str and s.host.preview.instead(value) is not None
 
 
-def without(s: Context, error: VvmRaise, *values: Value) -> Value:
+def without(s: Context, error: RunError, *values: Value) -> Value:
     """Raise the error; in a preview with an unknown value, return the placeholder of the result."""
     instead: Value = s.host.preview.instead(*values) if s.host.preview is not None else None
     if instead is None:
@@ -150,36 +149,17 @@ def _items(number: int) -> str:
 # ---------------------------------------------------------------- operators
 
 
-class OperatorCode(Code):
-    def prepare(self, node: tree.Compare | tree.Sum) -> None:
-        self.logical = isinstance(node, tree.Compare)
-        self._operate = operate = OPERATORS[node.operator]
-        ways = all_now(self.parts)
-        if ways is None:
-            return
-        left, right = ways
+class BinaryCode(OperatorCode):
+    operators = OPERATORS
+    awaited = staticmethod(awaited)
 
-        def now(s: Context) -> Value:
-            a, b = left(s), right(s)
-            try:
-                return operate(a, b)
-            except VvmRaise as error:
-                return without(s, located(s, error, node), a, b)
-
-        self.now = now
-
-    async def _run(self, s: Context) -> Value:
-        one, two = self.parts
-        left = one.now(s) if one.now is not None else await awaited(one, s)
-        right = two.now(s) if two.now is not None else await awaited(two, s)
-        try:
-            return self._operate(left, right)
-        except VvmRaise as error:
-            return without(s, located(s, error, self.node), left, right)
+    @staticmethod
+    def failed(s: Context, error: RunError, left: Value, right: Value) -> Value:
+        return without(s, error, left, right)
 
 
 for _binary in (tree.Compare, tree.Sum):
-    expression(_binary, lambda node: (node.left, node.right))(OperatorCode)
+    expression(_binary, lambda node: (node.left, node.right))(BinaryCode)
 
 
 def not_boolean(s: Context, node: tree.Node, value: Value) -> VvmRaise:

@@ -13,7 +13,7 @@ from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.names import Known
 from prose_kernel.machine.vvm import agent_calls, functions, judging, library, statements  # noqa: F401 - each registers its code
-from prose_kernel.machine.vvm.context import Context, VvmRun
+from prose_kernel.machine.vvm.context import DEPTH, LONGEST_INPUT, Context, VvmRun
 from prose_kernel.machine.vvm.program import data_alone, run_text, valued_kind
 from prose_kernel.runtime.machine import BindingInfo, Definition, Preview
 from prose_kernel.runtime.machine import Machine as RuntimeMachine
@@ -50,25 +50,9 @@ class Machine(RuntimeMachine):
 
         return await preview(self._run, program, source, self.cwd)
 
-    # ------------------------------------------------------------ settings
-
-    @property
-    def depth(self) -> int:
-        """The maximum depth of nested calls (4.12)."""
-        return self._run.depth
-
-    @depth.setter
-    def depth(self, limit: int) -> None:
-        self._run.depth = limit
-
-    @property
-    def longest_input(self) -> int:
-        """How many characters the input of an agent call may have (6.5)."""
-        return self._run.longest_input
-
-    @longest_input.setter
-    def longest_input(self, limit: int) -> None:
-        self._run.longest_input = limit
+    def limit(self, depth: int = DEPTH, longest_input: int = LONGEST_INPUT) -> None:
+        """Set the depth of nested calls (4.12), and the characters that the input of an agent call may have (6.5)."""
+        self._run.depth, self._run.longest_input = depth, longest_input
 
     # ------------------------------------------------------------ looking
 

@@ -354,7 +354,7 @@ async def test_pmap_waits_for_all_and_gives_the_first_failure() -> None:
 
 async def test_v7_an_input_that_is_too_long_is_refused() -> None:
     w = Vvm()
-    w.vvm.longest_input = 10
+    w.vvm.limit(longest_input=10)
     value = await w.cell(AGENT, '@a `x`("12345678901", retry=5)')
     assert value == {
         "error": {
