@@ -76,14 +76,14 @@ def machine(name: str, listening: bool) -> Any:
     return languages.LANGUAGES[name].machine()(Host(ports, listeners), cwd=".", program_file="bench")
 
 
-def seconds(name: str, text: str, listening: bool = False, **settings: int) -> float:
+def seconds(name: str, text: str, listening: bool = False, depth: int = 0) -> float:
     """Processor time of one run, reading not counted."""
     source = Source(text)
     compiled = languages.LANGUAGES[name].compile(source)
     assert compiled.ok, compiled.diagnostics
     there = machine(name, listening)
-    for setting, value in settings.items():
-        setattr(there, setting, value)
+    if depth:
+        there.limit(depth=depth)
     begun = time.process_time()
     asyncio.run(there.run(compiled.program, source))
     return time.process_time() - begun

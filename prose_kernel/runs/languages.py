@@ -414,7 +414,7 @@ OPENPROSE: Final = Language(
     **{
         **_own("openprose"),
         "compile": _compile_openprose,
-        "format_program": _by_form("language.openprose:format_program", "language.contracts.formatter:format_file"),
+        "format_program": _by_form("language.openprose:format_program", "language.contracts.compile:format_file"),
         "index": _by_form("language.openprose.symbols:index", "language.contracts.symbols:index"),
         "known_in": _known_in,
     },

@@ -13,6 +13,7 @@ from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import file_and_node, is_contract
 from prose_kernel.language.contracts.checks import check_file
 from prose_kernel.language.contracts.interface import EVENT, called, calls, described
+from prose_kernel.language.contracts.layout import Block
 from prose_kernel.language.contracts.library import LIBRARY, Library
 from prose_kernel.language.contracts.targets import Bound, Targets
 from prose_kernel.language.contracts.tests import subject_of
@@ -38,6 +39,7 @@ from prose_kernel.language.openprose.contracts import (
     ScriptSource,
     interface_of,
 )
+from prose_kernel.language.openprose.fenced_text import fenced_text
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source, Span
 
@@ -319,6 +321,26 @@ def _contract(program: ContractProgram) -> FileContract:
         called(unit),
         unit.truth if unit.node.kind in ("responsibility", "gateway") else None,
     )
+
+
+def format_file(program: ContractProgram) -> str:
+    """The canonical form of a file (2): the scripts in its fences are formatted, all else stays."""
+    file, parts, at = program.file, [], 0
+    for fence in (fence for unit in file.units for fence in unit.node.fences):
+        parts += [file.source.text[at : fence.inside.start], _formatted(file, fence)]
+        at = fence.inside.end
+    return "".join([*parts, file.source.text[at:]])
+
+
+def _formatted(file: FileUnit, fence: Block) -> str:
+    """The lines of one fence. Several fences of a section stay several, each is formatted by itself."""
+    from prose_kernel.language.openprose import format_program, parse
+
+    program = parse(fenced_text(file.source, [(fence.inside, fence.margin)]), file.files.script_profile).program
+    if not program.items:
+        return file.source.slice(fence.inside)
+    margin = " " * fence.margin
+    return "".join(f"{margin}{line}\n" if line else "\n" for line in format_program(program).splitlines())
 
 
 def report(program: ContractProgram) -> str:

@@ -162,9 +162,11 @@ for _binary in (tree.Compare, tree.Sum):
     expression(_binary, lambda node: (node.left, node.right))(BinaryCode)
 
 
-def not_boolean(s: Context, node: tree.Node, value: Value) -> VvmRaise:
-    """R203, at the expression whose value it is."""
-    return raised(s, node, "R203", f"condition is not a boolean: {a_type_of(value)}")
+def boolean(s: Context, node: tree.Node, value: Value) -> bool:
+    """The value of a condition. Raises R203 at the expression whose value it is."""
+    if value is True or value is False:
+        return value
+    raise raised(s, node, "R203", f"condition is not a boolean: {a_type_of(value)}")
 
 
 @expression(tree.Not, lambda node: (node.value,))
@@ -174,20 +176,10 @@ class NotCode(Code):
         ways = all_now(self.parts)
         if ways is not None:
             way = ways[0]
-
-            def now(s: Context) -> Value:
-                value = way(s)
-                if value is True or value is False:
-                    return not value
-                raise not_boolean(s, node.value, value)
-
-            self.now = now
+            self.now = lambda s: not boolean(s, node.value, way(s))
 
     async def _run(self, s: Context) -> Value:
-        value = await value_of(self.parts[0], s)
-        if value is True or value is False:
-            return not value
-        raise not_boolean(s, self.node.value, value)
+        return not boolean(s, self.node.value, await value_of(self.parts[0], s))
 
 
 @expression(tree.Logical, lambda node: (node.left, node.right))
@@ -197,6 +189,7 @@ class LogicalCode(Code):
     def prepare(self, node: tree.Logical) -> None:
         self.logical = True
         self._decisive = decisive = node.operator == "or"
+        other = not decisive
         ways = all_now(self.parts)
         if ways is None:
             return
@@ -206,20 +199,15 @@ class LogicalCode(Code):
             value = left(s)
             if value is decisive:
                 return value
-            if value is not True and value is not False:
-                raise not_boolean(s, node.left, value)
+            if value is not other:
+                boolean(s, node.left, value)  # which raises
             value = right(s)
-            if value is True or value is False:
-                return value
-            raise not_boolean(s, node.right, value)
+            return value if value is True or value is False else boolean(s, node.right, value)
 
         self.now = now
 
     async def _run(self, s: Context) -> Value:
         for part in self.parts:
-            value = await value_of(part, s)
-            if value is not True and value is not False:
-                raise not_boolean(s, part.node, value)
-            if value is self._decisive:
-                return value
+            if boolean(s, part.node, await value_of(part, s)) is self._decisive:
+                return self._decisive
         return not self._decisive

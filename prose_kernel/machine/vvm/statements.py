@@ -25,7 +25,7 @@ from prose_kernel.machine.vvm.code import (
     statement,
 )
 from prose_kernel.machine.vvm.context import Context
-from prose_kernel.machine.vvm.expressions import not_boolean
+from prose_kernel.machine.vvm.expressions import boolean
 from prose_kernel.machine.vvm.judging import scrutinee
 from prose_kernel.machine.vvm.values import a_type_of, error_value, raised
 from prose_kernel.runtime.compiled_code import Code, value_of
@@ -88,9 +88,7 @@ class LeaveStep(Step):
 async def holds(s: Context, code: Code) -> bool:
     """Whether a condition holds. Raises R203."""
     value = code.now(s) if code.now is not None else await awaited(code, s)
-    if value is True or value is False:
-        return value
-    raise not_boolean(s, code.node, value)
+    return boolean(s, code.node, value)
 
 
 @statement(tree.If)
@@ -126,7 +124,7 @@ class IfStep(Step):
                         s.emit(ArmChosen(s.place(node), number))
                     return way(s)
                 if value is not False:
-                    raise not_boolean(s, where, value)
+                    boolean(s, where, value)  # which raises
             if s.host.heard[ArmChosen]:
                 s.emit(ArmChosen(s.place(node), other))
             return last(s) if last is not None else None
@@ -179,10 +177,8 @@ class WhileStep(Step):
         try:
             while True:
                 value = way(s) if way is not None else await awaited(condition, s)
-                if value is not True:
-                    if value is False:
-                        break
-                    raise not_boolean(s, condition.node, value)
+                if value is not True and not boolean(s, condition.node, value):
+                    break
                 passes.begins(passes.index + 1)
                 ways = body.flat(s)
                 left: Left = await call(body.stepped(s)) if ways is None else run_flat(ways, body, s)

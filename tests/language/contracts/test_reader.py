@@ -10,8 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scaling import assert_linear
 
-from prose_kernel.language.contracts.compile import compile_source, report
-from prose_kernel.language.contracts.formatter import format_file
+from prose_kernel.language.contracts.compile import compile_source, format_file, report
 from prose_kernel.language.contracts.layout import blocks
 from prose_kernel.language.contracts.reader import read
 from prose_kernel.language.contracts.symbols import index
