@@ -222,13 +222,13 @@ class ExecutionContext:
         if caller.host is not self.host:
             raise UsageError("no function of another language is called while the debugger evaluates")
         self.numbers, self.recent, self.statement = caller.numbers, caller.recent, caller.statement
-        self.branches, self.cancellation, self.race_gate = caller.branches, caller.cancellation, caller.race_gate
         self.path, self.counts, self.cwd = caller.path, caller.counts, caller.cwd
         self.crossings = caller.crossings + 1
         return self.goes_on_for(caller)
 
     def goes_on_for(self, caller: ExecutionContext) -> Self:
         """The caller waits until this line of control has come to its end. Returns itself."""
+        self.branches, self.cancellation, self.race_gate = caller.branches, caller.cancellation, caller.race_gate
         self.called_by, self.guarded, self.budgets = caller, caller.guarded, caller.budgets
         return self
 

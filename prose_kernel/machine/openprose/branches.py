@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from typing import Any
 
 from prose_kernel.language.openprose import tree
@@ -101,12 +101,12 @@ class ParallelCode(Code):
     async def _branch(self, s: ProgramContext, index: int) -> Value:
         code, body = self.codes[index], self.bodies[index]
         if code is None:
-            return await until_return(s, body)
+            return await until_return(s, call(body.run(s)))
         branch = self.node.branches[index]
         name = branch.name.id
         named = Body((branch,), True)
         named.use([_NamedBranch(branch, code, Destination(name, s.key(name), "let"))])
-        return await until_return(s, named)
+        return await until_return(s, call(named.run(s)))
 
     def _publish(self, s: ProgramContext, fork: Fork[ProgramContext]) -> None:
         """Publish the names that the branches have bound, then the branches' own names, in source order."""
@@ -172,10 +172,10 @@ class _NamedBranch(Step):
 # ---------------------------------------------------------------- iterations
 
 
-async def until_return(s: ProgramContext, body: Body) -> Value:
-    """Run the body of a branch or an iteration. In ProseScript `return` ends it (prose-md.md 3.7)."""
+async def until_return(s: ProgramContext, work: Awaitable[Value]) -> Value:
+    """Run a branch or an iteration. In ProseScript `return` ends it (prose-md.md 3.7)."""
     try:
-        return await call(body.run(s))
+        return await work
     except ControlFlow as leave:
         if leave.how != "return" or not s.run.is_script:
             raise
@@ -226,7 +226,7 @@ class ParallelForCode(Code):
         s.temps = {**s.temps, **loop_names(s, node, items, index)}
         if s.host.heard[LoopPass]:
             s.emit(LoopPass(s.place(node), index, len(items)))
-        result = await until_return(s, self.body)
+        result = await until_return(s, call(self.body.run(s)))
         return s.kept_element(result, node) if self.used else result
 
 
@@ -246,7 +246,7 @@ class ParallelRepeatCode(RepeatCode):
                 branch.temps = {**branch.temps, self.node.variable.id: Temp(number, "loop variable")}
             if branch.host.heard[LoopPass]:
                 branch.emit(LoopPass(branch.place(self.node), index, len(numbers)))
-            result = await until_return(branch, self.body)
+            result = await until_return(branch, call(self.body.run(branch)))
             return branch.kept_element(result, self.node) if self.used else result
 
         return await each(s, self.node, numbers, ALL, one)

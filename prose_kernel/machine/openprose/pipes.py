@@ -6,7 +6,7 @@ from prose_kernel.errors import RunError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
-from prose_kernel.machine.openprose.branches import ALL, each
+from prose_kernel.machine.openprose.branches import ALL, each, until_return
 from prose_kernel.machine.openprose.code import Body, compile_expression, expression
 from prose_kernel.machine.openprose.frames import Spawned, Temp, Temps
 from prose_kernel.machine.openprose.loops import collection
@@ -110,20 +110,10 @@ async def _pmap(s: ProgramContext, operation: tree.PipeOperation, body: Body, it
     async def one(branch: ProgramContext, index: int, item: Value) -> Value:
         progressed(branch, operation, operation.kind, index, len(items))
         branch.temps = {**branch.temps, "item": Temp(item, "pipeline variable")}
-        value = await _pass(branch, body)
+        value = await until_return(branch, _once(branch, body, branch.temps))
         return branch.kept_element(value, operation)
 
     return await each(s, operation, items, ALL, one)
-
-
-async def _pass(s: ProgramContext, body: Body) -> Value:
-    """One item of `pmap`."""
-    try:
-        return await _once(s, body, s.temps)
-    except ControlFlow as leave:
-        if leave.how != "return" or not s.run.is_script:
-            raise
-        return leave.value
 
 
 _OPERATIONS = {"map": _each, "filter": _each, "reduce": _reduce, "pmap": _pmap}

@@ -345,8 +345,4 @@ def nested_context(
     location = s.location(node.span)
     run.entered = (f"in program {alias}", f"called at line {location.line} of {location.source}")
     run.call_stack = (*s.stack_lines(), *s.run.stack())
-    context = ProgramContext(run, run.root, source, s.cwd, s.at("program"))
-    context.race_gate = s.race_gate
-    context.cancellation = s.cancellation
-    context.branches = s.branches
-    return context.goes_on_for(s)
+    return ProgramContext(run, run.root, source, s.cwd, s.at("program")).goes_on_for(s)
