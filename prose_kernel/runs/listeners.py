@@ -38,6 +38,10 @@ class Listeners:
         for event in self._unreported.take():
             self._live(event)
 
+    def text_ended(self) -> None:
+        """A text of the restored run is over: nothing of it is open any more."""
+        self._unreported.forget_activities()
+
     def forget(self) -> None:
         """The run is over."""
         self._unreported.take()

@@ -549,6 +549,7 @@ class Workspace:
                 raise
             if isinstance(ended, asyncio.CancelledError):
                 stay()
+        self._listeners.text_ended()
 
     def _continue_as(self, run: Run, text: Text) -> None:
         """Set what a person had set before the text."""

@@ -451,6 +451,10 @@ class UnreportedBegins:
             case RunStarted() | CellStarted():
                 self._open[type(event)] = [event]
 
+    def forget_activities(self) -> None:
+        """The text is over, and with it all that began in it: an interrupt reports no end of them."""
+        self._open = {key: events for key, events in self._open.items() if key in (RunStarted, CellStarted)}
+
     def take(self) -> list[Event]:
         """These events, in order; from then on there are none."""
         found, self._open = [event for events in self._open.values() for event in events], {}

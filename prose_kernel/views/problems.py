@@ -57,10 +57,11 @@ def problem_of(error: BaseException, *, stderr_shown: bool = False) -> Problem:
 
 def simple(name: str, message: str, hint: str | None = None) -> Problem:
     """Return an error without a location in a program."""
-    lines = [f"{_BOLD}{name}{_END}: {visible(message)}"]
+    shown = _shortened(message)
+    lines = [f"{_BOLD}{name}{_END}: {shown}"]
     if hint:
         lines.append(f"{_DIM}hint: {visible(hint)}{_END}")
-    return Problem(name, visible(message), tuple(lines))
+    return Problem(name, shown, tuple(lines))
 
 
 def _internal(error: BaseException) -> Problem:
@@ -92,7 +93,7 @@ def _run_lines(error: RunError, stderr_shown: bool) -> list[str]:
     if place is not None:
         where = f" at line {place.line}, column {place.column}"
         where += f" of {visible(place.source)}" if place.source != "cell" else ""
-    message = _message(error)
+    message = _shortened(error.message)
     lines = [f"{_BOLD}{error.type}{_END}{where}{f': {message}' if message else ''} [{error.code}]"]
     if place is not None:
         lines.append(visible(caret(place.text, place.column, None).lstrip("\n")))
@@ -104,10 +105,10 @@ def _run_lines(error: RunError, stderr_shown: bool) -> list[str]:
     return lines
 
 
-def _message(error: RunError) -> str:
-    """Return the message; the beginning of a very long one, as `throw` can make it."""
-    mark = f"… ({len(error.message):,} characters in all)"
-    return visible(clipped(error.message, _MESSAGE_CHARACTERS, mark, kept=_MESSAGE_CHARACTERS))
+def _shortened(message: str) -> str:
+    """Return a message; the beginning of a very long one, as `throw` and a long word after a magic can make it."""
+    mark = f"… ({len(message):,} characters in all)"
+    return visible(clipped(message, _MESSAGE_CHARACTERS, mark, kept=_MESSAGE_CHARACTERS))
 
 
 def _command_lines(error: RunError, stderr_shown: bool) -> list[str]:

@@ -392,7 +392,9 @@ async def test_completion_and_inspection_know_the_run(cells: Cells) -> None:
     assert found is not None and "the plan" in found.data["text/plain"]
 
 
-@pytest.mark.parametrize("cell", ["%run ~nobody-of-this-name/x", "%cd ~nobody-of-this-name", "%run \0", "%cd \0"])
+@pytest.mark.parametrize(
+    "cell", ["%run ~nobody-of-this-name/x", "%cd ~nobody-of-this-name", "%run \0", "%cd \0", f"%cd {'a' * 300}"]
+)
 async def test_a_path_that_cannot_be_is_named(cells: Cells, cell: str) -> None:
     problem = await cells.run(cell, Recording(), live=False)
     assert problem is not None and problem.ename == "UsageError"
@@ -403,6 +405,13 @@ async def test_an_error_that_holds_a_whole_file_shows_its_beginning(cells: Cells
     problem = await cells.run('let s = "0123456789"\nrepeat 15:\n  s = "{s}{s}"\nthrow "{s}"', output, live=False)
     assert problem is not None and problem.evalue.endswith("…")
     assert "… (327,680 characters in all)" in problem.traceback[0]
+    assert len(problem.evalue) < 11_000 and len("".join(problem.traceback)) < 12_000
+
+
+@pytest.mark.parametrize("start", ["%", "%%", "%explain ", "%binding ", "%provider ", "%cd "])
+async def test_a_word_without_end_is_not_repeated_in_full(cells: Cells, start: str) -> None:
+    problem = await cells.run(start + 50_000 * "a", Recording(), live=False)
+    assert problem is not None and problem.ename == "UsageError"
     assert len(problem.evalue) < 11_000 and len("".join(problem.traceback)) < 12_000
 
 

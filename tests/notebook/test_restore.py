@@ -54,6 +54,18 @@ def test_after_a_restart_everything_is_back(directory: Path) -> None:
         assert program.count("agent writer:") == 1
 
 
+def test_branches_that_were_interrupted_are_not_shown_in_the_next_cell(directory: Path) -> None:
+    with kernel(directory, forks=True) as client:
+        request = client.send('parallel:\n  a = exec "touch there; sleep 60"\n  b = exec "sleep 60"')
+        until((directory / "there").exists)
+        client.interrupt()
+        assert "2 cancelled" in "".join(client.finish(request).displays)
+        client.run("let m = 1")
+        die(client)
+        assert client.run("%restore").displays == ["2 cells of the run are back.\n  names: m"]
+        assert client.run("let n = 1").displays == ["n: number = 1"]
+
+
 def test_cells_of_prosescript_are_read_as_such_again(directory: Path) -> None:
     """The condition is an expression only because an earlier cell has bound its name."""
     script = "%%prose --profile prosescript\n"
