@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shlex
 import sys
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -136,7 +135,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     from prose_kernel.runs import languages, settings
 
     typed_settings = {name: options.pop(name) for name in run_options.SETTINGS}
-    given = run_options.RunOptions(**options)
+    given = run_options.RunOptions(typed_settings, **options)
     if given.resume is not None:
         if given.key is not None:
             raise UsageError("--id and --resume exclude each other")
@@ -150,9 +149,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
         _check_keeping(given, kept=given.changed)
         from prose_kernel.cli import run_resume
 
-        under_way = given.interrupted or "rerun"
-        wanted = run_resume.Wanted(given.resume, given.at, under_way, given.stored, given.changed, given.cwd)
-        return begin(run_resume.resume(target, wanted, ctx.params, Path.cwd()))
+        return begin(run_resume.resume(target, given, Path.cwd()))
     about_resuming = {
         "--from": given.at is not None,
         "--stored": given.stored,
@@ -196,7 +193,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
         json=given.form == "json",
         usage=given.usage,
         gate_files=given.gate_files,
-        who_answers=run_options.who_answers(ctx.params),
+        who_answers=run_options.who_answers(given),
         remarks=tuple(f"Warning: {one}" for one in settings.misspelt_variables(cwd, chosen.state_dir)),
     )
     if given.gate_files and chosen.gates.mode != "wait":
@@ -215,7 +212,7 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
         request = _only_stale(request, given)
     if given.key is None:
         return begin(request)
-    return _run_once(request, given.key, ctx.params)
+    return _run_once(request, given.key, given)
 
 
 def _check_keeping(given: run_options.RunOptions, *, kept: bool) -> None:
@@ -247,7 +244,7 @@ def begin(request: Request, key: RunKey | None = None) -> int:
     return _report(request, program.execute(), screen)
 
 
-def _run_once(request: Request, key: str, options: Mapping[str, Any]) -> int:
+def _run_once(request: Request, key: str, given: run_options.RunOptions) -> int:
     """Begin the run of a key, or resume it."""
     from prose_kernel.cli import run_key, run_resume
     from prose_kernel.runtime.clock import SystemClock
@@ -257,7 +254,7 @@ def _run_once(request: Request, key: str, options: Mapping[str, Any]) -> int:
         if claim.run is not None:
             claim.check_program(request.program_file, request.cwd)
             target = None if request.origin else request.program_file
-            return begin(run_resume.resume(target, run_resume.Wanted(claim.run.id), options, request.cwd))
+            return begin(run_resume.resume(target, replace(given, resume=claim.run.id), request.cwd))
         return begin(replace(request, run_id=new_run_id(SystemClock())), claim)
 
 

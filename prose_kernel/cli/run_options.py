@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class RunOptions:
-    """The options of `prose run`, as typed, without those that are settings (`SETTINGS`)."""
+    """The options of `prose run`, as typed. `settings` are those that are settings, by their names (`SETTINGS`)."""
 
+    settings: Mapping[str, Any]
     resume: str | None = None
     interrupted: UnderWay | None = None
     at: str | None = None
@@ -61,9 +62,10 @@ def settings_file(cwd: Path, name: str) -> Path | None:
     return beside if name.endswith(".ipynb") and beside.is_file() else None
 
 
-def who_answers(given: Mapping[str, Any]) -> tuple[str, ...]:
+def who_answers(given: RunOptions) -> tuple[str, ...]:
     """The options about who answers and where commands run, as typed: a run that is resumed wants them again."""
-    return tuple(part for name in ANSWERING if given[name] for part in (f"--{name.replace('_', '-')}", given[name]))
+    typed = {name: value for name in ANSWERING if (value := given.settings[name])}
+    return tuple(part for name, value in typed.items() for part in (f"--{name.replace('_', '-')}", value))
 
 
 def pairs(inputs: Sequence[str], option: str = "--input") -> dict[str, str]:

@@ -6,8 +6,8 @@ import difflib
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,58 +33,44 @@ from prose_kernel.storage.runs import KeptRun
 from prose_kernel.views.kept import told
 
 if TYPE_CHECKING:
+    from prose_kernel.cli.run_options import RunOptions
     from prose_kernel.runs.languages import Language
-    from prose_kernel.runtime.journal_replay import UnderWay
 
 _DIFF_LINES = 60
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """The typed options: the run ("": the last one that did not finish), the point at which a branch of it begins, and
-    which text runs when the program has changed. `cwd` is the directory in which it continues; None: that in which it
-    was begun."""
-
-    run: str
-    at: str | None = None
-    under_way: UnderWay = "rerun"
-    stored: bool = False
-    changed: bool = False
-    cwd: str | None = None
-
-
-def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: Path) -> Request:
-    """The program to run for `prose run [FILE] --resume [RUN]`. `options` are all others, by the names of their
-    parameters.
+def resume(target: str | None, given: RunOptions, cwd: Path) -> Request:
+    """The program to run for `prose run [FILE] --resume [RUN]` (`given.resume`; without one the last run that did not
+    finish).
 
     Raises `UsageError`, and `CompileError` for a changed text.
     """
-    if target is None and wanted.run.endswith(languages.runnable_suffixes()):
-        target, wanted = wanted.run, replace(wanted, run="")
-    place = _directory(wanted.cwd, cwd)
-    kept = _run_of(target, wanted, options, place)
+    if target is None and given.resume and given.resume.endswith(languages.runnable_suffixes()):
+        target, given = given.resume, replace(given, resume=None)
+    place = _directory(given.cwd, cwd)
+    kept = _run_of(target, given, place)
     journal = kept.journal
     assert journal is not None
     head = journal.head
-    moved = _moved(kept, head, wanted, target, place)
+    moved = _moved(kept, head, given.cwd, target, place)
     directory = moved or Path(head.directory)
     if moved is None:
         _check_place(kept, head, target, cwd)
     if not journal.texts:
         raise UsageError(f"run {kept.id} holds no program")
     language = languages.LANGUAGES[head.language]
-    chosen, inputs, decisions = _agreed(kept, head, language, options)
+    chosen, inputs, decisions = _agreed(kept, head, language, given)
     chosen["state_dir"] = Resumption(journal, cwd=moved).state_dir
     file = Path(cwd, os.path.expanduser(target)) if target else directory / os.path.expanduser(head.program)  # noqa: PTH111
-    if not wanted.changed and not head.notebook and resumption(journal).complete:
-        wanted = replace(wanted, stored=True)  # its result is that of the text that it began with
-    cells, text, remarks = _texts(kept, file, target or head.program, wanted)
+    if not given.changed and not head.notebook and resumption(journal).complete:
+        given = replace(given, stored=True)  # its result is that of the text that it began with
+    cells, text, remarks = _texts(kept, file, target or head.program, given)
     loaded = settings.load(directory, file=run_options.settings_file(directory, head.program), **chosen)
     refuse_dry_run(loaded)
     if text is not None:
         _check(kept, text, language, Path(directory, os.path.expanduser(head.program)), chosen["profile"])  # noqa: PTH111
-    keep = _kept(kept, wanted, text, loaded, options) if text is not None else None
-    how, about = _way(kept, wanted) if keep is None else (None, _began_with(keep))
+    keep = _kept(kept, given, text, loaded) if text is not None else None
+    how, about = _way(kept, given) if keep is None else (None, _began_with(keep))
     how = replace(how, cwd=moved) if how is not None else None
     complete = how is not None and how.complete
     return Request(
@@ -98,36 +84,36 @@ def resume(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: 
         settings=loaded,
         cells=cells,
         remarks=(_complete(kept),) if complete else (*remarks, *about),
-        json=options["form"] == "json",
-        usage=options["usage"],
-        gate_files=options["gate_files"],
-        who_answers=(*run_options.who_answers(options), *(("--cwd", str(moved)) if moved else ())),
+        json=given.form == "json",
+        usage=given.usage,
+        gate_files=given.gate_files,
+        who_answers=(*run_options.who_answers(given), *(("--cwd", str(moved)) if moved else ())),
         origin=head.origin,
-        trust=tuple(options["trust"]),
+        trust=given.trust,
         resumption=how,
         keep=keep,
-        why=options["why"],
+        why=given.why,
     )
 
 
 # ---------------------------------------------------------------- which run
 
 
-def _run_of(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd: Path) -> KeptRun:
+def _run_of(target: str | None, given: RunOptions, cwd: Path) -> KeptRun:
     """Raises `UsageError` for a run that cannot be resumed."""
-    backend = run_options.backend_of(options["state"], options["in_context"])
-    chosen = settings.load(cwd, state_dir=options["state_dir"], state=backend)
+    backend = run_options.backend_of(given.state, given.in_context)
+    chosen = settings.load(cwd, state_dir=given.settings["state_dir"], state=backend)
     where = runs.places(cwd, chosen.state_dir)
     if target is not None:
         beside = Path(cwd, os.path.expanduser(target)).parent  # noqa: PTH111
         where += [place for place in runs.places(beside, ".prose") if place not in where]
-    if wanted.run and chosen.state.kind == "postgres":
-        found = runs.find([*where, *kept_in_postgres(cwd, chosen.state_dir)], wanted.run)
+    if given.resume and chosen.state.kind == "postgres":
+        found = runs.find([*where, *kept_in_postgres(cwd, chosen.state_dir)], given.resume)
     else:
-        found = runs.find(where, wanted.run) if wanted.run else _last(runs.all_runs(where), target, wanted, cwd)
-    if (wanted.at is None and not wanted.changed) or not found.has_journal:
+        found = runs.find(where, given.resume) if given.resume else _last(runs.all_runs(where), target, given, cwd)
+    if (given.at is None and not given.changed) or not found.has_journal:
         found = brought(found, cwd)
-    if found.problem is not None and wanted.run:
+    if found.problem is not None and given.resume:
         raise found.problem
     if found.problem is not None:
         way_on = f"name another run, or remove this one: prose runs rm {found.id}"
@@ -139,17 +125,17 @@ def _run_of(target: str | None, wanted: Wanted, options: Mapping[str, Any], cwd:
         )
     if found.interactive:
         raise UsageError(f"run {found.id} belongs to a notebook", hint=f"%restore {found.id} there brings it back")
-    if found.state == "running" and wanted.at is None and not wanted.changed:
+    if found.state == "running" and given.at is None and not given.changed:
         raise UsageError(f"run {found.id} is being run by another process", hint="wait until that one has ended")
     return found
 
 
-def _last(known: Sequence[KeptRun], target: str | None, wanted: Wanted, cwd: Path) -> KeptRun:
+def _last(known: Sequence[KeptRun], target: str | None, given: RunOptions, cwd: Path) -> KeptRun:
     mine = [run for run in known if not run.interactive and run.has_journal]
     if target is not None:
         file = files.real(Path(cwd, os.path.expanduser(target)))  # noqa: PTH111
         mine = [run for run in mine if run.head is not None and files.real(_program(run.head)) == file]
-    going = [run for run in mine if wanted.at or wanted.changed or run.state in (*runs.UNFINISHED, "unreadable")]
+    going = [run for run in mine if given.at or given.changed or run.state in (*runs.UNFINISHED, "unreadable")]
     if going:
         return going[-1]
     running = [run for run in mine if run.state == "running"]
@@ -175,12 +161,12 @@ def _directory(named: str | None, cwd: Path) -> Path:
     return directory
 
 
-def _moved(kept: KeptRun, head: Head, wanted: Wanted, target: str | None, here: Path) -> Path | None:
+def _moved(kept: KeptRun, head: Head, cwd: str | None, target: str | None, here: Path) -> Path | None:
     """The directory in which a run continues, if that is not the one in which it was begun: the one of `--cwd`, or this
     one if the person agrees. Raises `UsageError` for a run of PostgreSQL if no one can be asked."""
     if runs.is_one_of(Path(head.directory), [here]):
         return None
-    if wanted.cwd is not None:
+    if cwd is not None:
         return here
     if target is not None or not is_in_postgres(head):
         return None
@@ -215,7 +201,7 @@ def _check_place(kept: KeptRun, head: Head, target: str | None, cwd: Path) -> No
 
 
 def _agreed(
-    kept: KeptRun, head: Head, language: Language, options: Mapping[str, Any]
+    kept: KeptRun, head: Head, language: Language, given: RunOptions
 ) -> tuple[dict[str, Any], dict[str, str], dict[str, bool]]:
     """Settings, inputs and decisions: those that the run began with. Raises `UsageError` for an option against them."""
     assert kept.journal is not None
@@ -223,26 +209,26 @@ def _agreed(
     def against(option: str, began: str) -> UsageError:
         return UsageError(f"{option}: run {kept.id} began {began}", hint="leave it out, or run the program again")
 
-    for name, value in run_options.pairs(options["inputs"]).items():
+    for name, value in run_options.pairs(given.inputs).items():
         if name not in head.supplied:
             raise against(f"--input {name}", f"without a value for {name}")
         if head.supplied[name] != value:
             raise against(f"--input {name}={value}", f"with {name}={head.supplied[name]}")
-    backend = run_options.backend_of(options["state"], options["in_context"])
+    backend = run_options.backend_of(given.state, given.in_context)
     if backend not in (None, began := head.settings.get(language.state)):
-        raise against("--in-context" if options["in_context"] else f"--state {options['state']}", f"with {began}")
+        raise against("--in-context" if given.in_context else f"--state {given.state}", f"with {began}")
     began_with = head.settings.get("profile") or "default"
-    for option in ("strict", "profile"):
-        if options[option] and profile_of(options["profile"], options["strict"]) != began_with:
+    for option, typed in (("strict", given.strict), ("profile", given.profile)):
+        if typed and profile_of(given.profile, given.strict) != began_with:
             raise against(f"--{option}", f"with the profile {began_with}")
-    if options["gate_files"] and not head.gate_files:
+    if given.gate_files and not head.gate_files:
         raise against("--gate-files", "without it")
-    given = run_options.decisions(options["yes"], options["no"])
+    decisions = run_options.decisions(given.yes, given.no)
     inside = peers.inside_a_run()
-    if inside and options["yes"]:
+    if inside and given.yes:
         hint = "type the command in your own terminal"
         raise UsageError("--yes: called from inside a run, which may not approve what it resumes", hint=hint)
-    for name, approved in given.items():
+    for name, approved in decisions.items():
         if head.decisions.get(name, approved) != approved:
             raise against(f"--{'yes' if approved else 'no'} {name}", f"with --{'no' if approved else 'yes'} {name}")
     # no other setting than these: the head is in a file that commands can write
@@ -251,23 +237,23 @@ def _agreed(
         name: head.settings[name] for name in kept_settings if head.settings.get(name) is not None
     }
     for name in ("gates", *run_options.ANSWERING):
-        chosen[name] = options[name] or chosen.get(name)
-    chosen["cassette_realtime"] = True if options["realtime"] else None
-    chosen["telemetry_otel"] = True if options["otel"] else None
-    chosen["telemetry_log"] = str(Path(options["log"]).absolute()) if options["log"] else None
+        chosen[name] = given.settings[name] or chosen.get(name)
+    chosen["cassette_realtime"] = True if given.realtime else None
+    chosen["telemetry_otel"] = True if given.otel else None
+    chosen["telemetry_log"] = str(Path(given.log).absolute()) if given.log else None
     if inside:  # a terminal that a command made isn't a person: gates close, and earlier approvals stay unconfirmed
         chosen["gates"] = "deny"
-    if options["script"]:
-        chosen["script"] = str(Path(options["script"]).absolute())
+    if script := given.settings["script"]:
+        chosen["script"] = str(Path(script).absolute())
     # approvals that the run began with are asked once more (`runs/earlier_approvals.py`)
     rejected = {name: False for name, approves in head.decisions.items() if not approves}
-    return chosen, dict(head.supplied), rejected | given
+    return chosen, dict(head.supplied), rejected | decisions
 
 
 # ---------------------------------------------------------------- texts
 
 
-def _texts(kept: KeptRun, file: Path, name: str, wanted: Wanted) -> tuple[list[Cell], str | None, tuple[str, ...]]:
+def _texts(kept: KeptRun, file: Path, name: str, given: RunOptions) -> tuple[list[Cell], str | None, tuple[str, ...]]:
     """The cells that run, the changed text if there is one that is to run, and what to say of it.
 
     Raises `UsageError` when the program has changed and no option names the text to run.
@@ -275,27 +261,27 @@ def _texts(kept: KeptRun, file: Path, name: str, wanted: Wanted) -> tuple[list[C
     assert kept.journal is not None
     stored = [(text.record.name, text.record.text) for text in kept.journal.texts]
     if name.endswith(".ipynb"):
-        return _notebook(kept, file, name, stored, wanted), None, ()
+        return _notebook(kept, file, name, stored, given), None, ()
     own, program = stored[0][1], kept.journal.head.program
     text, remarks = own, tuple[str, ...]()
     if name != files.STDIN and file.is_file():
         text = files.read_source(str(file)).text
-    elif not wanted.stored and name != files.STDIN and not kept.journal.head.origin:
+    elif not given.stored and name != files.STDIN and not kept.journal.head.origin:
         remarks = (f"{name} is missing: the run continues with its original text.",)
-    if text == own or wanted.stored:
+    if text == own or given.stored:
         return [Cell(own, program)], None, remarks
-    if wanted.changed:
+    if given.changed:
         return [Cell(text, program)], text, remarks
     raise _changed(kept, name, own, text)
 
 
-def _notebook(kept: KeptRun, file: Path, name: str, stored: Sequence[tuple[str, str]], wanted: Wanted) -> list[Cell]:
+def _notebook(kept: KeptRun, file: Path, name: str, stored: Sequence[tuple[str, str]], given: RunOptions) -> list[Cell]:
     """The cells of a notebook; those that have begun must be there as they were."""
     from prose_kernel.cli.notebook_file import read_cells
     from prose_kernel.notebook.scan import segments, spoken
 
-    if wanted.stored or wanted.changed:
-        option = "--stored" if wanted.stored else "--changed"
+    if given.stored or given.changed:
+        option = "--stored" if given.stored else "--changed"
         raise UsageError(f"{option} is for program files; a notebook's magics are not kept", hint="restore the cells")
     cells, default = read_cells(str(file))
     now = [
@@ -337,31 +323,29 @@ def _check(kept: KeptRun, text: str, language: Language, file: Path, profile: An
 # ---------------------------------------------------------------- how it continues
 
 
-def _way(kept: KeptRun, wanted: Wanted) -> tuple[Resumption, tuple[str, ...]]:
+def _way(kept: KeptRun, given: RunOptions) -> tuple[Resumption, tuple[str, ...]]:
     """The continuation of the run, or of a branch, and the note about it."""
     journal = kept.journal
     assert journal is not None
-    if wanted.at is None:
-        how = resumption(journal, wanted.under_way)
+    if given.at is None:
+        how = resumption(journal, given.interrupted or "rerun")
         lines = [f"Resuming run {kept.id} of {kept.program}: {_known(journal.answers(how.rewind))}."]
         if how.cause is not None:
             lines.append(f"It continues before the request that failed: {told(how.cause)}")
         return how, tuple(lines)
     clock = SystemClock()
-    new = branch(journal, point_of(journal, wanted.at), new_run_id(clock), clock.now())
-    line = f"Run {new.head.run} begins as a branch of run {kept.id} before {wanted.at}: {_known(new.answers())}."
-    return Resumption(new, wanted.under_way, texts_stay=True), (line,)
+    new = branch(journal, point_of(journal, given.at), new_run_id(clock), clock.now())
+    line = f"Run {new.head.run} begins as a branch of run {kept.id} before {given.at}: {_known(new.answers())}."
+    return Resumption(new, given.interrupted or "rerun", texts_stay=True), (line,)
 
 
-def _kept(
-    kept: KeptRun, wanted: Wanted, text: str, chosen: settings.Settings, options: Mapping[str, Any]
-) -> EarlierRun:
+def _kept(kept: KeptRun, given: RunOptions, text: str, chosen: settings.Settings) -> EarlierRun:
     """The run whose answers a run of the changed text keeps. Raises `UsageError`, also if the person declines."""
     assert kept.journal is not None
-    before = point_of(kept.journal, wanted.at) if wanted.at is not None else None
+    before = point_of(kept.journal, given.at) if given.at is not None else None
     language, directory = languages.LANGUAGES[kept.journal.head.language], Path(kept.journal.head.directory)
-    earlier = earlier_run(kept.path, language, directory, before, ask_again=options["ask_again"])
-    confirm_rerun(earlier, text, chosen, yes=options["yes_rerun"])
+    earlier = earlier_run(kept.path, language, directory, before, ask_again=given.ask_again)
+    confirm_rerun(earlier, text, chosen, yes=given.yes_rerun)
     return earlier
 
 
