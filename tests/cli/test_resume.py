@@ -751,7 +751,7 @@ def test_a51_a_command_that_has_ended_next_to_a_computing_branch_is_not_run_agai
     text = f"""
         block compute():
           let n = 0
-          repeat 60000:
+          repeat 30000:
             n = n + 1
           return n
         parallel (on-fail: "ignore"):
@@ -768,7 +768,7 @@ def test_a51_a_command_that_has_ended_next_to_a_computing_branch_is_not_run_agai
     assert not any('"k":"answered","key":"c1/1/b0/x0"' in line for line in lines)  # the program has not had it
     assert [asked.key for asked in read(run / "journal.jsonl").under_way() if asked.kind == "command"] == ["c1/1/b1/x0"]
     seen = place.prose("run", "--resume", *how)
-    assert (seen.status, seen.out) == (0, "all: one60000\n"), seen.err
+    assert (seen.status, seen.out) == (0, "all: one30000\n"), seen.err
     assert seen.remarks[0] == "Resuming run RUN of p.prose: 1 answer is known."
     assert place.ran == ["left"]
     again = place.prose("run", "--resume", run.name)  # replays what the resumed run has written
