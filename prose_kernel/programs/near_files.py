@@ -27,7 +27,9 @@ def hint(name: str, suffixes: tuple[str, ...], *, path: str | None = None) -> st
     directory, typed = os.path.split(name)
     stem, _, suffix = typed.partition(".")
     near = Nearest()
-    found = near(typed, there) if len(stem) > 2 else None  # only a suffix makes no names similar
+    found = near(typed, there) if len(stem) > 2 else None
+    if found is not None and found.partition(".")[0] not in (stem, near(stem, [found.partition(".")[0]])):
+        found = None  # a suffix in common makes no names similar
     if found is None:
         stems = {one.partition(".")[0]: one for one in sorted(there, reverse=True)}
         wanted = stem if stem in stems or suffix else near(stem, stems)

@@ -83,6 +83,7 @@ def test_a_missing_file_is_named_with_the_nearest_one(
         ("flows/b.prose", None),  # a.prose has another name, though but one letter differs
         ("reviw", None),  # nothing is like it here
         ("flows/other.prose", None),
+        ("flows/nope.prose", None),  # o.prose has only its suffix
         ("nowhere/review.prose", None),
         ("flows/notes.prose", None),  # notes.md is not a program
         ("flows/hiden.prose", None),  # .hidden.prose is hidden
@@ -93,7 +94,7 @@ def test_a_missing_file_is_named_with_the_nearest_one(
 def test_which_file_is_near(typed: str, meant: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     Path("flows/folder.prose").mkdir(parents=True)
-    for name in ("review.prose", "a.prose", "book.ipynb", "notes.md", ".hidden.prose"):
+    for name in ("review.prose", "a.prose", "o.prose", "book.ipynb", "notes.md", ".hidden.prose"):
         Path("flows", name).write_text("")
     assert near_files.hint(typed, languages.runnable_suffixes()) == (meant and f"did you mean `{meant}`?")
 

@@ -50,6 +50,16 @@ def test_the_rendering_of_a_syntax_error() -> None:
     )
 
 
+@pytest.mark.parametrize(("operation", "code"), [("sort: item", "E171"), ("reduce(x): x", "E172")])
+def test_a_wrong_operation_has_no_body_that_could_lack_a_value(operation: str, code: str) -> None:
+    assert [d.code for d in compiled(f"let a = [1] | {operation}\n")] == [code]
+    assert [d.code for d in compiled(f"let a = [1] | {operation}\nlet b = [1] | map:\n  throw\n")] == [
+        code,
+        "W171",
+        "W184",
+    ]
+
+
 def test_an_agent_and_a_text_on_one_line() -> None:
     found = one('agent writer:\n  model: sonnet\nlet a = session writer "Write it"\n', "E004")
     assert (found.line, found.column, found.message) == (3, 17, "a session with an agent takes its text as a property")

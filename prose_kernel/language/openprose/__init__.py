@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 _UNREADABLE: Final = frozenset({"E001", "E003", "E004", "E104", "E105", "E106"})
 _NAMES: Final = frozenset({"E007", "E131", "E132", "E140"})
 _PARTS: Final = frozenset({"W121", "W140", "E196"})  # on the line of what could not be read
+_OPERATIONS: Final = frozenset({"E171", "E172"})  # what stands below them is the body of no operation
 _PARTS_BELOW: Final = frozenset({"W121", "E015"})  # on the line before it
 
 
@@ -111,6 +112,7 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
     checked = _without_arguments(checked)
     read, checked = _with_piped_commands(read, checked)
     unreadable = {d.line for d in read if d.code in _UNREADABLE}
+    operations = {d.line for d in read if d.code in _OPERATIONS}
     places = {(d.line, d.column, d.code) for d in read}
     found = list(read)
     idle = [(d.span.start, at) for at, d in enumerate(read) if d.code == "E005" and d.message == NO_EFFECT]
@@ -128,6 +130,8 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
         if d.line in unreadable and (d.code in _PARTS or f"`{UNREAD}`" in d.message):
             continue
         if d.line + 1 in unreadable and d.code in _PARTS_BELOW:
+            continue
+        if d.line in operations and d.code == "W171":
             continue
         found.append(d)
     shows = "return" if profile in ("prosescript", "prosescript-strict") else "output result ="
