@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Final, Literal, cast
 
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.expression_builder import is_hole
 from prose_kernel.language.openprose.spawn_builder import SpawnBuilder
 from prose_kernel.language.openprose.strings import marker_text
-from prose_kernel.language.openprose.tree import Body, Expression, Name, Statement, Text
+from prose_kernel.language.openprose.tree import Body, Expression, Name, Statement, Text, is_hole
 from prose_kernel.language.source import Span
 
 _FORGETTABLE: Final = frozenset({"if", "elif", "else", "for", "repeat", "loop", "try", "catch", "finally"})

@@ -13,8 +13,7 @@ from typing import Any, Final, TypeVar
 
 from prose_kernel.language.openprose import newcomers, tree
 from prose_kernel.language.openprose.body_builder import BodyBuilder
-from prose_kernel.language.openprose.expression_builder import is_hole
-from prose_kernel.language.openprose.tree import Body, Expression, Name, Statement, Text
+from prose_kernel.language.openprose.tree import Body, Expression, Name, Statement, Text, is_hole
 from prose_kernel.language.source import Span
 
 _D = TypeVar("_D", tree.Use, tree.SkillImport, tree.Agent, tree.Block)

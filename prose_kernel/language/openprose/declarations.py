@@ -59,7 +59,7 @@ class Declarations:
             return
         if entry is not None:
             self._assign_entry(name, entry, held)
-        elif name.id in self.survey.agents or name.id in self.survey.known.agents:
+        elif self.survey.agent(name.id) is not None:
             self.declare(name, "let", held)
         elif frame.is_root:
             # It may have been bound inside an earlier iteration, which is gone.
@@ -126,7 +126,7 @@ class Declarations:
             self._immutable(name)
             return
         entry = frame.table.get(key)
-        if key in self.survey.agents or key in self.survey.known.agents:
+        if self.survey.agent(key) is not None:
             hint = "choose another name for the variable"
             self.survey.report("E133", name.span, f"`{key}` is the name of an agent", hint)
             self._enter(key, form, held)
@@ -206,7 +206,7 @@ class Declarations:
             self.survey.report("E144", name.span, f"Two names of this header are `{key}`", "choose another name")
             return
         header.add(key)
-        if key in self.survey.agents or key in self.survey.known.agents:
+        if self.survey.agent(key) is not None:
             if self.survey.strict:
                 self.survey.report("E133", name.span, f"`{key}` is the name of an agent", "choose another name")
             else:

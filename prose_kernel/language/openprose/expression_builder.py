@@ -151,11 +151,6 @@ class ExpressionBuilder:
                 self.strict(*value.span, "this value is not in the strict language")
 
 
-def is_hole(value: object) -> bool:
-    """Whether error recovery, and not the author, has put the value there."""
-    return isinstance(value, tree.Constant) and value.span.start == value.span.end
-
-
 def _last_name(path: Expression) -> str:
     """The key of a shorthand entry: the last name of its path."""
     while isinstance(path, tree.Index):

@@ -12,7 +12,7 @@ from prose_kernel.language.openprose.keywords import HOST_READS
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.program_index import Survey, Undefined, UndefinedCode
 from prose_kernel.language.openprose.scopes import Answer, Frame, Result
-from prose_kernel.language.openprose.tree import Name, Node, Text
+from prose_kernel.language.openprose.tree import Name, Node, Text, is_hole
 from prose_kernel.language.source import Span
 from prose_kernel.language.typed_answers import Schema
 
@@ -22,17 +22,6 @@ NO_FUNCTION = "there is no function"
 """The start of the message for a call of a function from another language."""
 
 _METADATA = frozenset({"exit_code", "exitcode", "returncode", "stdout", "stderr", "timed_out"})
-
-
-def raw_text(text: Text) -> str:
-    """`Text.raw`, quick for the texts without interpolation that most programs are made of."""
-    parts = text.parts
-    return parts[0] if len(parts) == 1 and type(parts[0]) is str else text.raw
-
-
-def is_hole(value: Node) -> bool:
-    """Return whether the parser put this value in place of an unreadable one, which it has reported."""
-    return isinstance(value, tree.Constant) and value.value is None and value.span.start == value.span.end
 
 
 class Reader:
@@ -173,7 +162,7 @@ class Reader:
     def marker(self, node: tree.Discretion, *, condition: bool = True) -> None:
         """A discretion marker: W108 in both profiles, W162 when its question is too short to judge."""
         text = node.text
-        if condition and 0 < len(raw_text(text)) < _SHORTEST_MARKER:
+        if condition and 0 < len(text.raw) < _SHORTEST_MARKER:
             message = f"The condition `{text.raw}` is very short"
             self.survey.report("W162", node.span, message, "say in a few words what must be true")
         if condition:
@@ -185,7 +174,7 @@ class Reader:
     def command(self, node: tree.Exec) -> None:
         """The command of an `exec`: E050, E053, and W051 once for what is inserted unquoted."""
         text = node.command
-        if not raw_text(text).strip():
+        if not text.raw.strip():
             self.survey.report("E050", text.span, "Empty command", 'write the command in the quotes: `exec "ls"`')
             return
         parts = text.interpolations

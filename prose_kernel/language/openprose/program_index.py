@@ -6,7 +6,7 @@ anywhere is known only when the whole text has been walked; until then such read
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from prose_kernel.language.diagnostics import SCRIPTS, Diagnostic, Findings, Profile, in_order
@@ -121,7 +121,7 @@ class Survey(Findings):
             return
         names = [*frame.visible, *frame.temporaries, *self.known.variables] if self.near.is_left else []
         near = self.near(item.name, names)
-        self._undefined.append(Undefined(item.name, item.span, item.code, item.raw, item.after_dollar, near))
+        self._undefined.append(replace(item, nearest=near))
 
     def finish(self) -> tuple[Diagnostic, ...]:
         """Decide the open cases and return all findings in order."""
@@ -132,7 +132,7 @@ class Survey(Findings):
                 self.free[item.name] = self.free.get(item.name, False) or item.code not in ("W108", "E108")
             else:
                 near = self.near(item.name, self.everywhere)
-                self._undefined.append(Undefined(item.name, item.span, item.code, item.raw, item.after_dollar, near))
+                self._undefined.append(replace(item, nearest=near))
         for item in self._undefined:
             hint = self._hint(item)
             # braces around a name with a typing error would reach a model as they are

@@ -13,7 +13,7 @@ from prose_kernel.language.numbers import is_duration_long, parse_duration
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import LoadContract
 from prose_kernel.language.openprose.keywords import NOT_STRICT
-from prose_kernel.language.openprose.name_resolution import Reader, is_hole, raw_text
+from prose_kernel.language.openprose.name_resolution import Reader
 from prose_kernel.language.openprose.output_types import NotAType, schema_of
 from prose_kernel.language.openprose.program_index import Survey
 
@@ -85,7 +85,7 @@ class PropertyChecker:
             seen.add(name)
             if name not in allowed or (self.survey.strict and name in NOT_STRICT.get(owner, ())):
                 self._unknown(item, owner)
-            elif name == "permissions" or not is_hole(item.value):
+            elif name == "permissions" or not tree.is_hole(item.value):
                 self._values[name.replace("-", "_")](self, item, owner)
         if "backoff" in seen and "retry" not in seen and self._is_retried(owner):
             backoff = next(p for p in properties if p.name.id == "backoff")
@@ -170,7 +170,7 @@ class PropertyChecker:
         if owner == "session":
             self.session_prompt(value)
             return
-        if not raw_text(value).strip():
+        if not value.raw.strip():
             self._report("W004", value, f"The prompt of this {owner} is empty")
         self._length(value)
         self.reader.text(value)
@@ -183,7 +183,7 @@ class PropertyChecker:
 
     def session_prompt(self, text: tree.Text) -> None:
         """The inline text or the `prompt` of a session: W001, W002, W003 and its names."""
-        raw = raw_text(text)
+        raw = text.raw
         if not raw:
             self._report("W001", text, "The prompt of this session is empty", "say what the session should do")
         elif not raw.strip():
@@ -192,7 +192,7 @@ class PropertyChecker:
         self.reader.text(text)
 
     def _length(self, text: tree.Text) -> None:
-        length = len(raw_text(text))
+        length = len(text.raw)
         if length > _LONGEST_PROMPT:
             message = f"The prompt is {length} characters long"
             self._report("W003", text, message, "pass long material as context")
@@ -310,7 +310,7 @@ class PropertyChecker:
         value = item.value
         if not isinstance(value, tree.Permissions):
             hint = "write one indented line for each type below `permissions:`"
-            self._report("E015", item.name if is_hole(value) else value, "`permissions` must open a block", hint)
+            self._report("E015", item.name if tree.is_hole(value) else value, "`permissions` must open a block", hint)
             return
         for entry in value.entries:
             self._permission(entry)
@@ -322,9 +322,7 @@ class PropertyChecker:
             self._report("W008", entry.type, f"Unknown permission type `{name}`", near)
         if isinstance(value, tree.Text):
             bare = (
-                f"`{raw_text(value)}` without quotes"
-                if name in ("bash", "network", "tools")
-                else "the patterns in brackets"
+                f"`{value.raw}` without quotes" if name in ("bash", "network", "tools") else "the patterns in brackets"
             )
             self._report("E004", value, "A permission is a word or an array of patterns", f"write {bare}")
         elif isinstance(value, tree.Array) and name != "bash":
@@ -504,7 +502,7 @@ def check_budget(survey: Survey, value: tree.Node) -> None:
     try:
         if not isinstance(value, tree.Text):
             raise ValueError("a budget is a string")
-        budgets.parse(raw_text(value))
+        budgets.parse(value.raw)
     except ValueError as problem:
         message = f"Not a budget: {problem}" if isinstance(value, tree.Text) else "A budget must be a string"
         survey.report("E184", value.span, message, f'write `"{budgets.EXAMPLE}"`, or some of it')

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.expression_builder import ExpressionBuilder, is_hole
-from prose_kernel.language.openprose.tree import Expression, Name, Text
+from prose_kernel.language.openprose.expression_builder import ExpressionBuilder
+from prose_kernel.language.openprose.tree import Expression, Name, Text, is_hole
 from prose_kernel.language.shortening import on_one_line
 from prose_kernel.language.source import Span
 

@@ -74,7 +74,10 @@ class Text(Expression, frozen=True, gc=False):
     @property
     def raw(self) -> str:
         """The value with its interpolations as written; used for emptiness and length checks."""
-        return "".join(p if isinstance(p, str) else p.raw for p in self.parts)
+        parts = self.parts
+        if len(parts) == 1 and isinstance(only := parts[0], str):  # as in most programs
+            return only
+        return "".join([part if isinstance(part, str) else part.raw for part in parts])
 
     @property
     def interpolations(self) -> tuple[Interpolation, ...]:
@@ -124,6 +127,11 @@ class Constant(Expression, frozen=True, gc=False):
     """`true`, `false`, `null`."""
 
     value: bool | None
+
+
+def is_hole(value: object) -> bool:
+    """Return whether error recovery, not the author, has put a value here; the missing one has been reported."""
+    return isinstance(value, Constant) and value.span.start == value.span.end
 
 
 class Array(Expression, frozen=True):
