@@ -56,9 +56,10 @@ def _unequal(left: Value, right: Value) -> bool:
     return not equal(left, right)
 
 
-def _unsupported(operator: str, left: Value, right: Value, hint: str | None = None) -> VvmRaise:
-    types = f"{a_type_of(left)} and {a_type_of(right)}"
-    return VvmRaise(f"unsupported operand types for {operator}: {types}", code="R205", hint=hint)
+def _unsupported(operator: str, left: Value, right: Value, reason: str | None = None) -> VvmRaise:
+    """`reason`: what is wrong with the values, if it is not their types. `except` gives a program the message only."""
+    reason = reason or f"{a_type_of(left)} and {a_type_of(right)}"
+    return VvmRaise(f"unsupported operand types for {operator}: {reason}", code="R205")
 
 
 def _compared(sign: str, compare: Callable[[Any, Any], bool]) -> Callable[[Value, Value], Value]:
@@ -93,8 +94,8 @@ def _floats(operator: str, left: Any, right: Any) -> Value:
     try:
         number = float(left) + float(right) if operator == "+" else float(left) - float(right)
     except OverflowError:
-        hint = "the whole number is too large to be added to one with a decimal point"
-        raise _unsupported(operator, left, right, hint) from None
+        reason = "the whole number is too large to be added to one with a decimal point"
+        raise _unsupported(operator, left, right, reason) from None
     if isinf(number):
         raise _unsupported(operator, left, right, "the result is too large for a number with a decimal point")
     return number

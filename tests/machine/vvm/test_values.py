@@ -9,6 +9,7 @@ import pytest
 from machine.vvm_world import raised_by, value_of
 
 from prose_kernel.errors import VvmRaise
+from prose_kernel.machine.vvm import operators
 from prose_kernel.machine.vvm.operators import OPERATORS, equal
 from prose_kernel.machine.vvm.rendering import canonical, inserted, text_of
 from prose_kernel.machine.vvm.values import is_error, is_ref, json_view
@@ -23,7 +24,19 @@ async def test_v1_whole_numbers_and_floats() -> None:
 
 
 async def test_a_number_that_a_float_cannot_hold_is_refused() -> None:
-    assert (await raised_by(f"{10**400} + 0.5"))[0] == "R205"
+    assert await raised_by(f"{10**400} + 0.5") == (
+        "R205",
+        "unsupported operand types for +: the whole number is too large to be added to one with a decimal point",
+    )
+
+
+async def test_a_text_that_would_be_too_long_is_refused_as_such(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`except` gives a program the message only, so that holds the reason."""
+    monkeypatch.setitem(operators._LONGEST, str, 10)
+    assert await raised_by('"abcdef" + "abcdef"') == (
+        "R205",
+        "unsupported operand types for +: the result would have more than 10 characters",
+    )
 
 
 @pytest.mark.parametrize(("digits", "more"), [(0, 0), (1, -12), (3999, 0), (4300, -1), (9001, 17), (20_000, 5)])
