@@ -25,6 +25,8 @@ EVALUATION: Final = f".eval{SUFFIX}"
 """The end of the names of recordings of evaluations."""
 UNNAMED = "session"
 BOM: Final = b"\xef\xbb\xbf"
+LISTED: Final = 10
+"""Damaged lines of one file that are named."""
 
 Signature = tuple[int, int, int]
 
@@ -117,12 +119,16 @@ class CassetteFile:
 
     @property
     def warnings(self) -> Iterable[str]:
+        """One for each line that is left out; of a file that is no recording, only the first ones, and their number."""
         newer = [bad for bad in self.bad if bad.newer]
+        damaged = [bad for bad in self.bad if not bad.newer and not bad.torn]
+        for bad in damaged[:LISTED]:
+            yield f"{self.name}, line {bad.line} is left out: {bad.why}"
+        if (others := len(damaged) - LISTED) > 0:
+            yield f"{self.name}: {others:,} more line{'s are' if others > 1 else ' is'} left out"
         for bad in self.bad:
             if bad.torn:
                 yield f"{self.name}, line {bad.line}: the last record was not written to its end; it is left out"
-            elif not bad.newer:
-                yield f"{self.name}, line {bad.line} is left out: {bad.why}"
         if newer:
             more = f" and {len(newer) - 1} more" if len(newer) > 1 else ""
             yield (

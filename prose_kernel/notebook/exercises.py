@@ -147,7 +147,7 @@ def read(path: Path, default: Language) -> Exercises:
     try:
         found = _parsed(plain_files.read_text(path, _LARGEST))
     except OSError as problem:
-        raise UsageError(f"{path.name} cannot be read: {reason_of(problem)}") from None
+        raise UsageError(f"{path.name or path} cannot be read: {reason_of(problem)}") from None
     except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as problem:
         mark = getattr(problem, "problem_mark", None)
         where = f" at line {mark.line + 1}" if mark is not None else ""

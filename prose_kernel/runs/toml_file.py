@@ -161,7 +161,7 @@ def read(path: Path, example: str, **options: Any) -> TomlFile:
     """Read a file. Raises `UsageError`, with `example` as the hint, if it is not TOML."""
     import tomllib  # only if the file exists: kernel start-up must be fast
 
-    name, text = path.name, ""
+    name, text = path.name or str(path), ""
     try:
         require_agreed([path])
         text = plain_files.read_text(path, plain_files.SMALL).removeprefix("\ufeff")

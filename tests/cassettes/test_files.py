@@ -90,6 +90,18 @@ async def test_a_record_reads_as_documented(there: Recording) -> None:
 # ---------------------------------------------------------------- what makes no sense
 
 
+@pytest.mark.parametrize(("lines", "more"), [(10, []), (11, ["1 more line is"]), (1_500, ["1,490 more lines are"])])
+async def test_of_a_file_that_is_no_recording_the_first_lines_are_named(
+    there: Recording, lines: int, more: list[str]
+) -> None:
+    live = await there.run(TWO, provider=Provider(FakeClock()))
+    other = there.path().with_name("other.jsonl")
+    other.write_text("text\n" * lines)
+    assert await there.run(TWO, "replay") == live
+    said = [f"Warning: cassettes/other.jsonl, line {line} is left out: it is not JSON" for line in range(1, 11)]
+    assert there.person.transcript == [*said, *(f"Warning: cassettes/other.jsonl: {one} left out" for one in more)]
+
+
 async def test_a_torn_last_line_is_left_out_and_kept(there: Recording) -> None:
     live = await there.run(TWO, provider=Provider(FakeClock()))
     data = there.path().read_bytes()

@@ -238,6 +238,12 @@ sys.exit(main())
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
+@pytest.mark.parametrize("command", ["exercises", "eval"])
+def test_the_root_directory_has_a_name_in_an_error(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "/"]) == 2
+    assert capsys.readouterr().err == "Error: / cannot be read: it is a directory\n"
+
+
 @pytest.mark.parametrize(
     "arguments",
     [
