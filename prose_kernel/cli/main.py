@@ -7,6 +7,7 @@ nor `prose run` for Jupyter.
 from __future__ import annotations
 
 import importlib
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -132,7 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(args: list[str]) -> int:
     try:
-        status = cli.main(args, prog_name="prose", standalone_mode=False)
+        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+        status = cli.main(args, prog_name="prose", standalone_mode=False, color=False if plain else None)
     except (click.ClickException, UsageError, CompileError) as error:
         return _before_the_start(error, args)
     except GateRefused as refused:

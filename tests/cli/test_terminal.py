@@ -245,6 +245,19 @@ def test_without_colour_lines_are_plain_and_a_dumb_terminal_gets_none(
     assert screen.lines == ["x = working", "after"]
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "coloured"), [("NO_COLOR", "1", False), ("TERM", "dumb", False), ("A", "", True)]
+)
+def test_results_of_tests_have_colour_only_where_it_makes_sense(
+    start: Start, monkeypatch: pytest.MonkeyPatch, name: str, value: str, coloured: bool
+) -> None:
+    monkeypatch.setenv(name, value)
+    screen = Screened(start("output x = 1\n", command=("test", "p.prose")))
+    assert screen.end() == 1
+    assert "1 failed in 1 file" in screen.lines[-1]
+    assert bool(re.search(r"\x1b\[[0-9;]*m", screen.raw)) is coloured
+
+
 def test_the_live_region_keeps_output_whole(start: Start) -> None:
     child = start("""parallel:
   exec "printf a; sleep 0.2; printf b; sleep 0.2; echo c; printf end"
