@@ -119,3 +119,21 @@ def test_a37_fences_are_found_as_the_reference_says() -> None:
         given = "\n".join(chosen.choices(pieces, k=chosen.randint(0, 7)))
         found = rule.search(given)
         assert structured_text._fenced(given) == (found[2] if found else None), given
+
+
+def test_a_folded_text_has_each_letter_that_a_pattern_finds() -> None:
+    """So that a form that is not looked for could not have matched."""
+    letter = re.compile("(?i)[a-z]")
+    found = {one: secret_patterns.folded(one) for one in map(chr, range(0x3000)) if letter.fullmatch(one)}
+    assert len(found) > 52
+    assert all(len(small) == 1 and re.fullmatch(f"(?i){small}", one) for one, small in found.items())
+
+
+@pytest.mark.parametrize("text", ["", "-", "plain words. And more.", "a_b.c@d: 1 = 2"])
+def test_a_text_without_secrets_stays(text: str) -> None:
+    assert (secrets.redacted(text), secrets.holds_secret(text), secret_patterns.secret_in(text)) == (text, False, None)
+
+
+@pytest.mark.parametrize("name", ["pa\u017fsword", "CREDENT\u0130AL", "api_\u212aey", "authorizat\u0131on: x"])
+def test_letters_that_count_as_others_hide_no_secret(name: str) -> None:
+    assert "hunter2-x" not in secrets.redacted(f"{name}=hunter2-x" if ":" not in name else f"{name[:-1]}hunter2-x")

@@ -13,7 +13,17 @@ from collections.abc import Collection, Mapping
 from typing import Final
 
 from prose_kernel.language.shortening import clipped
-from prose_kernel.runtime.secret_patterns import ASSIGNED, BEARER, KEY_BLOCK, NAME, VALUE, holds_private_key, tokens_in
+from prose_kernel.runtime.secret_patterns import (
+    ASSIGNED,
+    BEARER,
+    KEY_BLOCK,
+    NAME,
+    VALUE,
+    folded,
+    has_name,
+    holds_private_key,
+    tokens_in,
+)
 
 _PARTS = (
     *("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL"),
@@ -24,17 +34,28 @@ _STARTS = ("AWS_",)
 
 LONGEST_DISPLAY = 240
 _BLOT = "***"
-_RULES = (
-    (ASSIGNED, rf"\1{_BLOT}"),
-    (re.compile(r"(\bAWS_[A-Z0-9_]{1,64}=)" + VALUE), rf"\1{_BLOT}"),
+_RULES: Final[tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]] = (
+    (("=",), ASSIGNED, rf"\1{_BLOT}"),
+    (("aws_", "="), re.compile(r"(\bAWS_[A-Z0-9_]{1,64}=)" + VALUE), rf"\1{_BLOT}"),
     # A run of dashes is read once, not again from each of them.
-    (re.compile(rf"(?i)((?<!-)-++[A-Za-z0-9_-]{{0,64}}{NAME}\s+){VALUE}"), rf"\1{_BLOT}"),
-    (re.compile(rf"(?i)(\s(?:-u|--user)[\s=]+[^\s:'\"]+:){VALUE}"), rf"\1{_BLOT}"),
-    (re.compile(r"(?i)(authorization\s*:\s*(?:bearer|basic|token)?\s*)[^\s'\"]+"), rf"\1{_BLOT}"),
-    (re.compile(r"(?i)(\b(?:x-)?api-?key\s*:\s*)[^\s'\"]+"), rf"\1{_BLOT}"),
-    (BEARER, rf"\1{_BLOT}"),
-    (re.compile(r"((?<![a-zA-Z0-9])[a-zA-Z][a-zA-Z0-9+.-]{0,30}://[^\s/:@'\"]*:)[^\s/@'\"]+@"), rf"\1{_BLOT}@"),
+    (("-",), re.compile(rf"(?i)((?<!-)-++[A-Za-z0-9_-]{{0,64}}{NAME}\s+){VALUE}"), rf"\1{_BLOT}"),
+    (("-u", ":"), re.compile(rf"(?i)(\s(?:-u|--user)[\s=]+[^\s:'\"]+:){VALUE}"), rf"\1{_BLOT}"),
+    (
+        ("authorization", ":"),
+        re.compile(r"(?i)(authorization\s*:\s*(?:bearer|basic|token)?\s*)[^\s'\"]+"),
+        rf"\1{_BLOT}",
+    ),
+    (("api", "key", ":"), re.compile(r"(?i)(\b(?:x-)?api-?key\s*:\s*)[^\s'\"]+"), rf"\1{_BLOT}"),
+    (("bearer",), BEARER, rf"\1{_BLOT}"),
+    (
+        ("://", "@"),
+        re.compile(r"((?<![a-zA-Z0-9])[a-zA-Z][a-zA-Z0-9+.-]{0,30}://[^\s/:@'\"]*:)[^\s/@'\"]+@"),
+        rf"\1{_BLOT}@",
+    ),
 )
+"""What a text holds, in small letters, that has a secret of the form; the form; and what replaces it."""
+_OF_NAMES: Final = (_RULES[0][1], _RULES[2][1])
+"""The forms that hold `NAME`."""
 _KEYS = re.compile(KEY_BLOCK)
 _HERE = re.compile(r"<<-?[ \t]*(['\"]?)([A-Za-z_]\w*)\1")
 _INLINE = re.compile(r"(\s-(?:c|e|eval)\s+)(\"(?:[^\"\\]|\\.)*\"|'[^']*')", re.S)
@@ -68,9 +89,13 @@ def holds_secret(value: str) -> bool:
 
 def redacted(text: str) -> str:
     """Return a text with its secrets replaced."""
-    for pattern, replacement in _RULES:
-        text = pattern.sub(replacement, text)
-    return _KEYS.sub(_BLOT, tokens_in(text).sub(_BLOT, text))
+    small = folded(text)
+    named = has_name(small)
+    for fixed, pattern, replacement in _RULES:
+        if all(part in small for part in fixed) and (named or pattern not in _OF_NAMES):
+            text = pattern.sub(replacement, text)
+    text = tokens_in(text).sub(_BLOT, text)
+    return _KEYS.sub(_BLOT, text) if "-----BEGIN" in text else text
 
 
 def display_of(command: str) -> str:
