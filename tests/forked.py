@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import json
 import multiprocessing
 import os
 import signal
@@ -198,7 +199,7 @@ def in_shells(place: Path) -> Iterator[None]:
         command.write_text(_ASKS.format(python=sys.executable, address=str(address)))
         command.chmod(0o755)
         patch.setenv("PATH", os.pathsep.join([str(place), str(Path(sys.executable).parent), os.environ["PATH"]]))
-        threading.Thread(target=_answer_all, args=(asked,), daemon=True).start()
+        threading.Thread(target=_answer_all, args=(asked, _started_in_streams), daemon=True).start()
         try:
             yield
         finally:
@@ -206,17 +207,62 @@ def in_shells(place: Path) -> Iterator[None]:
                 asked.shutdown(socket.SHUT_RDWR)  # so that the thread ends
 
 
-def _answer_all(asked: socket.socket) -> None:
+_StartsInStreams = Callable[
+    [tuple[Connection, ...], tuple[str, ...], str, dict[str, str]], multiprocessing.context.ForkServerProcess
+]
+
+
+def _started_in_streams(
+    streams: tuple[Connection, ...], arguments: tuple[str, ...], cwd: str, environment: dict[str, str]
+) -> multiprocessing.context.ForkServerProcess:
+    return _started(forked_child.to_given, streams, arguments, Path(cwd), environment)
+
+
+@contextlib.contextmanager
+def as_kernels(place: Path, kernels: Mapping[str, Path]) -> Iterator[Path]:
+    """A directory for JUPYTER_PATH with these kernels (their names and specifications), which another program, such as a
+    Jupyter server, starts as forks. The process that it starts lives as long as the kernel, and ends it when it is killed."""
+    _ready()
+    address, command = place / "asked", place / "kernel"
+    for name, given in kernels.items():
+        spec = json.loads(given.read_text())
+        module = spec["argv"].index("-m") + 1
+        spec["argv"] = [sys.executable, "-IS", str(command), *spec["argv"][module:]]
+        written = place / "kernels" / name / "kernel.json"
+        written.parent.mkdir(parents=True)
+        written.write_text(json.dumps(spec))
+    command.write_text(_ASKS.format(python=sys.executable, address=str(address)))
+    with socket.socket(socket.AF_UNIX) as asked:
+        asked.bind(str(address))
+        asked.listen()
+        threading.Thread(target=_answer_all, args=(asked, _started_kernel), daemon=True).start()
+        try:
+            yield place
+        finally:
+            with contextlib.suppress(OSError):
+                asked.shutdown(socket.SHUT_RDWR)  # so that the thread ends
+
+
+def _started_kernel(
+    streams: tuple[Connection, ...], arguments: tuple[str, ...], cwd: str, environment: dict[str, str]
+) -> multiprocessing.context.ForkServerProcess:
+    module, *more = arguments
+    process = _CONTEXT.Process(target=forked_child.kernel, args=(module, tuple(more), cwd, environment, streams))
+    process.start()
+    return process
+
+
+def _answer_all(asked: socket.socket, start: _StartsInStreams) -> None:
     while True:
         try:
             one, _ = asked.accept()
         except OSError:
             return
-        threading.Thread(target=_answer, args=(one,), daemon=True).start()
+        threading.Thread(target=_answer, args=(one, start), daemon=True).start()
 
 
-def _answer(asked: socket.socket) -> None:
-    """Run one command of a shell; it is killed when the shell's own process is."""
+def _answer(asked: socket.socket, start: _StartsInStreams) -> None:
+    """Run one command of another process; it is killed when that process's own is."""
     with asked, contextlib.ExitStack() as streams:
         text, numbers, *_ = socket.recv_fds(asked, 1 << 20, 3)
         passed = [streams.enter_context(Connection(number)) for number in numbers]
@@ -225,7 +271,7 @@ def _answer(asked: socket.socket) -> None:
                 return
             text += more
         arguments, cwd, environment = ast.literal_eval(text.decode())
-        process = _started(forked_child.to_given, tuple(passed), tuple(arguments), Path(cwd), environment)
+        process = start(tuple(passed), tuple(arguments), cwd, environment)
         streams.close()
         wait([process.sentinel, asked])
         process.join(0)

@@ -99,15 +99,22 @@ def _code(package: str, text: str, *arguments: str) -> int:
     return 0
 
 
-def kernel(module: str, arguments: tuple[str, ...], cwd: str, environment: dict[str, str]) -> None:
-    """Run a kernel as `python -m MODULE ARGUMENTS` does, in its own session."""
+def kernel(
+    module: str,
+    arguments: tuple[str, ...],
+    cwd: str,
+    environment: dict[str, str],
+    streams: tuple[Connection, ...] = (),
+) -> None:
+    """Run a kernel as `python -m MODULE ARGUMENTS` does, in its own session, with these standard streams."""
     import loaded  # noqa: F401  # as in `run`
 
+    to_given(*streams)
     os.setsid()
     os.chdir(cwd)
     os.environ.clear()
     os.environ.update(environment, JPY_PARENT_PID=str(os.getppid()))
-    sys.path[:0] = ["", *environment["PYTHONPATH"].split(os.pathsep)]
+    sys.path[:0] = ["", *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     sys.stdin = _opened(0, "r")  # type: ignore[assignment]
     sys.argv = [module, *arguments]
     try:

@@ -16,10 +16,11 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import forked
 import nbformat
 from needs import needs
 from waiting import until
@@ -37,6 +38,9 @@ CHROMIUM_OPTIONS = (
     "--disable-sync",
 )
 WINDOW = {"width": 1200, "height": 900}
+KERNELS = {"prose": "prose", "vvm": "vvm", "python3": "python"}
+"""The names of the kernels, and their languages. Kernels of `Lab` are forks (`forked.py`), which cost a fifth; those of the
+older JupyterLab are started as they are installed."""
 PANEL = ".jp-NotebookPanel:not(.lm-mod-hidden)"
 
 
@@ -54,17 +58,20 @@ def expect(locator: Any) -> Any:
 
 class Server:
     """One `jupyter lab` process in its own process group; `root` holds its notebooks. `python` is that of another
-    environment, whose JupyterLab has our extension and kernels from here, as with a user's own server."""
+    environment, whose JupyterLab has our extension and kernels from here, as with a user's own server. `kernels`: a
+    directory with kernels to be preferred to those that are installed."""
 
     token = "tok"
 
-    def __init__(self, home: Path, python: str = sys.executable) -> None:
+    def __init__(self, home: Path, python: str = sys.executable, kernels: Path | None = None) -> None:
         self._python = python
         self.root = home / "root"
         self.root.mkdir()
         self.port = _free_port()
         self._log = (home / "server.log").open("wb")
         environment = _environment(home)
+        if kernels is not None:
+            environment["JUPYTER_PATH"] = str(kernels)
         _configure(home)
         if python != sys.executable:
             ours = Path(sys.prefix, "share", "jupyter", "labextensions", "prose-kernel")
@@ -266,6 +273,7 @@ class Lab:
 
     def __init__(self, home: Path, page: Any) -> None:
         self._home = home
+        self._ends = ExitStack()
         self._server: Server | None = None
         self.page = page
         self.problems: list[str] = []
@@ -282,18 +290,25 @@ class Lab:
     @property
     def server(self) -> Server:
         if self._server is None:
-            self._server = Server(self._home)
+            (forks := self._home / "forks").mkdir()
+            self._forks = forks / "kernels"
+            installed = {name: Path(sys.prefix, "share/jupyter/kernels", name, "kernel.json") for name in KERNELS}
+            self._server = Server(self._home, kernels=self._ends.enter_context(forked.as_kernels(forks, installed)))
+            self._ends.callback(self._server.close)
             self._server.wait()
         return self._server
 
+    def start_installed_kernels(self) -> None:
+        """Kernels of this test are no forks, but started as they are installed."""
+        assert self.server
+        self._forks.rename(self._forks.with_name("unused"))
+
     def close(self) -> None:
-        if self._server is not None:
-            self._server.close()
+        self._ends.close()
 
     def write(self, name: str, cells: Sequence[str], kernel: str = "prose", texts: Sequence[str] = ()) -> Path:
         """A notebook of code cells, with texts below them, in the server's directory."""
-        language = {"prose": "prose", "vvm": "vvm", "python3": "python"}[kernel]
-        spec = {"name": kernel, "display_name": kernel, "language": language}
+        spec = {"name": kernel, "display_name": kernel, "language": KERNELS[kernel]}
         book = nbformat.v4.new_notebook(
             cells=[*map(nbformat.v4.new_code_cell, cells), *map(nbformat.v4.new_markdown_cell, texts)],
             metadata={"kernelspec": spec},
@@ -345,6 +360,8 @@ class Lab:
             self._empty()
         if self._server is not None:
             self._server.end_kernels()
+            if not self._forks.exists():
+                self._forks.with_name("unused").rename(self._forks)
             (self._server.root / "prose.toml").unlink(missing_ok=True)
 
     def open(self, path: Path, ready: bool = True) -> Notebook:

@@ -31,8 +31,10 @@ def appears(part: Any, seconds: int = 4) -> bool:
 
 
 def opened(lab: Lab, program: str, kernel: str = "prose") -> Notebook:
-    """In a reloaded page: the debugger's service may go back to the notebook that was open before."""
+    """In a reloaded page: the debugger's service may go back to the notebook that was open before. And with a kernel that is
+    no fork: JupyterLab takes no breakpoint where the kernel has started before its debugger looks at it."""
     lab.spoil()
+    lab.start_installed_kernels()
     notebook = lab.notebook(program, kernel=kernel)
     switch_on(notebook)
     return notebook
