@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import test_kept
 from browser.conftest import Pictures
 from browser.lab import WINDOW, Lab, Notebook, Server, expect
 from needs import lacking
@@ -36,16 +37,16 @@ def older(browser_thread: object, tmp_path_factory: pytest.TempPathFactory) -> I
 class Window:
     """A page of one front end. `problems` are errors of our files: what a front end itself gets wrong is its own."""
 
-    def __init__(self, lab: Lab, server: Server, path: str) -> None:
+    def __init__(self, lab: Lab, server: Server, path: str, *cells: str) -> None:
         self.page: Any = lab.page.context.browser.new_page(viewport=WINDOW)
         self.page.set_default_timeout(30_000)
         self.page.on("dialog", lambda dialog: dialog.accept())
         self.problems: list[str] = []
         self.page.on("console", self._hear)
-        book = Lab.write(_At(server), "cells.ipynb", CELLS)  # type: ignore[arg-type]
+        book = Lab.write(_At(server), "cells.ipynb", cells)  # type: ignore[arg-type]
         self.notebook = Notebook(self.page, book)
         self.page.goto(server.url(path))
-        self.notebook.panel.locator(".jp-CodeCell").nth(len(CELLS) - 1).wait_for()
+        self.notebook.panel.locator(".jp-CodeCell").nth(len(cells) - 1).wait_for()
         self.page.wait_for_function("() => document.querySelector('.jp-NotebookPanel .cm-content span')")  # colours
 
     def _hear(self, message: Any) -> None:
@@ -83,7 +84,7 @@ def works(window: Window) -> None:
 
 @pytest.mark.parametrize("path", ["lab/tree/cells.ipynb?reset", "notebooks/cells.ipynb"], ids=["lab", "notebook"])
 def test_an_older_front_end(lab: Lab, older: Server, path: str) -> None:
-    window = Window(lab, older, path)
+    window = Window(lab, older, path, *CELLS)
     try:
         works(window)
     finally:
@@ -92,13 +93,16 @@ def test_an_older_front_end(lab: Lab, older: Server, path: str) -> None:
 
 
 def test_notebook_7(lab: Lab, pictures: Pictures) -> None:
+    """With kept answers, which the older front ends know no button for."""
     try:
         metadata.version("notebook")
     except metadata.PackageNotFoundError:
         lacking("Notebook 7 is not installed")
-    window = Window(lab, lab.server, "notebooks/cells.ipynb")
+    test_kept.keeps(lab)
+    window = Window(lab, lab.server, "notebooks/cells.ipynb", *CELLS, test_kept.CELL)
     try:
         works(window)
         pictures.take("notebook-7", window.page)
+        test_kept.works(lab, window.notebook, len(CELLS))
     finally:
         window.page.close()
