@@ -194,7 +194,6 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
         usage=given.usage,
         gate_files=given.gate_files,
         who_answers=run_options.who_answers(given),
-        remarks=tuple(f"Warning: {one}" for one in settings.misspelt_variables(cwd, chosen.state_dir)),
     )
     if given.gate_files and chosen.gates.mode != "wait":
         raise UsageError("--gate-files needs --gates=wait")
@@ -235,7 +234,11 @@ def _only_stale(request: Request, given: run_options.RunOptions) -> Request:
 
 def begin(request: Request, key: RunKey | None = None) -> int:
     """Begin a run, or resume one, and report how it ended. Returns the exit status."""
+    from prose_kernel.runs.settings import misspelt_variables
+
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
+    for variable in misspelt_variables(request.cwd, request.settings.state_dir):
+        screen.note(f"Warning: {variable}")
     for remark in request.remarks:
         screen.note(remark)
     program = run_of(request, screen)

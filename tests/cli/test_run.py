@@ -142,11 +142,18 @@ def test_warnings_are_shown_and_do_not_stop(run: Run) -> None:
 # ---------------------------------------------------------------- how it ends
 
 
-def test_a_variable_with_nearly_the_name_of_a_setting_is_a_warning(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_variable_with_nearly_the_name_of_a_setting_is_a_warning(
+    run: Run, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("PROSE_BUGDET", "1 usd")
+    warning = "Warning: PROSE_BUGDET is no setting; did you mean `PROSE_BUDGET`?\n"
     seen = run("output x = 1\n")
     assert (seen.status, seen.out) == (0, "x: 1\n")
-    assert seen.err == "Warning: PROSE_BUGDET is no setting; did you mean `PROSE_BUDGET`?\n"
+    assert seen.err == warning
+    assert run('exec "test -e there"\n').status == 1
+    Path("there").touch()
+    assert main(["run", "--resume"]) == 0
+    assert capfd.readouterr().err.startswith(warning)
 
 
 def test_errors_before_the_start_run_nothing(run: Run) -> None:
