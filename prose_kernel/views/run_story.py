@@ -261,6 +261,7 @@ class RunStory:
             told.entry, told.entries = entry, entries
             if entry.number and (level < DEEPEST or told.kind in ("parallel", "program")):
                 told.entries = entry.inner
+            # A program has its own count. A parallel adds no level, its branches do. A loop adds two, with its passes.
             told.level = 1 if told.kind == "program" else level if told.kind == "parallel" else level + 1
         return entry
 
