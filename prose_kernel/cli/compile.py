@@ -119,7 +119,7 @@ def compile_file(name: str, profile: Profile = "default", shared: Shared | None 
     name = files.meant(name)
     if not files.is_file(name) and files.is_remote(name, strict=profile == "strict"):
         return _compile_installed(name, profile)
-    if name.endswith(".ipynb"):
+    if name.endswith(".ipynb") and files.is_file(name):
         raise UsageError(f"{name} is a notebook; its cells are checked one by one, as they run: prose run {name}")
     language = languages.of_file(name)
     try:

@@ -22,6 +22,7 @@ _TIMES: Final = {
 _SCALES: Final = {None: 1, "k": 1_000, "K": 1_000, "M": 1_000_000}
 _HIGHEST: Final = 10**15
 EXAMPLE: Final = "2 usd, 200k tokens, 30 min, 100 sessions"
+HINT: Final = f"write it like this, or some of it: {EXAMPLE}; off means no limit"
 
 
 @dataclass(frozen=True, slots=True)

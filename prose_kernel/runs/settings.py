@@ -464,8 +464,7 @@ def budget_limits(text: str) -> Limits | None:
     try:
         return budgets.parse(text)
     except ValueError as problem:
-        hint = f"write it like this, or some of it: {budgets.EXAMPLE}; off means no limit"
-        raise UsageError(f"budget: {problem}", hint=hint) from None
+        raise UsageError(f"budget: {problem}", hint=budgets.HINT) from None
 
 
 def surroundings(cwd: Path, run_directory: Path | None, state_dir: str) -> Surroundings:

@@ -40,6 +40,8 @@ def written(file: TomlFile, kind: type[Struct]) -> dict[str, Any]:
     for pattern in found.get("cassette", {}).get("redact", ()):
         with file.noting():
             _check_expression(file, pattern)
+    with file.noting():
+        _check_budget(file, found.get("budget", {}))
     if "permissions" in file.data:
         found["permissions"] = file.values(Permissions, ("permissions",))
     servers = _named(file, "providers", ModelServer, without=("aliases", "options"))
@@ -79,6 +81,19 @@ def _check_agent(file: TomlFile, key: Key, agent: AgentCommand) -> None:
 def _check_tools(file: TomlFile, key: Key, server: McpServer) -> None:
     if bool(server.command and server.command[0]) == (server.url is not None):
         file.fail(key, "it takes either `command` (to start it) or `url` (to reach it)")
+
+
+def _check_budget(file: TomlFile, budget: dict[str, Any]) -> None:
+    limits = budget.get("run")
+    if limits is None or limits.strip().casefold() == "off":
+        return
+    from prose_kernel.language import budgets
+
+    try:
+        budgets.parse(limits)
+    except ValueError as problem:
+        del budget["run"]
+        file.fail(("budget", "run"), str(problem), budgets.HINT)
 
 
 def _check_expression(file: TomlFile, pattern: str) -> None:

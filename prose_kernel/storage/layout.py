@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import random
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -11,6 +12,7 @@ from itertools import count
 from pathlib import Path
 from typing import Final
 
+from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.runtime.ports import Clock, Key
 
 STATE: Final = ".prose"
@@ -53,6 +55,18 @@ class RunPaths:
     def imported(self, name: str) -> RunPaths:
         """Return the paths of an imported program's call; `name` is `{handle}--{slug}[--2]`."""
         return RunPaths(self.directory / "imports" / name)
+
+
+def entries(directory: Path) -> list[os.DirEntry[str]]:
+    """What a directory holds, by name; nothing if it does not exist. Raises `UsageError` if it cannot be read."""
+    try:
+        with os.scandir(directory) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    except OSError as error:
+        shown = Path(*directory.parts[-2:])
+        raise UsageError(f"{shown} cannot be read: {reason_of(error, type(error).__name__)}") from None
 
 
 def runs_directory(state_dir: Path) -> Path:

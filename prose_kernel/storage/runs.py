@@ -25,7 +25,7 @@ from prose_kernel.runtime.journal_records import Head
 from prose_kernel.runtime.text import escaped
 from prose_kernel.storage import bindings, journal_file, journal_reading
 from prose_kernel.storage.journal_reading import Glance, JournalRead
-from prose_kernel.storage.layout import RUN_ID, VVM, runs_directory
+from prose_kernel.storage.layout import RUN_ID, VVM, entries, runs_directory
 
 State = Literal["running", "done", "failed", "interrupted", "killed", "lost", "unreadable", "unknown"]
 """`lost`: a process on another machine, or in another directory, has stopped extending its lease; `unreadable`: the
@@ -195,14 +195,10 @@ class Directories:
     path: Path
 
     def runs(self) -> Iterator[KeptRun]:
-        try:
-            with os.scandir(self.path) as entries:
-                names = sorted(entry.name for entry in entries if entry.is_dir(follow_symlinks=False))
-        except OSError:
-            return
-        for name in names:
-            if RUN_ID.fullmatch(name):
-                yield self.run(name)
+        """Raises `UsageError` if the directory cannot be read."""
+        for entry in entries(self.path):
+            if RUN_ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
+                yield self.run(entry.name)
 
     def run(self, run_id: str) -> KeptRun:
         return KeptRun(run_id, self.path / run_id, self)

@@ -75,6 +75,13 @@ def test_what_cannot_be_read_is_usage_and_still_an_object(name: str, capsys: pyt
     assert capsys.readouterr().err.startswith("Error: ")
 
 
+def test_only_a_notebook_that_exists_is_one(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("book.ipynb").write_text("{}")
+    for name, is_there in (("book.ipynb", True), ("missing.ipynb", False)):
+        assert main(["compile", name]) == 2
+        assert (f"prose run {name}" in capsys.readouterr().err) is is_there
+
+
 @pytest.mark.parametrize("data", [b"\xff\xfe\x00", b'let x = "\x80"\n', bytes(range(256)) * 40])
 def test_bytes_that_are_not_text_are_a_diagnostic(data: bytes, capsys: pytest.CaptureFixture[str]) -> None:
     Path("b.prose").write_bytes(data)

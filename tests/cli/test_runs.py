@@ -74,6 +74,13 @@ def test_the_list(prose: Prose, ids: list[str]) -> None:
     assert prose.data("runs")[2]["run"] == ids[0]
 
 
+@pytest.mark.parametrize("command", ["runs", "gates"])
+def test_a_directory_of_runs_that_cannot_be_read(prose: Prose, command: str) -> None:
+    Path(".prose").mkdir()
+    Path(".prose/runs").symlink_to("runs")
+    assert prose(command, status=2).startswith("Error: .prose/runs cannot be read: ")
+
+
 def test_one_run(prose: Prose, ids: list[str]) -> None:
     assert (
         prose("runs", "show", ids[0])

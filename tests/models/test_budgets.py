@@ -553,7 +553,7 @@ def test_settings_and_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert main(["run", "p.prose", "--budget", "0 usd"]) == 2
     assert "budget: a limit must be more than 0" in capsys.readouterr().err
     Path("prose.toml").write_text('[budget]\nrun = "much"\n')
-    with pytest.raises(UsageError, match="budget: not a limit: `much`"):
+    with pytest.raises(UsageError, match=r"budget\.run: not a limit: `much`"):
         load(tmp_path, {})
 
 

@@ -418,6 +418,8 @@ bash = "deny"
 network = 3
 [providers.mine]
 base_url = 1
+[budget]
+run = "5 bananas"
 """
 
 
@@ -425,7 +427,7 @@ def test_a19_every_wrong_setting_is_named_with_its_line(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as refused:
         load(tmp_path, MANY)
     lines = str(refused.value).splitlines()
-    assert lines[0] == "5 settings are wrong:"
+    assert lines[0] == "6 settings are wrong:"
     found = {line.split(":")[0].strip(): line.split(": ")[1] for line in lines[1:]}
     assert found == {
         "prose.toml line 1": "gates",
@@ -433,6 +435,7 @@ def test_a19_every_wrong_setting_is_named_with_its_line(tmp_path: Path) -> None:
         "prose.toml line 7": "cassette.redact",
         "prose.toml line 10": "permissions.network",
         "prose.toml line 12": "providers.mine.base_url",
+        "prose.toml line 14": "budget.run",
     }
 
 
@@ -443,7 +446,8 @@ def test_a19_a_wrong_setting_costs_itself(tmp_path: Path) -> None:
     assert (found.provider, found.tasks.kept, found.tool_rounds) == ("human", 7, 3)
     assert found.permissions == {"bash": "deny"}
     assert (found.gates.mode, found.tasks.at_once, found.max_parallel, found.providers) == ("auto", 32, None, {})
-    assert len(problems) == 6
+    assert found.budget.run is None
+    assert len(problems) == 7
 
 
 @pytest.mark.parametrize(

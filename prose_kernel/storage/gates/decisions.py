@@ -256,8 +256,8 @@ def _local_runs(state_dir: Path, clock: Clock, run: str | None) -> list[FileReco
         if Path(run).name != run or not (runs / run).is_dir():
             raise GateRefused(f"no such run: {run}")
         return [_in_directory(runs / run, clock)]
-    found = {place.parent for name in ("gates", FILE) for place in runs.glob(f"*/{name}")}
-    return [_in_directory(directory, clock) for directory in sorted(found) if directory.is_dir()]
+    found = [runs / entry.name for entry in layout.entries(runs) if entry.is_dir()]
+    return [_in_directory(one, clock) for one in found if (one / "gates").exists() or (one / FILE).exists()]
 
 
 def _in_directory(directory: Path, clock: Clock) -> FileRecords | DatabaseGates:
