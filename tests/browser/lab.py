@@ -349,9 +349,10 @@ class Lab:
     def reload(self, notebook: Notebook) -> None:
         """Load the page again, once JupyterLab has saved that only this notebook is open: before, it would restore the
         one of an earlier test above it. Afterwards it has restored all that it will, so that the next notebook can be
-        opened in the same page."""
+        opened in the same page. The address names no notebook: JupyterLab would open that one some time after it has
+        restored it, above the next."""
         self.page.wait_for_function(SAVED_LAYOUT, arg=f"notebook:{notebook.path.name}", polling=100)
-        self.page.reload()
+        self.page.goto(self.server.url("lab"))
         self.page.wait_for_function(RESTORED, polling=100)
 
     def clear(self) -> None:
