@@ -128,6 +128,12 @@ def reading_if_there(path: Path | str) -> Iterator[BinaryIO | None]:
         yield file
 
 
+def is_directory(path: Path | str) -> bool:
+    """Whether there is a directory. Never raises, as `Path.is_dir` does before Python 3.14 for a long name and below a
+    directory of another account."""
+    return os.path.isdir(path)  # noqa: PTH112
+
+
 def check(mode: int) -> None:
     """Raise `OSError` with the kind of the file for the mode of anything but a plain file."""
     if stat.S_ISREG(mode):

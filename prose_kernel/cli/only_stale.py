@@ -8,12 +8,12 @@ does not keep what magics have set. Unchanged requests of these cells keep their
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from prose_kernel.cli import files
 from prose_kernel.cli.execution import Cell, ProgramRun, Request
 from prose_kernel.cli.notebook_cells import NotebookCells
 from prose_kernel.errors import UsageError
@@ -55,7 +55,7 @@ def continued(request: Request) -> Request:
 
     Raises `UsageError` if that run can't be used.
     """
-    notebook = Path(os.path.realpath(request.cwd / Path(request.program_file).expanduser()))
+    notebook = files.real(request.cwd / Path(request.program_file).expanduser())
     found = _last_run(notebook, request)
     if found is None:
         return replace(request, former=Former())

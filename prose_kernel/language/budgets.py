@@ -36,6 +36,11 @@ class Limits:
     sessions: int | None = None
 
 
+def parse_setting(text: str) -> Limits | None:
+    """The limits that a setting or an option means; None for `off`. Raises `ValueError`, as `parse` does."""
+    return None if text.strip().casefold() == "off" else parse(text)
+
+
 def parse(text: str) -> Limits:
     """The limits that a text such as `2 usd, 200k tokens, 30 min, 100 sessions` means.
 

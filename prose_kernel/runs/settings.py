@@ -409,11 +409,12 @@ def load(
         elif text != "" and not setting.in_file_only:
             of = variable if environment.get(variable) else f"{variable} in .env"
             _convert_into(values, text, name, of, found)
-    try:
-        budget_limits(str(values["budget"]) if values.get("budget") is not None else "off")
-    except UsageError as problem:
-        found.append(problem)
-        values["budget"] = None
+    if (budget := values.get("budget")) is not None:
+        try:
+            budget_limits(str(budget))
+        except UsageError as problem:
+            found.append(problem)
+            values["budget"] = None
     if problems is not None:
         problems += found
     else:
@@ -428,8 +429,6 @@ _NO_SETTINGS: Final = frozenset(("at", "attempt", "job", "platform", "run"))
 def misspelt_variables(cwd: Path, state_dir: str, environment: Mapping[str, str] | None = None) -> list[str]:
     """Return a remark for each variable that has nearly the name of a setting, and so has no effect. Others that begin
     with `PROSE_` may belong to another program or version."""
-    from prose_kernel.language.nearest import Nearest
-
     environment = os.environ if environment is None else environment
     known = [name for name, setting in every().items() if not setting.in_file_only]
     places = ((environment, ""), (_dotenv(cwd / state_dir / ".env"), f" in {state_dir}/.env"))
@@ -439,6 +438,8 @@ def misspelt_variables(cwd: Path, state_dir: str, environment: Mapping[str, str]
             name = variable.removeprefix("PROSE_").lower()
             if not variable.startswith("PROSE_") or name in known or name in _NO_SETTINGS or not variables[variable]:
                 continue
+            from prose_kernel.language.nearest import Nearest
+
             if (near := Nearest()(name, known)) is not None:
                 remarks.append(f"{variable}{place} is no setting; did you mean `PROSE_{near.upper()}`?")
     return remarks
@@ -457,12 +458,10 @@ def checked(**arguments: object) -> dict[str, object]:
 
 def budget_limits(text: str) -> Limits | None:
     """Return the limits of a written budget; None for `off`. Raises `UsageError`."""
-    if text.strip().casefold() == "off":
-        return None
     from prose_kernel.language import budgets
 
     try:
-        return budgets.parse(text)
+        return budgets.parse_setting(text)
     except ValueError as problem:
         raise UsageError(f"budget: {problem}", hint=budgets.HINT) from None
 

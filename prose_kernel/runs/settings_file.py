@@ -85,12 +85,12 @@ def _check_tools(file: TomlFile, key: Key, server: McpServer) -> None:
 
 def _check_budget(file: TomlFile, budget: dict[str, Any]) -> None:
     limits = budget.get("run")
-    if limits is None or limits.strip().casefold() == "off":
+    if limits is None:
         return
     from prose_kernel.language import budgets
 
     try:
-        budgets.parse(limits)
+        budgets.parse_setting(limits)
     except ValueError as problem:
         del budget["run"]
         file.fail(("budget", "run"), str(problem), budgets.HINT)

@@ -306,7 +306,7 @@ def check_directory(run_id: str, directory: Path, here: Sequence[Path], hint: st
     """Check the directory in which a run was begun, and resumes. Raises `UsageError` with `hint` unless it is one of
     `here`: the journal is a file that commands can write, so its word lets no settings and functions be read elsewhere.
     """
-    if not _is_directory(directory):
+    if not plain_files.is_directory(directory):
         raise UsageError(
             f"the directory in which run {run_id} was begun is gone: {escaped(str(directory))}",
             hint="the run continues only there; if you have moved it, move it back, or make a link to it there",
@@ -317,11 +317,7 @@ def check_directory(run_id: str, directory: Path, here: Sequence[Path], hint: st
 
 def is_one_of(directory: Path, here: Sequence[Path]) -> bool:
     """Whether a directory is one of `here`. Never raises: one that is closed to this account is none of them."""
-    return _is_directory(directory) and any(directory.samefile(place) for place in here if place.is_dir())
-
-
-def _is_directory(path: Path) -> bool:
-    return os.path.isdir(path)  # noqa: PTH112 - `Path.is_dir` raises for one below a directory of another account
+    return plain_files.is_directory(directory) and any(directory.samefile(place) for place in here if place.is_dir())
 
 
 def with_id(where: Sequence[RunPlace], wanted: str) -> list[KeptRun]:

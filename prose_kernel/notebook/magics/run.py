@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import importlib.util
-import os
 import shlex
 import shutil
 import sys
 from typing import TYPE_CHECKING
 
+from prose_kernel.access import plain_files
 from prose_kernel.errors import ImportProgramError, UsageError
 from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.notebook import inspection
@@ -35,8 +35,6 @@ from prose_kernel.views.display import Display
 from prose_kernel.views.files import image_display
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from prose_kernel.notebook.cells import Cells
     from prose_kernel.programs.resolver import RemotePrograms
 
@@ -227,17 +225,13 @@ def _loaded() -> set[str]:
     return {name for module in {m.partition(".")[0] for m in tuple(sys.modules)} for name in provided.get(module, ())}
 
 
-def _is_directory(path: Path) -> bool:
-    return os.path.isdir(path)  # noqa: PTH112 - that of `Path` raises for a long name
-
-
 @magic("%cd [DIRECTORY]", "show or change the directory in which commands run", "cwd")
 async def cd(call: Call) -> None:
     use(call, cd, 0, 1)
     workspace = call.cells.workspace
     if call.words:
         path = below(call.cells, call.words[0])
-        if not _is_directory(path):
+        if not plain_files.is_directory(path):
             raise UsageError(f"%cd: {call.words[0]} is not a directory")
         workspace.cwd = path.resolve()
     text = tables.short_path(workspace.cwd, call.cells.cwd)
