@@ -85,8 +85,8 @@ class Client:
                 task = asyncio.create_task(self._answer(message))
                 self._running.add(task)
                 task.add_done_callback(self._running.discard)
-            else:
-                self._asked.pop(message["id"]).set_result(message)
+            elif not (asked := self._asked.pop(message["id"])).done():  # cancelled while the answer was on its way
+                asked.set_result(message)
 
     async def ask(self, method: str, /, **params: Any) -> Any:
         """The client's result. Raises `RequestError` if it answers with an error."""
