@@ -32,6 +32,7 @@ from prose_kernel.runtime.journal_records import answers_of
 from prose_kernel.storage.journal_reading import read
 
 HERE = Path(__file__).parent
+BACKENDS = ["filesystem", "sqlite", "postgres"]
 
 
 class Server:
@@ -336,8 +337,8 @@ def matrix(backend: str, server: Server) -> Iterator[Matrix]:
 
 def main() -> int:
     options = argparse.ArgumentParser(description=__doc__)
-    options.add_argument("--backends", nargs="*", default=["filesystem", "sqlite", "postgres"])
-    options.add_argument("--cases", nargs="*", default=list(MATRIX))
+    options.add_argument("--backends", nargs="+", choices=BACKENDS, default=BACKENDS)
+    options.add_argument("--cases", nargs="+", choices=list(MATRIX), default=list(MATRIX))
     options.add_argument("--points", type=int, help="kill so many times at drawn points, not at all of them")
     chosen = options.parse_args()
     problems: list[str] = []
