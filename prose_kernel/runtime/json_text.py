@@ -61,6 +61,17 @@ def _written(data: Any, encoder: json.JSONEncoder) -> str:
     return f"{{{encoder.item_separator.join(parts)}}}"
 
 
+def indented(compact: str) -> str:
+    """JSON of `json_text`, with a line for each member, as `json.dumps(indent=2)` writes it."""
+    import msgspec  # the language's own commands start without it
+
+    text = compact.encode("utf-8", "surrogatepass")
+    try:
+        return msgspec.json.format(text, indent=2).decode("utf-8", "surrogatepass")
+    except msgspec.DecodeError:
+        return compact  # NaN or Infinity, which no program can make
+
+
 def int_text(number: int) -> str:
     """A whole number of any size in decimal digits."""
     try:

@@ -26,7 +26,8 @@ class Measure(NamedTuple):
     plain: bool
 
 
-_PLAIN: Final = frozenset({str, int, float, bool, type(None), list, dict})
+_LEAVES: Final = frozenset({str, int, float, bool, type(None)})
+_PLAIN: Final = _LEAVES | {list, dict}
 
 _known: dict[int, tuple[Any, Measure]] = {}
 """Measures of the large values that were looked at last, by identity. The values are kept, so no other gets their ids.
@@ -50,12 +51,13 @@ def measure(value: object) -> Measure:
             agenda.pop()
             continue
         members = top if isinstance(top, list) else top.values()
-        inner = [item for item in members if isinstance(item, (list, dict))]
+        kinds = set(map(type, members))
+        inner = [] if kinds <= _LEAVES else [item for item in members if isinstance(item, (list, dict))]
         unknown = [item for item in inner if id(item) not in found]
         if unknown:
             agenda.extend(unknown)
             continue
-        found[id(top)] = _measured(members, [found[id(item)] for item in inner])
+        found[id(top)] = _measured(members, kinds, [found[id(item)] for item in inner])
         if len(top) > _LARGE:
             _keep(top, found[id(top)])
         agenda.pop()
@@ -64,10 +66,10 @@ def measure(value: object) -> Measure:
     return found[id(value)]
 
 
-def _measured(members: Collection[Any], inner: list[Measure]) -> Measure:
-    """The measure of a list or object from those of the lists and objects in it."""
-    characters = sum([len(item) for item in members if type(item) is str])
-    plain = _PLAIN.issuperset(map(type, members))
+def _measured(members: Collection[Any], kinds: set[type], inner: list[Measure]) -> Measure:
+    """The measure of a list or object from the types of its members and the measures of the lists and objects in it."""
+    characters = sum([len(item) for item in members if type(item) is str]) if str in kinds else 0
+    plain = kinds <= _PLAIN
     if not inner:
         return Measure(1, len(members), characters, plain)
     levels, below, texts, all_plain = zip(*inner, strict=True)

@@ -204,11 +204,9 @@ def shown(text: str) -> str:
 
 def data_text(value: Any) -> str:
     """Data as a section holds it: a text as it is, everything else as JSON."""
-    from prose_kernel.runtime.json_text import json_text
+    from prose_kernel.runtime.json_text import indented, json_text
 
     if isinstance(value, str):
         return shown(value)
-    import json
-
     compact = json_text(value)
-    return json.dumps(json.loads(compact), indent=2, ensure_ascii=False) if isinstance(value, dict | list) else compact
+    return indented(compact) if isinstance(value, dict | list) else compact

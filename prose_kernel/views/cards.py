@@ -7,7 +7,6 @@ that differs from run to run is in the text: durations, models and run ids go in
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,7 +16,7 @@ from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.command_data import parsed
 from prose_kernel.runtime.events import BranchFinished, CommandFinished
 from prose_kernel.runtime.images import Picture, picture
-from prose_kernel.runtime.json_text import json_text
+from prose_kernel.runtime.json_text import indented, json_text
 from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, full_text, plain
 from prose_kernel.views.bundle import KEPT, QUIET, TABLE, card, coded, command_card, data_html, quiet, row, wide_row
@@ -51,14 +50,8 @@ def readable(value: Value, language: Language) -> str:
     """Return a value in readable form: text unchanged, arrays and objects as JSON, on one line if it fits."""
     if not isinstance(value, (list, dict)) or language.kind_of(value) == "ref":
         return language.text_of(value)
-    data = plain(value)
-    short = json_text(data)
-    if len(short) <= _LINE:
-        return short
-    try:
-        return json.dumps(data, ensure_ascii=False, indent=2)
-    except ValueError:
-        return short  # a number has too many digits
+    short = json_text(plain(value))
+    return short if len(short) <= _LINE else indented(short)
 
 
 def one_line(value: Value, language: Language) -> str:

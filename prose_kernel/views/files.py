@@ -7,15 +7,14 @@ scripts, origin or network access, Markdown keeps only its formatting. A broken 
 
 from __future__ import annotations
 
-import json
 from base64 import b64encode
-from contextlib import suppress
 from html import escape
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.runtime.command_data import Sample
 from prose_kernel.runtime.data_formats import NotData, parse
 from prose_kernel.runtime.images import Picture, picture
+from prose_kernel.runtime.json_text import indented, json_text
 from prose_kernel.runtime.ports import ShownFile
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import bundle, card, small
@@ -161,9 +160,7 @@ def _json(file: ShownFile) -> Display:
         return _broken(f"{visible(file.name)}: JSON, {counted(file.size, 'byte')}, broken: {problem.reason} at {where}")
     if (table := table_of(value)) is not None:
         return table.display(file.name)
-    with suppress(ValueError):  # too many digits: keep the source text
-        text = json.dumps(value, ensure_ascii=False, indent=2)
-    shown, rest = preview(text, LINES, CHARACTERS)
+    shown, rest = preview(indented(json_text(value)), LINES, CHARACTERS)
     return Display({"text/plain": _with_rest(f"{visible(file.name)}:\n{shown}", rest)})
 
 

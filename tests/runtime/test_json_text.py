@@ -6,8 +6,10 @@ import json
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from prose_kernel.runtime.json_text import json_text, mapped
+from prose_kernel.runtime.json_text import indented, json_text, mapped
 from prose_kernel.runtime.nesting import LEVELS
 from prose_kernel.runtime.values import full_text, plain, verbatim
 
@@ -39,6 +41,23 @@ def test_the_slow_way_writes_what_the_fast_way_writes(options: dict[str, Any]) -
     shown = json_text(huge, **options)
     comma = options.get("separators", (", ", ": "))[0]
     assert shown == f"[{json_text(value, **options)}{comma}1{'0' * 5000}]"
+
+
+TEXTS = st.text(st.one_of(st.characters(), st.sampled_from('"\\\n\x00\x7fé\u2028𝄞\ud800\udfff{}[]:, ')), max_size=6)
+LEAVES = st.one_of(st.none(), st.booleans(), st.integers(), st.floats(allow_nan=False, allow_infinity=False), TEXTS)
+DATA = st.recursive(LEAVES, lambda data: st.lists(data, max_size=4) | st.dictionaries(TEXTS, data, max_size=4))
+
+
+@given(DATA)
+def test_indented_text_is_that_of_the_standard_library(data: object) -> None:
+    assert indented(json_text(data)) == json.dumps(data, ensure_ascii=False, indent=2)
+
+
+def test_indented_text_holds_numbers_of_any_size_and_any_depth() -> None:
+    assert indented(json_text({"a": [10**5000]})) == f'{{\n  "a": [\n    1{"0" * 5000}\n  ]\n}}'
+    assert indented(json_text([float("nan"), 1])) == "[NaN, 1]"
+    deep = nested(LEVELS - 1)
+    assert indented(json_text(deep)) == json.dumps(deep, indent=2)
 
 
 def test_deep_values_are_copied_and_written() -> None:

@@ -39,10 +39,10 @@ def test_adding_to_a_large_list_does_not_look_through_it(monkeypatch: Any) -> No
     looked_at = 0
     original = nesting._measured
 
-    def counting(members: Any, inner: list[Measure]) -> Measure:
+    def counting(members: Any, kinds: set[type], inner: list[Measure]) -> Measure:
         nonlocal looked_at
         looked_at += len(members)
-        return original(members, inner)
+        return original(members, kinds, inner)
 
     monkeypatch.setattr(nesting, "_measured", counting)
     grown: list[Any] = []
