@@ -26,6 +26,7 @@ from prose_kernel.views.files import file_text
 from prose_kernel.views.live_run import LiveRun, Work
 from prose_kernel.views.live_words import span
 from prose_kernel.views.output_window import Limits, OutputWindow, where_whole
+from prose_kernel.views.problems import message_line
 from prose_kernel.views.refresh import Refresh, Time
 from prose_kernel.views.safety import clip
 from prose_kernel.views.session_cards import as_shown
@@ -260,7 +261,8 @@ class Narrator:
             self._order.say(event.place.branches, _Note(f"{who}replayed, example text written by hand"))
         if event.error is not None and event.final and event.request.kind == "call" and not event.error.nobody:
             # a value of the program, not an error of it: this line may be all that is ever seen of it
-            self._order.say(event.place.branches, _Note(f"{event.request.agent}: {event.error.message}", "yellow"))
+            failed = f"{event.request.agent}: {message_line(event.error.message)}"
+            self._order.say(event.place.branches, _Note(failed, "yellow"))
         elif event.error is None and event.bound_to is None and event.consumed:
             if event.request.kind != "call":
                 return  # it renders a function, whose output shows it
@@ -311,7 +313,8 @@ class Narrator:
     def on_branch_finished(self, event: e.BranchFinished) -> None:
         if branch_state(event, self.language) == "failed":
             name = self._names[event.parallel][event.index]
-            why = event.error.message if event.error is not None else branch_text(event, self.language)
+            error = event.error
+            why = branch_text(event, self.language) if error is None else message_line(error.message)
             self._order.say(event.place.branches, _Note(f"{clip(name, 60)} failed: {why}", "yellow"))
         elif event.label is not None and event.status == "done" and event.value is not None:
             self._value(event.place.branches, event.label, event.value)

@@ -166,14 +166,14 @@ def _run_error_text(error: RunError, shown_stderr: bool) -> str:
 
     The head line is that of a notebook. `shown_stderr` is true if the command's stderr has been passed through already.
     """
+    from prose_kernel.views.problems import after_type
+
     where = error.location
-    message = f": {error.message}" if error.message else ""
-    if where is None:
-        text = f"{error.type}{message} [{error.code}]" + (f"\nhint: {error.hint}" if error.hint else "")
-    else:
-        place = f" of {where.source}" if where.source != "cell" else ""
-        head = f"{error.type} at line {where.line}, column {where.column}{place}{message} [{error.code}]"
-        text = head + caret(where.text, where.column, error.hint)
+    text = error.type + after_type(error)
+    if where is not None:
+        text += caret(where.text, where.column, error.hint)
+    elif error.hint:
+        text += f"\nhint: {error.hint}"
     text += "".join(f"\n  {line}" for line in _folded(error.call_stack))
     return text + ("" if shown_stderr else _last_words(error))
 

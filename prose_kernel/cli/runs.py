@@ -21,6 +21,7 @@ from prose_kernel.cli.runs_recovery import fork, rebuild, repair, resume
 from prose_kernel.errors import UsageError
 from prose_kernel.views.document import Table, counted
 from prose_kernel.views.plain_text import plain_text
+from prose_kernel.views.problems import message_line
 from prose_kernel.views.safety import clip, visible
 
 if TYPE_CHECKING:
@@ -322,7 +323,7 @@ def _of_head(run: KeptRun) -> Iterator[str]:
 
 
 def _of_cell(cell: RunCell) -> Iterator[str]:
-    message = f": {cell.message}" if cell.message else ""
+    message = f": {message_line(cell.message)}" if cell.message else ""
     yield f"c{cell.number}  {cell.name}, {cell.status or 'not ended'}{message}"
     lines = cell.text.strip("\n").splitlines()
     yield from (f"  | {line}" for line in lines[:_LINES])

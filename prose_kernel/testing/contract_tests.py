@@ -21,6 +21,7 @@ from prose_kernel.runtime.ports import JudgeRequest
 from prose_kernel.runtime.values import Value, inserted_text
 from prose_kernel.testing.options import Options
 from prose_kernel.testing.programs import TestedRun, settings_of
+from prose_kernel.views.problems import message_line
 from prose_kernel.views.test_results import Finding, Outcome, Statement, Tested
 
 USAGE, NOBODY = 2, 3
@@ -143,7 +144,9 @@ class _SubjectRun(TestedRun):
     ) -> Judged:
         failure = report.code_of(error) if error is not None else ""
         code = f" [{failure}]" if failure else ""
-        said = f"the subject failed: {error}{code}" if error is not None else "the subject did not fail"
+        said = (
+            f"the subject failed: {message_line(str(error))}{code}" if error is not None else "the subject did not fail"
+        )
         if assertion.is_about_error:
             return Judged(assertion, (assertion.wants_error == (error is not None)) == assertion.holds, said)
         if error is not None:

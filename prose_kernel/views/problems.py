@@ -15,7 +15,6 @@ from collections.abc import Iterable, Sequence
 from prose_kernel.errors import CompileError, ProseError, ProviderError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret
 from prose_kernel.language.shortening import clipped
-from prose_kernel.runtime.text import one_line
 from prose_kernel.views.display import Problem
 from prose_kernel.views.safety import clip, visible
 
@@ -35,12 +34,8 @@ def problem_of(error: BaseException, *, stderr_shown: bool = False) -> Problem:
         case CompileError():
             return _compile_problem(error)
         case RunError():
-            return Problem(
-                error.type,
-                one_line(error.message, _MESSAGE_CHARACTERS),
-                tuple(_run_lines(error, stderr_shown)),
-                error.code,
-            )
+            shown = visible(message_line(error.message))
+            return Problem(error.type, shown, tuple(_run_lines(error, stderr_shown)), error.code)
         case asyncio.CancelledError() | KeyboardInterrupt():
             return simple("KeyboardInterrupt", "the cell was interrupted")
         case UsageError() | ProviderError():
@@ -55,9 +50,24 @@ def problem_of(error: BaseException, *, stderr_shown: bool = False) -> Problem:
             return _internal(error)
 
 
+def message_line(message: str) -> str:
+    """Return the message of a program's error as it is shown everywhere: on one line, and the beginning of a very long
+    one, as `throw` can make it. Control characters are not made visible."""
+    return _shortened(" ".join(message.split()))
+
+
+def after_type(error: RunError) -> str:
+    """Return what follows the type in an error's first line: the place, the message and the code."""
+    place = error.location
+    of = f" of {place.source}" if place is not None and place.source != "cell" else ""
+    where = f" at line {place.line}, column {place.column}{of}" if place is not None else ""
+    message = message_line(error.message)
+    return f"{where}{f': {message}' if message else ''} [{error.code}]"
+
+
 def simple(name: str, message: str, hint: str | None = None) -> Problem:
     """Return an error without a location in a program."""
-    shown = _shortened(message)
+    shown = visible(_shortened(message))
     lines = [f"{_BOLD}{name}{_END}: {shown}"]
     if hint:
         lines.append(f"{_DIM}hint: {visible(hint)}{_END}")
@@ -89,12 +99,7 @@ def _compile_problem(error: CompileError) -> Problem:
 
 def _run_lines(error: RunError, stderr_shown: bool) -> list[str]:
     place = error.location
-    where = ""
-    if place is not None:
-        where = f" at line {place.line}, column {place.column}"
-        where += f" of {visible(place.source)}" if place.source != "cell" else ""
-    message = _shortened(error.message)
-    lines = [f"{_BOLD}{error.type}{_END}{where}{f': {message}' if message else ''} [{error.code}]"]
+    lines = [f"{_BOLD}{error.type}{_END}{visible(after_type(error))}"]
     if place is not None:
         lines.append(visible(caret(place.text, place.column, None).lstrip("\n")))
     lines += _command_lines(error, stderr_shown)
@@ -106,9 +111,8 @@ def _run_lines(error: RunError, stderr_shown: bool) -> list[str]:
 
 
 def _shortened(message: str) -> str:
-    """Return a message; the beginning of a very long one, as `throw` and a long word after a magic can make it."""
     mark = f"… ({len(message):,} characters in all)"
-    return visible(clipped(message, _MESSAGE_CHARACTERS, mark, kept=_MESSAGE_CHARACTERS))
+    return clipped(message, _MESSAGE_CHARACTERS, mark, kept=_MESSAGE_CHARACTERS)
 
 
 def _command_lines(error: RunError, stderr_shown: bool) -> list[str]:

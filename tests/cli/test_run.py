@@ -220,6 +220,16 @@ def test_results_begin_on_their_own_line(run: Run) -> None:
     assert run('exec "printf open"\n').out == "open"
 
 
+def test_a_message_of_several_lines_is_shown_on_one(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
+    text = 'parallel (on-fail: "ignore"):\n  throw "in a\\nbranch"\n  exec "true"\nthrow "a\\n  b\\n"\n'
+    seen = run(text)
+    assert "1 failed: in a branch\n" in seen.err
+    assert "ThrowError at line 4, column 1 of p.prose: a b [E207]\n  throw " in seen.err
+    assert main(["runs", "show", Path(seen.err.rpartition("run directory: ")[2].strip()).name]) == 0
+    assert "c1  p.prose, failed: a b\n" in capfd.readouterr().out
+    assert run(text, "--format", "json").result["error"]["message"] == "a\n  b\n"
+
+
 def test_an_error_as_json(run: Run) -> None:
     seen = run('output a = "1"\nlet b = exec "exit 3"\n', "--format", "json")
     result = seen.result
