@@ -7,7 +7,6 @@ nor `prose run` for Jupyter.
 from __future__ import annotations
 
 import importlib
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -17,6 +16,7 @@ import click
 from click.exceptions import NoArgsIsHelpError
 
 from prose_kernel._version import __version__
+from prose_kernel.cli import streams
 from prose_kernel.errors import CompileError, GateRefused, UsageError
 from prose_kernel.language.nearest import Nearest, did_you_mean
 
@@ -120,8 +120,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
     or person could answer; 128 plus the number of the signal after a signal. 1 instead of 0 where standard output could
     not be written.
     """
-    from prose_kernel.cli import streams
-
     _prepare_streams()
     status = _run(list(sys.argv[1:] if arguments is None else arguments))
     unwritten = streams.problem()
@@ -133,8 +131,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(args: list[str]) -> int:
     try:
-        plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-        status = cli.main(args, prog_name="prose", standalone_mode=False, color=False if plain else None)
+        colour = False if streams.without_colour() else None
+        status = cli.main(args, prog_name="prose", standalone_mode=False, color=colour)
     except (click.ClickException, UsageError, CompileError) as error:
         return _before_the_start(error, args)
     except GateRefused as refused:
@@ -164,8 +162,6 @@ def _directory_is_there() -> bool:
 def _prepare_streams() -> None:
     """Output that cannot be written raises nothing. Escape what cannot be encoded; on a terminal escape everything but
     colours."""
-    from prose_kernel.cli import streams
-
     streams.prepare()
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)

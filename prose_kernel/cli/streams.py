@@ -84,6 +84,11 @@ def _renewed(stream: io.TextIOWrapper | None, number: int) -> io.TextIOWrapper:
     )
 
 
+def without_colour() -> bool:
+    """Whether the environment asks for output without colours (https://no-color.org)."""
+    return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
+
+
 def problem() -> str | None:
     """Why standard output did not get all that was printed, in words; None where it did."""
     stream = getattr(sys.stdout, "unguarded", sys.stdout)

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal, TextIO
 
 import click
 
+from prose_kernel.cli import streams
 from prose_kernel.cli.live_region import LiveRegion, can_redraw, terminal_size
 from prose_kernel.errors import NobodyToAsk, UsageError
 from prose_kernel.runtime import forms
@@ -38,8 +39,8 @@ SGR = re.compile(r"\x1b\[[0-9;:]*m")
 
 
 def has_colour(stream: TextIO) -> bool:
-    """Whether colour makes sense there (https://no-color.org)."""
-    return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+    """Whether colour makes sense there."""
+    return stream.isatty() and not streams.without_colour()
 
 
 class GuardedTerminal:
