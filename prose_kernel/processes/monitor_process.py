@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     Job = dict[str, Any]
-    Ladder = list[tuple[int, float]]  # signals, KILL at the end, each with the seconds to wait
+    Ladder = list[tuple[int, float]]  # signals before KILL, each with the seconds to wait
 
 
 # ---------------------------------------------------------------- the child, until it is the program
@@ -179,6 +179,7 @@ class Guard:
         self._tree = Tree(main)
         self._timeout: float | None = job["timeout"]
         self._ladders: dict[str, Ladder] = job["ladders"]
+        self._after_kill: float = job["after_kill"]
         self._cause = "exited"
         self._orders = ""
         self._killed = 0
@@ -220,7 +221,7 @@ class Guard:
     def _end(self) -> None:
         """Send the signals step by step, until nothing is left."""
         self._cause = "timed_out" if not self._orders else "interrupted" if self._orders[0] == "i" else "cancelled"
-        for number, patience in self._ladders[self._cause][:-1]:
+        for number, patience in self._ladders[self._cause]:
             if "k" not in self._orders and self._step(number, patience):
                 return
         self._kill()
@@ -239,7 +240,7 @@ class Guard:
         """Send KILL until nothing is left, even if processes fork; return the number at first."""
         if not self._tree.reap():
             return 0
-        until = time.monotonic() + self._ladders["cancelled"][-1][1]
+        until = time.monotonic() + self._after_kill
         first = self._tree.signal(signals.SIGKILL)
         while self._tree.reap() and time.monotonic() < until:
             self._wait(_LOOK_KILLING)

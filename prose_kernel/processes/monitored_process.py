@@ -22,7 +22,7 @@ from prose_kernel.processes.drain import Drain
 from prose_kernel.processes.process_table import Member
 from prose_kernel.processes.spawn import close
 from prose_kernel.processes.system import memory_file
-from prose_kernel.processes.termination import ladder
+from prose_kernel.processes.termination import AFTER_KILL, ladder
 from prose_kernel.runtime.ports import Outcome, Stream
 
 if TYPE_CHECKING:
@@ -97,8 +97,8 @@ class MonitoredLaunch:
             ladder("cancelled", self.grace),
             ladder("interrupted", self.interrupt_grace),
         )
-        ladders = {end.outcome: [(int(step.signal), step.grace) for step in end.steps] for end in ends}
-        return marshal.dumps({**confinement, **job, **own, **kernel, "ladders": ladders})
+        ladders = {end.outcome: [(int(step.signal), step.grace) for step in end.steps[:-1]] for end in ends}
+        return marshal.dumps({**confinement, **job, **own, **kernel, "ladders": ladders, "after_kill": AFTER_KILL})
 
 
 @dataclass(frozen=True, slots=True)

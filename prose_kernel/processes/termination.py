@@ -21,7 +21,7 @@ from prose_kernel.runtime.ports import Outcome
 GRACE = 2.0
 """Seconds that `exec` gives a command between two steps."""
 
-_AFTER_KILL = 2.0
+AFTER_KILL = 2.0
 """Seconds until we give up on a process that even KILL does not end: one blocked in the kernel, or not ours."""
 
 
@@ -44,7 +44,7 @@ class Ladder:
 def ladder(outcome: Outcome, grace: float = GRACE) -> Ladder:
     """Return INT, TERM, KILL for a user's interrupt; TERM, KILL for everything else."""
     first = (Step(signal.SIGINT, grace),) if outcome == "interrupted" else ()
-    return Ladder(outcome, (*first, Step(signal.SIGTERM, grace), Step(signal.SIGKILL, _AFTER_KILL)))
+    return Ladder(outcome, (*first, Step(signal.SIGTERM, grace), Step(signal.SIGKILL, AFTER_KILL)))
 
 
 class GroupScope:
