@@ -232,7 +232,7 @@ def _settings() -> Iterator[Finding]:
     current = settings.load(Path.cwd(), problems=problems)
     for problem in problems:
         yield Finding("broken", "settings", str(problem), problem.hint or "correct or remove it")
-    for remark in settings.misspelt_variables(Path.cwd(), current.state_dir):
+    for remark in current.misspelt:
         yield Finding("broken", "settings", remark, "correct or remove it")
     yield _shell(current.shell)
     yield _state_directory(Path.cwd() / current.state_dir)

@@ -234,10 +234,8 @@ def _only_stale(request: Request, given: run_options.RunOptions) -> Request:
 
 def begin(request: Request, key: RunKey | None = None) -> int:
     """Begin a run, or resume one, and report how it ended. Returns the exit status."""
-    from prose_kernel.runs.settings import misspelt_variables
-
     screen = Screen(sys.stdout, sys.stderr, products_to_stderr=request.json)
-    for variable in misspelt_variables(request.cwd, request.settings.state_dir):
+    for variable in request.settings.misspelt:
         screen.note(f"Warning: {variable}")
     for remark in request.remarks:
         screen.note(remark)

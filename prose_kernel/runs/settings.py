@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, NamedTuple, get_args, get_origin
 
@@ -256,6 +256,8 @@ class Settings(Struct, frozen=True):
     """Signal of a terminal for a question after ten busy seconds: `bell`, `desktop` (OSC 9), `off`."""
     telemetry: TelemetrySettings = TelemetrySettings()
     vvm: VvmSettings = VvmSettings()
+    misspelt: tuple[str, ...] = ()
+    """Not a setting: remarks about variables that have nearly the name of one, and so have no effect."""
 
     def by_name(self) -> dict[str, Any]:
         """Return all values by the names of `every`."""
@@ -365,7 +367,7 @@ _OWN_NAMES = {
 def every() -> Mapping[str, Setting]:
     """Return all settings by their single names: `exec_memory` is `[exec] memory`."""
     found: dict[str, Setting] = {}
-    for one in fields(Settings):
+    for one in fields(Settings)[:-1]:  # without `misspelt`
         if isinstance(one.type, type) and issubclass(one.type, Struct):
             for key in fields(one.type):
                 name = _OWN_NAMES.get((one.name, key.name), f"{one.name}_{key.name}")
@@ -419,30 +421,25 @@ def load(
         problems += found
     else:
         _require_none(found)
-    return Settings().changed(**values)
+    misspelt = (*_misspelt(environment, ""), *_misspelt(dotenv, f" in {state_dir}/.env"))
+    return Settings(misspelt=misspelt).changed(**values)
 
 
 _NO_SETTINGS: Final = frozenset(("at", "attempt", "job", "platform", "run"))
 """Our variables that are no settings: what a command knows about its run, and what tests set."""
 
 
-def misspelt_variables(cwd: Path, state_dir: str, environment: Mapping[str, str] | None = None) -> list[str]:
-    """Return a remark for each variable that has nearly the name of a setting, and so has no effect. Others that begin
-    with `PROSE_` may belong to another program or version."""
-    environment = os.environ if environment is None else environment
+def _misspelt(variables: Mapping[str, str], place: str) -> Iterator[str]:
+    """Yield remarks. Other variables that begin with `PROSE_` may belong to another program or version."""
     known = [name for name, setting in every().items() if not setting.in_file_only]
-    places = ((environment, ""), (_dotenv(cwd / state_dir / ".env"), f" in {state_dir}/.env"))
-    remarks = []
-    for variables, place in places:
-        for variable in sorted(variables):
-            name = variable.removeprefix("PROSE_").lower()
-            if not variable.startswith("PROSE_") or name in known or name in _NO_SETTINGS or not variables[variable]:
-                continue
-            from prose_kernel.language.nearest import Nearest
+    for variable in sorted(variables):
+        name = variable.removeprefix("PROSE_").lower()
+        if not variable.startswith("PROSE_") or name in known or name in _NO_SETTINGS or not variables[variable]:
+            continue
+        from prose_kernel.language.nearest import Nearest
 
-            if (near := Nearest()(name, known)) is not None:
-                remarks.append(f"{variable}{place} is no setting; did you mean `PROSE_{near.upper()}`?")
-    return remarks
+        if (near := Nearest()(name, known)) is not None:
+            yield f"{variable}{place} is no setting; did you mean `PROSE_{near.upper()}`?"
 
 
 def checked(**arguments: object) -> dict[str, object]:

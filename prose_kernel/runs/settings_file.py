@@ -36,7 +36,7 @@ def read_settings(path: Path, kind: type[Struct], problems: list[UsageError]) ->
 def written(file: TomlFile, kind: type[Struct]) -> dict[str, Any]:
     """Return the right settings of a file by field of `Settings`, the `kind`, those of a table as a dict; problems are
     noted."""
-    found = file.values(kind, without=_NAMED, also=(*_NAMED, "models"))
+    found = file.values(kind, without=(*_NAMED, "misspelt"), also=(*_NAMED, "models"))
     for pattern in found.get("cassette", {}).get("redact", ()):
         with file.noting():
             _check_expression(file, pattern)

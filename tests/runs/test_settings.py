@@ -52,10 +52,12 @@ def test_a_misspelt_variable_is_remarked(tmp_path: Path) -> None:
         **{"PROSE_BUGDET": "1 usd", "PROSE_BUDGET": "1 usd", "PROSE_GATE": ""},
         **{"PROSE_JOB": "1", "PROSE_RUN": "1", "PROSE_AT": "1", "PROSE_OF_SOMEBODY_ELSE": "1", "BUGDET": "1"},
     }
-    assert settings.misspelt_variables(tmp_path, ".prose", environment) == [
+    assert load(tmp_path, "", environment).misspelt == (
         "PROSE_BUGDET is no setting; did you mean `PROSE_BUDGET`?",
         "PROSE_PROVDER in .prose/.env is no setting; did you mean `PROSE_PROVIDER`?",
-    ]
+    )
+    with pytest.raises(UsageError, match="misspelt"):
+        load(tmp_path, 'misspelt = ["x"]\n', {})
 
 
 def test_another_file_can_be_named(tmp_path: Path) -> None:
@@ -386,7 +388,7 @@ def test_the_documented_file_has_every_key(tmp_path: Path) -> None:
     text = (DOCS / "reference" / "prose.toml").read_text()
     found = load(tmp_path, text)
     data = tomllib.loads(text)
-    assert set(data) == {*Settings.__struct_fields__, "models"}
+    assert {*data, "misspelt"} == {*Settings.__struct_fields__, "models"}
     for table in {one.table for one in settings.every().values()} - {""}:
         assert set(data[table]) == set(getattr(found, table).__struct_fields__)
     assert set(data["permissions"]) == set(Permissions.__struct_fields__)
