@@ -53,7 +53,7 @@ def problem_of(error: BaseException, *, stderr_shown: bool = False) -> Problem:
 def message_line(message: str) -> str:
     """Return the message of a program's error as it is shown everywhere: on one line, and the beginning of a very long
     one, as `throw` can make it. Control characters are not made visible."""
-    return _shortened(" ".join(message.split()))
+    return _shortened(" ".join(line.strip() for line in message.splitlines() if line.strip()))
 
 
 def after_type(error: RunError) -> str:

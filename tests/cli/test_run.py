@@ -221,13 +221,13 @@ def test_results_begin_on_their_own_line(run: Run) -> None:
 
 
 def test_a_message_of_several_lines_is_shown_on_one(run: Run, capfd: pytest.CaptureFixture[str]) -> None:
-    text = 'parallel (on-fail: "ignore"):\n  throw "in a\\nbranch"\n  exec "true"\nthrow "a\\n  b\\n"\n'
+    text = 'parallel (on-fail: "ignore"):\n  throw "in a\\nbranch"\n  exec "true"\nthrow "a\\n  b  c\\n"\n'
     seen = run(text)
     assert "1 failed: in a branch\n" in seen.err
-    assert "ThrowError at line 4, column 1 of p.prose: a b [E207]\n  throw " in seen.err
+    assert "ThrowError at line 4, column 1 of p.prose: a b  c [E207]\n  throw " in seen.err
     assert main(["runs", "show", Path(seen.err.rpartition("run directory: ")[2].strip()).name]) == 0
-    assert "c1  p.prose, failed: a b\n" in capfd.readouterr().out
-    assert run(text, "--format", "json").result["error"]["message"] == "a\n  b\n"
+    assert "c1  p.prose, failed: a b  c\n" in capfd.readouterr().out
+    assert run(text, "--format", "json").result["error"]["message"] == "a\n  b  c\n"
 
 
 def test_an_error_as_json(run: Run) -> None:
