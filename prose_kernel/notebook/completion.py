@@ -145,7 +145,7 @@ def _arguments(cells: Cells, head: list[str], language: Language) -> list[str]:
         case ["%timeline" | "%profile"]:
             return ["all", "--times"]
         case ["%restore"]:
-            from prose_kernel.notebook.magics.history import restorable
+            from prose_kernel.notebook.magics.restore import restorable
 
             return restorable(cells)
         case ["%back"]:

@@ -24,7 +24,7 @@ from ipykernel.kernelbase import Kernel
 from prose_kernel._version import __version__
 from prose_kernel.notebook.cells import Cells, FrontEnd
 from prose_kernel.notebook.comms import KINDS, Comms
-from prose_kernel.notebook.history import History
+from prose_kernel.notebook.input_history import History
 from prose_kernel.notebook.magics.registry import in_cell
 from prose_kernel.notebook.messages import CellOutput, Guarded, Message, SilentOutput, error_content
 from prose_kernel.notebook.notebook_files import language_info

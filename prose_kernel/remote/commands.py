@@ -1,7 +1,7 @@
 """`exec` on other machines: the machine's `Commands` port over the workers of a Dask cluster.
 
-Commands wait here until a worker has a free place; they go to the one with the most. A command that was sent is never
-sent again, whatever happens to its worker.
+Commands wait here until a worker has a free place; they go to the one with the most. `worker_client.py` sends them. A
+command that was sent is never sent again, whatever happens to its worker.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from prose_kernel.processes.termination import GRACE
 from prose_kernel.remote.connection import Connection, Target, Terms
 from prose_kernel.remote.messages import LEASE, Inherit
 from prose_kernel.remote.placement import Group, WaitingCommands, needs_of
-from prose_kernel.remote.runner import allowed
-from prose_kernel.remote.worker import RemoteCommand, Worker
+from prose_kernel.remote.worker_actor import allowed
+from prose_kernel.remote.worker_client import RemoteCommand, WorkerClient
 from prose_kernel.runtime import asides
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput, Outcome, Owner
 
@@ -235,7 +235,7 @@ class RemoteCommands:
         """Whether a process of this machine is, or was, one of the workers. From any thread."""
         return pid in self._here
 
-    def _place_soon(self, worker: Worker) -> None:
+    def _place_soon(self, worker: WorkerClient) -> None:
         if worker.facts.host == socket.gethostname():
             self._here.add(worker.facts.pid)
         for timer in self._unmet.values():
@@ -260,7 +260,7 @@ class RemoteCommands:
         while self._place_next(workers, inherited):
             pass
 
-    def _place_next(self, workers: Sequence[Worker], inherited: Inherit) -> bool:
+    def _place_next(self, workers: Sequence[WorkerClient], inherited: Inherit) -> bool:
         """Start the first command that a worker has a place for; return whether there was one."""
         for group in self._waiting.groups():
             fitting = [worker for worker in workers if worker.has(needs_of(group))]
@@ -290,11 +290,11 @@ class RemoteCommands:
         values = {name: value for name, value in os.environ.items() if allowed(name, self._patterns)}
         return Inherit(self._patterns, values)
 
-    def _gone(self, worker: Worker) -> None:
+    def _gone(self, worker: WorkerClient) -> None:
         self._take_back(worker)
         self._place()
 
-    def _take_back(self, worker: Worker) -> None:
+    def _take_back(self, worker: WorkerClient) -> None:
         """Let commands that were not started there wait again."""
         unsent, worker.unsent = worker.unsent, []
         for command in unsent:
@@ -323,6 +323,6 @@ class RemoteCommands:
             command.refuse(outcome)
 
 
-def _state(worker: Worker) -> WorkerState:
+def _state(worker: WorkerClient) -> WorkerState:
     running = len(worker.running)
     return WorkerState(worker.facts.host, worker.address, worker.places, running, worker.resources, worker.leaving)

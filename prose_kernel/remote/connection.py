@@ -1,4 +1,4 @@
-"""The connection to a Dask scheduler: a thread with an event loop, the client, and a runner on each worker.
+"""The connection to a Dask scheduler: a thread with an event loop, the client, and an actor on each worker.
 
 The only module that drives Dask, which is imported in the connection's thread. Only actors are made: a task whose
 worker is lost would be repeated by Dask.
@@ -27,8 +27,8 @@ from prose_kernel.processes.termination import GRACE
 from prose_kernel.remote.host import Superseded
 from prose_kernel.remote.local_cluster import LocalCluster
 from prose_kernel.remote.messages import LEASE, Facts, News, Order
-from prose_kernel.remote.runner import Runner, versions
-from prose_kernel.remote.worker import Offer, Worker, within
+from prose_kernel.remote.worker_actor import WorkerActor, versions
+from prose_kernel.remote.worker_client import Offer, WorkerClient, within
 from prose_kernel.runtime.ports import Owner
 
 LOCAL = "local"
@@ -37,7 +37,7 @@ INSTALL = "pip install 'prose_kernel[dask]'"
 _REACH = 5.0
 _CONNECT = 10.0
 _ACTOR = 10.0
-"""Seconds for a worker to start a runner: one whose threads are all busy with other work takes longer."""
+"""Seconds for a worker to start an actor: one whose threads are all busy with other work takes longer."""
 _DIRECT = 2.0
 _FIRST_WORKER = 5.0
 _SLOW = 2.0
@@ -88,7 +88,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """The options of every runner, and the directory that it must share with this machine."""
+    """The options of every actor, and the directory that it must share with this machine."""
 
     directory: Path
     mark: str
@@ -106,7 +106,7 @@ class Refused(Exception):
 
 
 class Connection:
-    """Workers with a runner, kept up to date while they come and go.
+    """Workers with an actor, kept up to date while they come and go.
 
     `joined` and `left` are called in the connection's loop. `direct` False sends everything through the scheduler, as
     is done where a worker cannot be reached from here.
@@ -117,14 +117,14 @@ class Connection:
         target: Target,
         terms: Terms,
         *,
-        joined: Callable[[Worker], None],
-        left: Callable[[Worker], None],
+        joined: Callable[[WorkerClient], None],
+        left: Callable[[WorkerClient], None],
         changed: Callable[[], None],
         direct: bool = True,
     ) -> None:
         self.target = target
         self._owner: Owner | None = None
-        self.workers: dict[str, Worker] = {}
+        self.workers: dict[str, WorkerClient] = {}
         self._terms = terms
         self._joined, self._left, self._changed = joined, left, changed
         self._direct = direct
@@ -276,7 +276,7 @@ class Connection:
     # ------------------------------------------------------------ workers
 
     async def claim(self, owner: Owner) -> None:
-        """Let all runners know the owner of the next run, which must be known before its commands start. In the
+        """Let all actors know the owner of the next run, which must be known before its commands start. In the
         connection's loop."""
         self._owner = owner
         await asyncio.gather(*(worker.claim(owner, self._ladder) for worker in tuple(self.workers.values())))
@@ -332,7 +332,7 @@ class Connection:
 
     async def _take_in(self, address: str, known: Mapping[str, Any]) -> None:
         try:
-            facts, runner = await self._introduced(address)
+            facts, actor = await self._introduced(address)
         except Refused as problem:
             self._refused[address] = problem
             self._retry[address] = self.loop.time() + _AGAIN
@@ -340,11 +340,11 @@ class Connection:
             return
         self._refused.pop(address, None)
         offer = Offer(known["nthreads"], known.get("resources") or {})
-        worker = Worker(address, offer, facts, runner, self._changed, self._lost)
+        worker = WorkerClient(address, offer, facts, actor, self._changed, self._lost)
         self.workers[address] = worker
         self._joined(worker)
 
-    def _lost(self, worker: Worker) -> None:
+    def _lost(self, worker: WorkerClient) -> None:
         self.workers.pop(worker.address, None)
         self._futures.pop(worker.address, None)  # that lets the actor go, if it is there
         if worker.leaving:
@@ -353,12 +353,12 @@ class Connection:
         self._left(worker)
 
     async def _introduced(self, address: str) -> tuple[Facts, Actor]:
-        """Start a runner there and look whether it can be used. Raises `Refused`."""
+        """Start an actor there and look whether it can be used. Raises `Refused`."""
         await self._require_package(address)
         terms = self._terms
-        key = f"prose-runner-{secrets.token_hex(8)}"
+        key = f"prose-actor-{secrets.token_hex(8)}"
         future = self._client.submit(
-            Runner,
+            WorkerActor,
             terms.mark,
             terms.shell,
             terms.grace,
@@ -374,7 +374,7 @@ class Connection:
         try:
             problem = await within(future.exception(), _ACTOR)
         except TimeoutError:
-            raise Refused("it did not start our runner in time", again=True) from None
+            raise Refused("it did not start our actor in time", again=True) from None
         except Exception as failed:
             problem = failed
         if problem is not None:
@@ -390,14 +390,14 @@ class Connection:
         except Superseded:
             raise Refused("another process has taken the run over") from None
         except Exception as failed:
-            raise Refused(f"its runner does not answer: {_one_line(failed)}", again=True) from None
+            raise Refused(f"its actor does not answer: {_one_line(failed)}", again=True) from None
         finally:
             await asyncio.to_thread(proof.unlink, missing_ok=True)
         _compare(facts, secret)
         return facts, actor
 
     async def _require_package(self, address: str) -> None:
-        """Raise `Refused` if the worker can't import this version of prose_kernel: it would not answer when a runner is
+        """Raise `Refused` if the worker can't import this version of prose_kernel: it would not answer when an actor is
         sent to it."""
         looked_for = self._client.run(
             pkgutil.resolve_name, "prose_kernel._version:__version__", workers=[address], on_error="return"
@@ -408,7 +408,7 @@ class Connection:
             raise Refused(f"it does not answer: {_one_line(failed)}", again=True) from None
         if isinstance(found, BaseException):
             raise _refusal(found)
-        if found != __version__:  # a runner of another version might not understand what is sent
+        if found != __version__:  # an actor of another version might not understand what is sent
             raise Refused(_other_version("prose_kernel", found, __version__))
 
     async def _reachable(self, address: str) -> bool:
@@ -499,7 +499,7 @@ def _refusal(problem: BaseException) -> Refused:
     text = _one_line(problem)
     if isinstance(problem, ModuleNotFoundError) or "No module named" in text:
         return Refused("prose_kernel is not installed there")
-    return Refused(f"our runner cannot be started: {text}")
+    return Refused(f"our actor cannot be started: {text}")
 
 
 def _one_line(problem: BaseException) -> str:

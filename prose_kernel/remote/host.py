@@ -1,4 +1,4 @@
-"""The shared state of the runners of one Dask worker: the owner of each run, and whether the worker is being retired.
+"""The shared state of the actors of one Dask worker: the owner of each run, and whether the worker is being retired.
 
 A run has one owner, the process that runs it. When a resumed run claims a worker, what the former owner runs there is
 ended first; a former owner that comes back is refused.
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prose_kernel.runtime.ports import Owner
 
 if TYPE_CHECKING:
-    from prose_kernel.remote.runner import Work
+    from prose_kernel.remote.worker_actor import Work
 
 _PLUGIN: Final = "prose_kernel-host"
 _REASON_LATE: Final = 0.3

@@ -1,6 +1,6 @@
-"""Messages between the driver and the runner on a worker: frozen data, small and picklable.
+"""Messages between the driver and the actor on a worker: frozen data, small and picklable.
 
-The driver sends (`Start`, `Stop`, ...) in numbered batches; the runner answers with numbered messages of each command:
+The driver sends (`Start`, `Stop`, ...) in numbered batches; the actor answers with numbered messages of each command:
 `Chunk`s of its output, then its `End`. A number lets both sides drop what they have already, so nothing is done twice
 even if the transport repeats a call.
 """
@@ -14,13 +14,13 @@ from msgspec import Struct
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Stream
 
 POLL = 2.0
-"""Seconds that a runner lets the driver wait for news. Its coming back is the driver's sign of life."""
+"""Seconds that an actor lets the driver wait for news. Its coming back is the driver's sign of life."""
 
 SILENCE = 6.0
 """Seconds without an answer, beyond what was asked for, after which the other side counts as lost."""
 
 LEASE = POLL + SILENCE
-"""Seconds after which a runner that hears nothing ends its commands."""
+"""Seconds after which an actor that hears nothing ends its commands."""
 
 
 class Start(Struct, frozen=True):
@@ -92,7 +92,7 @@ News = Chunk | End | Declined | Leaving
 
 
 class Facts(Struct, frozen=True):
-    """A runner introduces itself. `instance` is new for each runner; `proof` is what it read from the driver's file,
+    """An actor introduces itself. `instance` is new for each actor; `proof` is what it read from the driver's file,
     or `why_not` says why it could not. A worker that is `leaving` is being retired."""
 
     instance: str

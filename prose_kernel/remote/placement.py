@@ -6,7 +6,7 @@ from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 
 from prose_kernel.processes.needs import shown
-from prose_kernel.remote.worker import RemoteCommand
+from prose_kernel.remote.worker_client import RemoteCommand
 
 Needs = tuple[tuple[str, float], ...]
 

@@ -129,14 +129,14 @@ class _Missing:
 def _make_odd(odd: dict[str, str]) -> None:
     if "version" in odd:
         import prose_kernel._version
-        from prose_kernel.remote import runner
+        from prose_kernel.remote import worker_actor
 
-        prose_kernel._version.__version__ = runner.__version__ = odd["version"]
+        prose_kernel._version.__version__ = worker_actor.__version__ = odd["version"]
     if "grace" in odd:
-        from prose_kernel.remote import runner
+        from prose_kernel.remote import worker_actor
 
-        engine = runner.Engine
-        runner.Engine = lambda grace, mark: engine(grace=float(odd["grace"]), mark=mark)  # type: ignore[misc,assignment]
+        engine = worker_actor.Engine
+        worker_actor.Engine = lambda grace, mark: engine(grace=float(odd["grace"]), mark=mark)  # type: ignore[misc,assignment]
     if odd.get("package") == "missing":
         for name in [name for name in sys.modules if name.partition(".")[0] == "prose_kernel"]:
             del sys.modules[name]
@@ -216,9 +216,9 @@ class _Clusters:
 def main() -> None:
     from distributed import Scheduler, Worker
 
-    from prose_kernel.remote import runner
+    from prose_kernel.remote import worker_actor
 
-    _ = Scheduler, Worker, runner
+    _ = Scheduler, Worker, worker_actor
     logging.disable(logging.CRITICAL)
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     clusters = _Clusters()

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from prose_kernel.errors import ExecError, UsageError
-from prose_kernel.notebook.magics.history import journal_of
 from prose_kernel.notebook.magics.registry import Call, Magic, below, magic, read_program, use
+from prose_kernel.notebook.magics.restore import journal_of
 from prose_kernel.notebook.magics.tables import short_path
 from prose_kernel.views import document as doc
 from prose_kernel.views.display import Display

@@ -71,7 +71,7 @@ _MODULES = (
     "prose_kernel.notebook.magics.calls",
     "prose_kernel.notebook.magics.export",
     "prose_kernel.notebook.magics.freshness",
-    "prose_kernel.notebook.magics.history",
+    "prose_kernel.notebook.magics.restore",
     "prose_kernel.notebook.magics.pictures",
     "prose_kernel.notebook.magics.sessions",
     "prose_kernel.notebook.magics.plan",

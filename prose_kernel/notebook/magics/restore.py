@@ -1,4 +1,4 @@
-"""Magics about the run's past: `%restore` after a kernel restart, `%history`, and `%back` to an earlier cell."""
+"""`%restore` brings a run back after a kernel restart, `%back` goes back to an earlier cell, `%history` lists cells."""
 
 from __future__ import annotations
 

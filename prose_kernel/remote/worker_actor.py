@@ -1,4 +1,4 @@
-"""The actor on a worker: runs the commands of one driver on a separate engine (docs/how-to/many-machines.md).
+"""The worker's side: an actor that runs the commands of one driver on a separate engine (docs/how-to/many-machines.md).
 
 It lives as long as its driver: when that is silent for longer than the lease, or lets go of it, every command is ended
 by the ladder. When the worker itself is killed, the engine's watchdog ends them.
@@ -43,7 +43,7 @@ _LOAD = 1024 * 1024
 
 
 class StrangeDriver(Exception):
-    """The call was meant for another runner, or comes after the end of this one."""
+    """The call was meant for another actor, or comes after the end of this one."""
 
 
 def versions() -> dict[str, str]:
@@ -56,7 +56,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-class Runner:
+class WorkerActor:
     """The actor. `mark` is the prefix of the marker of its commands, `shell` the shell or None, `grace` the seconds
     between two steps of a ladder, `lease` the seconds that it continues without contact to its driver."""
 
@@ -91,11 +91,11 @@ class Runner:
         work = getattr(self, "_work", None)
         if work is not None:  # the driver has let go: nothing waits for the end
             with contextlib.suppress(RuntimeError):  # the worker itself is ending
-                threading.Thread(target=work.end, name="prose-runner-end", daemon=True).start()
+                threading.Thread(target=work.end, name="prose-actor-end", daemon=True).start()
 
 
 class Work:
-    """The work of a runner. Separate from the actor, because the actor's end must be noticed while this runs."""
+    """The work of an actor. Separate from the actor, because the actor's end must be noticed while this runs."""
 
     def __init__(self, mark: str, shell: str | None, grace: float, lease: float) -> None:
         self._instance = secrets.token_hex(8)
@@ -144,7 +144,7 @@ class Work:
         if rest > 0:
             self._loop.call_later(rest, self._look)
         else:
-            threading.Thread(target=self.end, name="prose-runner-end", daemon=True).start()
+            threading.Thread(target=self.end, name="prose-actor-end", daemon=True).start()
 
     def close(self) -> None:
         """End all commands; blocks until nothing is left. From any thread but the engine's."""

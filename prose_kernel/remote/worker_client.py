@@ -1,4 +1,4 @@
-"""One worker as the driver sees it: its orders, the commands that it runs, and whether it is still there.
+"""The driver's side of one worker: sends orders, receives news of its commands, notices that it is lost.
 
 All calls in the loop of the connection (`remote.connection`).
 """
@@ -66,7 +66,7 @@ class RemoteCommand:
     ) -> None:
         self.number = number
         self.request = request
-        self.worker: Worker | None = None
+        self.worker: WorkerClient | None = None
         self.ended = False
         self.ending: Outcome | None = None
         """Why it is to end. Nothing of it is held back then: the end has to come through."""
@@ -83,7 +83,7 @@ class RemoteCommand:
     def _name(self) -> str | None:
         return f"{self.worker.facts.host} {self.worker.address}" if self.worker is not None else None
 
-    def begins(self, worker: Worker) -> None:
+    def begins(self, worker: WorkerClient) -> None:
         self.worker = worker
         self._started = asyncio.get_running_loop().time()
 
@@ -194,8 +194,8 @@ class Offer:
     resources: Mapping[str, float] = field(default_factory=dict)
 
 
-class Worker:
-    """A runner and its places. `changed` is called when a place is free again or a command was not started here, `lost`
+class WorkerClient:
+    """An actor and its places. `changed` is called when a place is free again or a command was not started here, `lost`
     once when the worker is lost, or is `leaving` and all its commands have ended."""
 
     def __init__(
@@ -203,16 +203,16 @@ class Worker:
         address: str,
         offer: Offer,
         facts: messages.Facts,
-        runner: Actor,
+        actor: Actor,
         changed: Callable[[], None],
-        lost: Callable[[Worker], None],
+        lost: Callable[[WorkerClient], None],
     ) -> None:
         self.address = address
         self.places = offer.places
         self.resources = offer.resources
         self.facts = facts
         self.running: dict[int, RemoteCommand] = {}
-        self._runner = runner
+        self._actor = actor
         self._changed = changed
         self._on_lost = lost
         self._orders: list[messages.Order] = []
@@ -264,8 +264,8 @@ class Worker:
             command.is_to_end("interrupted")
 
     async def claim(self, owner: Owner, patience: float) -> None:
-        """Let its runner know the owner of the next run. A worker that refuses or does not answer is lost."""
-        await self._asked(self._runner.claim(self.facts.instance, owner), patience)
+        """Let its actor know the owner of the next run. A worker that refuses or does not answer is lost."""
+        await self._asked(self._actor.claim(self.facts.instance, owner), patience)
 
     def forget(self, command: RemoteCommand) -> None:
         """Keep the place and resources of a command taken: it may still run."""
@@ -287,7 +287,7 @@ class Worker:
                 messages.SILENCE
                 + sum(_size(order.request) for order in orders if isinstance(order, messages.Start)) / _SLOWEST
             )
-            if not await self._asked(self._runner.tell(self.facts.instance, self._batch, orders), patience):
+            if not await self._asked(self._actor.tell(self.facts.instance, self._batch, orders), patience):
                 return
 
     async def _receiving(self) -> None:
@@ -321,7 +321,7 @@ class Worker:
                 self.running.pop(one.number, None)
 
     async def _exchange(self, seen: Mapping[int, int], news: list[tuple[messages.News, ...]]) -> None:
-        news.append(await self._runner.exchange(self.facts.instance, seen))
+        news.append(await self._actor.exchange(self.facts.instance, seen))
 
     async def _asked(self, call: Awaitable[None], patience: float) -> bool:
         """Wait for an answer, not for ever; False when the worker is lost by that."""
@@ -352,7 +352,7 @@ class Worker:
         if self._gone:
             return
         try:
-            await within(self._runner.close(self.facts.instance), patience)
+            await within(self._actor.close(self.facts.instance), patience)
             if self.running:
                 self._idle.clear()
                 await within(self._idle.wait(), _LAST_NEWS)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from prose_kernel.notebook.history import History
+from prose_kernel.notebook.input_history import History
 
 
 @pytest.fixture
