@@ -20,7 +20,7 @@ from prose_kernel.cassettes.matching import Found, Index, Miss, scope
 from prose_kernel.cassettes.recorded_requests import RecordedRequest, RecordedSession
 from prose_kernel.cassettes.records import Facts, Meta
 from prose_kernel.cassettes.redaction import Redaction, sound
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.content import quoted
 from prose_kernel.runtime.ports import JudgeRequest, SessionRequest, Usage
 from prose_kernel.runtime.secret_patterns import mapped
@@ -151,7 +151,7 @@ class CassetteStore:
     def _sound(self, key: str, at: str, attempt: int) -> Found | None:
         """Return the record for `lookup`; damaged records, and those that do not match their key, are reported and
         skipped."""
-        while (take := self._index.find(key, at, asides.cell.get())) is not None:
+        while (take := self._index.find(key, at, open_request.cell.get())) is not None:
             if (entry := take.entry(attempt)) is None:
                 return None
             if (damage := records.damage(entry.record)) is None:
@@ -163,7 +163,7 @@ class CassetteStore:
         return None
 
     def use(self, found: Found, at: str) -> None:
-        self._index.use(found.take, at, asides.cell.get())
+        self._index.use(found.take, at, open_request.cell.get())
         self._count(at, found.entry)
 
     def _count(self, at: str, entry: Entry) -> None:
@@ -196,7 +196,7 @@ class CassetteStore:
     def miss(self, asked: RecordedRequest) -> Miss:
         """Describe that nothing is recorded for a request."""
         key, at = asked.key, asked.at
-        used_up = 0 if self._index.find(key, at, asides.cell.get()) else self._index.count(key, scope(at))
+        used_up = 0 if self._index.find(key, at, open_request.cell.get()) else self._index.count(key, scope(at))
         if self._nearest is None:
             self._nearest = differences.Nearest((e for e in self.entries() if not e.replaced), self.own_name)
         message = differences.message(asked.what, self._nearest, asked.req, at, used_up=used_up)
@@ -216,7 +216,7 @@ class CassetteStore:
 
     def place(self, key: str, at: str) -> str:
         """Return `Index.place` of a request at this path."""
-        return self._index.place(key, at, asides.cell.get())
+        return self._index.place(key, at, open_request.cell.get())
 
     def meta(self, begun: float | None = None, usage: Usage | None = None, **told: Any) -> Meta:
         """Return the facts for a new record, of a request that was made at the clock time `begun`."""
@@ -259,7 +259,7 @@ class CassetteStore:
         if known:
             data["facts"] = known
         if asked is not None:
-            key, cell = asked.key, asides.cell.get()
+            key, cell = asked.key, open_request.cell.get()
             data |= {"key": key, "req": asked.req, "try": asked.number, "at": self.place(key, at)}
             data |= {"cell": cell} if cell else {}
         line = records.encoded(data)

@@ -10,7 +10,7 @@ from prose_kernel.cassettes import effects
 from prose_kernel.cassettes.matching import Found, Miss
 from prose_kernel.cassettes.records import Meta, key_of
 from prose_kernel.errors import BudgetSpent, CassetteMiss, NoProvider, PermissionDenied, ProviderAuth, ProviderError
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.budgets import Spent
 from prose_kernel.runtime.ports import SessionRequest, SessionResult, Usage
 
@@ -48,11 +48,11 @@ class RecordedRequest:
 
     def note(self, found: Found | None = None) -> None:
         """A run that is resumed has to know which record has answered, or (None) was written."""
-        aside = asides.current()
-        if aside is not None:
+        current = open_request.current()
+        if current is not None:
             record = found.entry.record if found is not None else None
             place = (record.key, record.at) if record is not None else (self.key, self.shelf.place(self.key, self.at))
-            aside.notes["record"] = [*place, self.number]
+            current.notes["record"] = [*place, self.number]
 
 
 @dataclass(eq=False)

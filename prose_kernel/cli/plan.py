@@ -15,8 +15,8 @@ from prose_kernel.cli import files, report
 from prose_kernel.errors import CompileError, UsageError
 
 if TYPE_CHECKING:
-    from prose_kernel.runs.foreseeing import Foreseeing
     from prose_kernel.runs.languages import Language
+    from prose_kernel.runs.planned_run import PlannedRun
     from prose_kernel.runs.settings import Settings
 
 
@@ -80,23 +80,23 @@ def _kept(name: str, text: str, language: Language, chosen: Settings, keep: str)
     """The requests of a program with an earlier run: which keep their answers, and why the others do not."""
     from prose_kernel.cli.run_keep import run_to_keep
     from prose_kernel.language.source import Source
-    from prose_kernel.runs.foreseeing import Foreseeing
     from prose_kernel.runs.languages import without_errors
+    from prose_kernel.runs.planned_run import PlannedRun
 
     cwd = Path.cwd()
     program = Path(cwd, os.path.expanduser(name))  # noqa: PTH111
     programs = language.programs(program.parent, program=program, profile=chosen.profile)
     without_errors(language.compile(Source.of(text, name), profile=chosen.profile, load=programs.load_contract))
-    foreseen = Foreseeing.of_program(run_to_keep(keep, chosen, language, cwd), text, chosen)
-    replayed = asyncio.run(foreseen.run())
-    yield from _requests(foreseen)
-    if replayed.gap or foreseen.stopped:
+    planned = PlannedRun.of_program(run_to_keep(keep, chosen, language, cwd), text, chosen)
+    replayed = asyncio.run(planned.run())
+    yield from _requests(planned)
+    if replayed.gap or planned.stopped:
         yield "The rest depends on that answer."
 
 
-def _requests(foreseen: Foreseeing) -> Iterator[str]:
-    from prose_kernel.views.kept import planned
+def _requests(planned: PlannedRun) -> Iterator[str]:
+    from prose_kernel.views.request_text import planned_requests
 
-    for one in planned(foreseen):
+    for one in planned_requests(planned):
         yield f"{'kept' if one.kept else 'asked':5}  {one.what}"
         yield from (f"         {line}" for line in (*([] if one.kept else [one.why]), *one.files))

@@ -15,7 +15,7 @@ from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret, has_errors
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.views.document import counted
-from prose_kernel.views.kept import reason, told
+from prose_kernel.views.request_text import reason, told
 
 _MOST_LISTED = 20
 """Requests that are listed; the others are counted."""

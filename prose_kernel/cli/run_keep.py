@@ -60,7 +60,7 @@ def confirm_rerun(earlier: EarlierRun, text: str, settings: Settings, *, yes: bo
 
     Raises `UsageError` if they decline, and if no person can be asked.
     """
-    from prose_kernel.runs.foreseeing import repeated_requests
+    from prose_kernel.runs.planned_run import repeated_requests
 
     if yes:
         return

@@ -30,7 +30,7 @@ from prose_kernel.runtime.text import escaped
 from prose_kernel.storage import runs
 from prose_kernel.storage.layout import new_run_id
 from prose_kernel.storage.runs import KeptRun
-from prose_kernel.views.kept import told
+from prose_kernel.views.request_text import told
 
 if TYPE_CHECKING:
     from prose_kernel.cli.run_options import RunOptions

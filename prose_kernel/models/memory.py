@@ -21,7 +21,7 @@ from prose_kernel.models import memory_directory
 from prose_kernel.models.request import next_segment, summarise
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused, in_thread
 from prose_kernel.models.usage import discarded
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import (
     AgentMemory,
@@ -291,9 +291,9 @@ class RememberingSessions:
                 texts[name] = result.memory_after
             elif result.origin != NOT_RUN:
                 texts[name] = memory_text(told, request, result)
-        aside = asides.current()
-        if aside is not None and name in texts:
-            aside.notes["memory"] = {"text": texts[name]}
+        current = open_request.current()
+        if current is not None and name in texts:
+            current.notes["memory"] = {"text": texts[name]}
         return result
 
     # ------------------------------------------------------------ memory as context

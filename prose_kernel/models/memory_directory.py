@@ -27,7 +27,7 @@ import msgspec
 from prose_kernel.access import atomic, plain_files
 from prose_kernel.access import safe_files as places
 from prose_kernel.access.safe_files import Place, ToolFailed, ToolRefused
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.ports import Clock
 
 FILE: Final = ".undo"
@@ -173,8 +173,8 @@ def remember(directory: str, names: tuple[str, ...], *, growing: tuple[str, ...]
 
     Raises `OSError`, and `ValueError` for anything but a plain file.
     """
-    aside = asides.current()
-    record = _Record(aside.journal if aside is not None else "", aside.key if aside is not None else "")
+    current = open_request.current()
+    record = _Record(current.journal if current is not None else "", current.key if current is not None else "")
     for name in names:
         record.files[name], _ = contents(Path(directory, name), _LARGEST)
     for name in growing:
@@ -207,12 +207,12 @@ def settle(directory: str, note: Mapping[str, object], held: contextlib.ExitStac
         with held or contextlib.nullcontext():
             (forget if kept else put_back)(directory)
 
-    aside = asides.current()
-    if aside is None:
+    current = open_request.current()
+    if current is None:
         settled(True)
     else:
-        aside.notes["memory"] = note
-        aside.after(settled)
+        current.notes["memory"] = note
+        current.after(settled)
 
 
 def recover(directory: str, own: Callable[[str], object], is_answered: IsAnswered) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Final, cast
 from msgspec import structs
 
 from prose_kernel.errors import Undecided
-from prose_kernel.runtime import asides, budgets, tracing
+from prose_kernel.runtime import budgets, open_request, tracing
 from prose_kernel.runtime.ports import (
     Finding,
     Judge,
@@ -80,10 +80,10 @@ def discarded(result: SessionResult) -> None:
 
 def _note(what: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
     """Record for a resumed run what `UsageTotals.again` will count."""
-    aside = asides.current()
-    if aside is not None:
+    current = open_request.current()
+    if current is not None:
         note = [what, provider, model, plain(usage) if usage is not None else None, replayed]
-        cast("list[object]", aside.notes.setdefault("usage", [])).append(note)
+        cast("list[object]", current.notes.setdefault("usage", [])).append(note)
 
 
 class UsageTotals:
@@ -102,7 +102,7 @@ class UsageTotals:
             yield
         finally:
             _listener.reset(token)
-            steps = asides.steps()
+            steps = open_request.steps()
             for _, provider, model, usage, _ in steps.unused() if steps is not None else ():
                 self.consumed(str(provider), str(model), reported(usage) or Usage())
 

@@ -25,11 +25,11 @@ from prose_kernel.notebook.notebook_files import in_notebook
 from prose_kernel.notebook.scan import Segment, has_statements, looks_ahead, own_language, segments
 from prose_kernel.runs import languages
 from prose_kernel.runs.provenance import Cell, Opening, Provenance
-from prose_kernel.runtime.asides import CellRun
+from prose_kernel.runtime.open_request import CellRun
 from prose_kernel.runtime.values import Value
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.display import Display, Output, Problem
-from prose_kernel.views.stage import Stage, announced
+from prose_kernel.views.output_with_panel import OutputWithPanel, panel_removing
 
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Compiled, Language, Programs
@@ -106,7 +106,7 @@ class Cells:
     ) -> None:
         self.cwd = cwd
         self.front_end = front_end or FrontEnd()
-        self.asker, self._announced = announced(asker)
+        self.asker, self._panel_removing = panel_removing(asker)
         self._kernels = language or languages.default()
         self.overrides: dict[str, Any] = {}
         self.show_warnings = True
@@ -359,8 +359,8 @@ class Cells:
         opening = opening or Opening.of(code, None, None)
         self.provenance.begin(opening)
         try:
-            panel = self._panel(Stage(output)) if live else None
-            output = panel.stage if panel is not None else output
+            panel = self._panel(OutputWithPanel(output)) if live else None
+            output = panel.output if panel is not None else output
             output = self.exercises.listen(output, self.cwd)
             named = self._directory_name
             view = CellView(output, live=live, limits=self.limits, directory_name=named, panel=panel)
@@ -383,7 +383,7 @@ class Cells:
             self.provenance.end(failed=failed)
             self.remember(opening, language, failed=failed)
             in_cell.reset(token)
-            self._task = self._view = self._announced.stage = None
+            self._task = self._view = self._panel_removing.output = None
         return None
 
     def remember(self, opening: Opening, language: Language | None, *, failed: bool) -> None:
@@ -396,13 +396,13 @@ class Cells:
         if not failed:
             ran.language, ran.text, ran.given = language or self.language, code, tuple(opening.given)
 
-    def _panel(self, stage: Stage) -> LivePanel:
+    def _panel(self, output: OutputWithPanel) -> LivePanel:
         """The live view of running activities for a watched cell."""
         from prose_kernel.views.live_panel import LivePanel
 
-        self._announced.stage = stage
+        self._panel_removing.output = output
         return LivePanel(
-            stage,
+            output,
             loops=lambda: self._workspace.loops() if self._workspace is not None else (),
             asked=lambda request: self.workspace.answering(request),
         )
@@ -606,7 +606,7 @@ class Cells:
         panel = None
         if view.panel is not None:
             view.panel.end()
-            panel = self._panel(view.panel.stage)
+            panel = self._panel(view.panel.output)
         view.output.clear()
         language, opening = view.language, self.provenance.calling
         await self.restore(Resumption(read(path), rewind=record))

@@ -24,7 +24,7 @@ from prose_kernel.processes.output import no_op
 from prose_kernel.processes.process import Launch, Process, Record, exit_of
 from prose_kernel.processes.spawn import close
 from prose_kernel.processes.tasks.secrets import holds_secret
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import HelperEnd
 
@@ -75,7 +75,7 @@ class Helpers:
         if not trusted:  # a common variable may hold a secret nevertheless, such as a proxy's password
             own = {name: value for name, value in own.items() if name in COMMON and not holds_secret(value)}
         # A helper serves many requests, and the identity of an outer run must not be inherited.
-        environment = {**{name: value for name, value in own.items() if name not in asides.IDENTITY}, **env}
+        environment = {**{name: value for name, value in own.items() if name not in open_request.IDENTITY}, **env}
         argv = (_program(command[0], environment.get("PATH"), cwd), *command[1:])
         try:  # a file created by a program of a session needs a person's agreement
             require_agreed(path for part in argv if "\0" not in part and (path := Path(cwd, part)).is_file())

@@ -20,7 +20,7 @@ from prose_kernel.processes.output import Live
 from prose_kernel.processes.process import Feed, Launch, Process, Record, signal_name
 from prose_kernel.processes.spawn import SpawnFailure, high
 from prose_kernel.processes.system import memory_file
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput
 
 LONGEST_ARGUMENT = 120_000
@@ -34,7 +34,7 @@ CLOSED = CommandResult("cancelled", NOT_STARTED, kind="spawn", spawn_error="the 
 
 _FLAGS = {"bash": ("--noprofile", "--norc"), "zsh": ("-f",), "busybox": ("sh",)}
 _HAVE_PIPEFAIL = frozenset(("bash", "zsh", "ksh", "mksh"))
-NOT_INHERITED = (b"BASH_ENV", b"ENV", *(name.encode() for name in asides.IDENTITY))
+NOT_INHERITED = (b"BASH_ENV", b"ENV", *(name.encode() for name in open_request.IDENTITY))
 """Variables that make a shell run a startup file, and those that identify the request of another run."""
 
 
@@ -71,7 +71,7 @@ class ShellCommands:
             request = identified(request)
             call: ProcessCall[CommandResult] = ProcessCall(self._engine)
             live = Live(self._engine.loop, call.post, on_output, self._displayed) if on_output is not None else None
-            completes = asides.completing()
+            completes = open_request.completing()
 
             def done(result: CommandResult) -> None:
                 completes(result)
@@ -118,7 +118,7 @@ class ShellCommands:
 
 def identified(request: CommandRequest) -> CommandRequest:
     """Add to the environment of a command the variables that identify its request (2.10)."""
-    identity = asides.identity()
+    identity = open_request.identity()
     return structs.replace(request, env={**request.env, **identity}) if identity else request
 
 

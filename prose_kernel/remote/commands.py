@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Final
 
 from prose_kernel.processes.cross_loop import answered
-from prose_kernel.processes.needs import covers, shown, unmet
 from prose_kernel.processes.output import Live
+from prose_kernel.processes.resources import covers, shown, unmet
 from prose_kernel.processes.shell import CLOSED, identified
 from prose_kernel.processes.termination import GRACE
 from prose_kernel.remote.connection import Connection, Target, Terms
@@ -25,7 +25,7 @@ from prose_kernel.remote.messages import LEASE, Inherit
 from prose_kernel.remote.placement import Group, WaitingCommands, needs_of
 from prose_kernel.remote.worker_actor import allowed
 from prose_kernel.remote.worker_client import RemoteCommand, WorkerClient
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput, Outcome, Owner
 
 INHERITED = (
@@ -196,7 +196,7 @@ class RemoteCommands:
             return True
 
         live = Live(link.loop, post, on_output, self._displayed) if on_output is not None else None
-        completes = asides.completing()
+        completes = open_request.completing()
 
         def done(result: CommandResult) -> None:
             completes(result)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Iterable, Iterator, Mapping
 
-from prose_kernel.processes.needs import shown
+from prose_kernel.processes.resources import shown
 from prose_kernel.remote.worker_client import RemoteCommand
 
 Needs = tuple[tuple[str, float], ...]

@@ -62,8 +62,8 @@ class EarlierRun:
         """Its id, after those of the runs that it comes from itself."""
         return [*self.head.branch_of, self.head.run]
 
-    def answers(self, run_id: str, on_use: OnUse | None = None, *, foreseen: bool = False) -> EarlierAnswers:
-        """The answers for the run `run_id`. `foreseen`: approvals count as if a person had confirmed them. Raises
+    def answers(self, run_id: str, on_use: OnUse | None = None, *, planned: bool = False) -> EarlierAnswers:
+        """The answers for the run `run_id`. `planned`: approvals count as if a person had confirmed them. Raises
         `UsageError` if the journal cannot be read."""
         confirmed = approved_here(run_id, branch_of=self.head.run)
         ids = tuple(one.encode() for one in (run_id, *self.ids))
@@ -72,7 +72,7 @@ class EarlierRun:
             decision = codec.readable(answered.value, GateDecision)
             if decision is None:
                 return False
-            return foreseen or decision.status == "rejected" or approved(asked, answered.value, ids) in confirmed
+            return planned or decision.status == "rejected" or approved(asked, answered.value, ids) in confirmed
 
         cause = self.how.cause.key if self.how.cause is not None else ""
         instead = {**self.instead, **dict.fromkeys(self.models)}

@@ -15,7 +15,7 @@ from msgspec import structs
 from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.runs.earlier_approvals import approved_here
 from prose_kernel.runs.resumption import Resumption, completed_after
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.earlier_answers import EarlierAnswers, OnUse, Rules
 from prose_kernel.runtime.journal import NO_KEYS, Journal
 from prose_kernel.runtime.journal_records import Ended, Finished, Head, Text
@@ -36,7 +36,7 @@ class _CellRecords:
     """The place of a cell's last run in the journal: the `records` of each of its texts. `former` are those of the runs
     before it, whose answers it may keep; `complete`: no text of it has failed or was interrupted."""
 
-    run: asides.CellRun | None
+    run: open_request.CellRun | None
     former: list[list[Range]]
     records: list[Range] = field(default_factory=list)
     complete: bool = True
@@ -125,7 +125,7 @@ class RunJournal(Journal):
     def cell(self, on_use: OnUse | None, *, keeps: bool) -> Iterator[None]:
         """A text of a notebook's cell while it runs. With `keeps`, it may use the answers of the cell's last run in
         this process."""
-        id_, run, begin = asides.cell.get(), asides.run.get(None), self.position
+        id_, run, begin = open_request.cell.get(), open_request.run.get(None), self.position
         cell = self._cells.get(id_)
         if cell is None or cell.run is not run:
             cell = _CellRecords(run, cell.runs if cell is not None else [])

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Final
 
 from prose_kernel.language.source import Source, Span
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.events import Bound, CellStarted, Event
 from prose_kernel.runtime.values import ExecText, Reference, Value
 
@@ -52,14 +52,14 @@ class Opening:
     given: Mapping[str, str] = field(default_factory=dict)
     taken: tuple[str, ...] = ()
     python: bool = False
-    run: asides.CellRun = field(default_factory=asides.CellRun)
+    run: open_request.CellRun = field(default_factory=open_request.CellRun)
 
     @classmethod
     def of(
         cls, code: str, cell_id: str | None, number: int | None, metadata: Mapping[str, object] | None = None
     ) -> Opening:
         """A cell without an id is known by its text. `metadata` are those of the execute request."""
-        return cls(cell_id or f"text:{bare(code)}", number, code, run=asides.CellRun.of(metadata or {}))
+        return cls(cell_id or f"text:{bare(code)}", number, code, run=open_request.CellRun.of(metadata or {}))
 
 
 @dataclass(slots=True, eq=False)
@@ -196,8 +196,8 @@ class Provenance:
         """A cell begins. It counts from the moment in which a program of it runs."""
         self._close(failed=False)  # of a text outside of cells
         self._opened = self.last = opening
-        asides.cell.set("" if opening.key.startswith("text:") else opening.key)
-        asides.run.set(opening.run)
+        open_request.cell.set("" if opening.key.startswith("text:") else opening.key)
+        open_request.run.set(opening.run)
 
     def end(self, *, failed: bool) -> None:
         """The cell is over; what it has bound by now stays, however it ended."""

@@ -70,7 +70,7 @@ class Run:
         on_live: Callable[[Sequence[Asked]], None],
     ) -> None:
         from prose_kernel.processes import ShellCommands
-        from prose_kernel.processes.needs import LimitedCommands
+        from prose_kernel.processes.resources import LimitedCommands
 
         settings = context.settings
         self.context = context

@@ -26,7 +26,7 @@ from prose_kernel.runs.lazy import Once
 from prose_kernel.runs.listeners import Listeners
 from prose_kernel.runs.run import Run
 from prose_kernel.runs.settings import WHO_ANSWERS, Settings, budget_limits
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Listener
@@ -374,7 +374,7 @@ class Workspace:
     @property
     def _keeps(self) -> bool:
         """Whether the running text may keep answers of the last run of its cell."""
-        cell = asides.run.get(None)
+        cell = open_request.run.get(None)
         by_default = self.settings.rerun == "keep"
         return self.start.notebook and (cell.may_keep(by_default) if cell is not None else by_default)
 

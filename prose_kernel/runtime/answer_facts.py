@@ -21,8 +21,8 @@ from typing import Final, TypeVar, cast
 
 from msgspec import MsgspecError, Struct, convert, structs
 
-from prose_kernel.runtime import asides
 from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked
 from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import (
@@ -86,10 +86,10 @@ async def with_files(files: Files, request: CommandRequest, directory: str, ask:
 
     The note is there as soon as it can be, because a result may be recorded while its branch cannot run.
     """
-    aside, writes = asides.current(), request.writes or ()
-    if aside is None:
+    current, writes = open_request.current(), request.writes or ()
+    if current is None:
         return await ask()
-    notes, globs = aside.notes, (request.reads or (), writes)
+    notes, globs = current.notes, (request.reads or (), writes)
     reads = await asyncio.to_thread(files.matching, directory, request.reads or ())
 
     def look() -> None:
@@ -98,9 +98,9 @@ async def with_files(files: Files, request: CommandRequest, directory: str, ask:
     if not writes:
         look()
         return await ask()
-    aside.when_completed(look)
+    current.when_completed(look)
     answer = await ask()
-    await asyncio.to_thread(aside.look)
+    await asyncio.to_thread(current.look)
     return answer
 
 

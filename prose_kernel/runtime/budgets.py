@@ -6,8 +6,8 @@ that runs is ended when its money, tokens or time are spent meanwhile. Sessions 
 (`placed`); before each request to a model a branch reserves what that is likely to consume (`reserve`), and waits while
 others hold too much, so a budget is exceeded by about one request.
 
-The budgets of a request are found through the context of the running task, like its aside: nothing has to carry them
-through the ports. The journal records the consumption with each answer, so a resumed run counts it again. It also
+The budgets of a request are found through the context of the running task, like the open request: nothing has to carry
+them through the ports. The journal records the consumption with each answer, so a resumed run counts it again. It also
 records that a budget was spent, like any other answer.
 """
 
@@ -25,7 +25,7 @@ from msgspec import structs
 from prose_kernel.errors import BudgetSpent
 from prose_kernel.language.budgets import Limits
 from prose_kernel.language.source import Span
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.ports import Clock, Usage
 
 Counted = Literal["usd", "tokens"]
@@ -353,9 +353,9 @@ def recorded(usage: Usage) -> None:
     """Count what an answer consumed when it was recorded: for a replay without live requests, so that a budget ends the
     program at the same place. `again` does the same in a run that is resumed."""
     consumed(usage)
-    aside = asides.current()
-    if aside is not None:
-        aside.notes["recorded"] = structs.asdict(usage)
+    current = open_request.current()
+    if current is not None:
+        current.notes["recorded"] = structs.asdict(usage)
 
 
 def ended_then(key: str, message: str, used: Usage) -> BudgetSpent | None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from prose_kernel.errors import ProseError
-from prose_kernel.runtime import nesting
+from prose_kernel.runtime import data_size
 from prose_kernel.runtime.json_text import json_text, mapped
 from prose_kernel.runtime.ports import JudgeRequest
 from prose_kernel.runtime.text import NAME, one_line
@@ -36,7 +36,7 @@ def preview(value: Value) -> str:
 def data_or_text(said: str) -> Value:
     """Return the value of an answer: its JSON if it is valid JSON, otherwise the text."""
     try:
-        data: Value = nesting.loads(said)
+        data: Value = data_size.loads(said)
     except ValueError:
         return said
     return data

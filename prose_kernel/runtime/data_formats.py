@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable
 from typing import Any, Final
 
-from prose_kernel.runtime import csv_text, nesting
+from prose_kernel.runtime import csv_text, data_size
 from prose_kernel.runtime.csv_text import NotData as NotData
 
 _LARGE: Final = re.compile(r"[eE]\+?\d{3}|\d{309}")
@@ -29,10 +29,10 @@ def json_value(text: str, line: int) -> object:
     """The value of one JSON text that begins in `line`. Raises `NotData`."""
     finite = _finite if _LARGE.search(text) else None
     try:
-        return nesting.loads(text, parse_constant=_no_constant, parse_float=finite)
+        return data_size.loads(text, parse_constant=_no_constant, parse_float=finite)
     except json.JSONDecodeError as error:
         raise NotData(error.msg.removesuffix(" at").lower(), line + error.lineno - 1, error.colno) from None
-    except nesting.TooDeep:
+    except data_size.TooDeep:
         raise NotData("nested too deeply", line, 1) from None
     except _Constant as error:
         at = text.find(str(error))

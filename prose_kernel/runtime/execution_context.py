@@ -176,7 +176,7 @@ class ExecutionContext:
 
     run: Run
     language: ClassVar[str]
-    looking: ClassVar[str]
+    paused_program: ClassVar[str]
     """The language's module that inspects a paused program; loaded on demand."""
 
     def __init__(self, run: Run, source: Source, cwd: str, path: str) -> None:
@@ -328,25 +328,25 @@ class ExecutionContext:
         finally:
             self.budgets = outer
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ paused
 
     def frames(self, node: Node) -> tuple[StackFrame, ...]:
         """The calls on the way here with the names that each sees, innermost first; `node` is the statement here."""
-        return cast("tuple[StackFrame, ...]", self._looking.frames(self, node))
+        return cast("tuple[StackFrame, ...]", self._paused_program.frames(self, node))
 
     @property
     def level(self) -> int:
         """The number of active calls, including those of callers in other lines of control."""
-        return cast("int", self._looking.level(self))
+        return cast("int", self._paused_program.level(self))
 
     async def evaluate(self, frame: StackFrame, text: str) -> Value:
         """The value of an expression, as one of these frames sees its names. It may call what the program defines, but
         not ask the outside, and what it binds is forgotten. Raises `CompileError`, `RunError` and `UsageError`."""
-        return cast("Value", await self._looking.evaluate(self, frame, text))
+        return cast("Value", await self._paused_program.evaluate(self, frame, text))
 
     @property
-    def _looking(self) -> Any:
-        return importlib.import_module(self.looking)
+    def _paused_program(self) -> Any:
+        return importlib.import_module(self.paused_program)
 
     # ------------------------------------------------------------ keeping
 

@@ -61,7 +61,7 @@ def readable(raw: Raw, kind: type[T]) -> T | None:
 
 
 def notes(aside: Raw) -> dict[str, Any]:
-    """Return the notes on an answer (`runtime/asides.py`)."""
+    """Return the notes on an answer (`runtime/open_request.py`)."""
     return readable(aside, dict) or {}
 
 

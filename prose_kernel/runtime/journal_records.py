@@ -90,7 +90,7 @@ class Answered(Struct, frozen=True, tag="answered", tag_field="k", omit_defaults
     """The program received an answer: a value or an error, or the branch was cancelled.
 
     `at_once`: the branch didn't have to wait; other answers are delivered when all branches are waiting. `aside` holds
-    the notes of the ports' implementations (`runtime/asides.py`). `again` is the time of the second request, in
+    the notes of the ports' implementations (`runtime/open_request.py`). `again` is the time of the second request, in
     journals of earlier versions; now there is a `Repeated`. `kept` is the key of the request of the earlier run whose
     answer this is; "" for a new answer.
     """

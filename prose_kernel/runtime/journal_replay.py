@@ -95,7 +95,7 @@ class KnownRecords:
     that continues in another directory.
 
     `on_live` is called when all records are replayed, with the requests without an answer; `on_replayed` is called for
-    each replayed answer that has notes (`runtime/asides.py`).
+    each replayed answer that has notes (`runtime/open_request.py`).
     """
 
     records: Iterator[tuple[int, Record]]

@@ -13,12 +13,12 @@ from typing import Final, Generic, TypeVar
 from msgspec import Raw, structs
 
 from prose_kernel.errors import ProviderError, StateError, StoreFailed, Undecided
-from prose_kernel.runtime import asides
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.asides import Aside
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Completed, Repeated
 from prose_kernel.runtime.journal_replay import Replay
 from prose_kernel.runtime.journal_writer import Recorder
+from prose_kernel.runtime.open_request import OpenRequest
 from prose_kernel.runtime.ports import CommandResult, Finding, SessionResult
 from prose_kernel.runtime.scheduler import Scheduler, Suspension
 from prose_kernel.runtime.steps import MODEL, Recorded, Steps, folded
@@ -68,16 +68,16 @@ class LiveRequests:
             self._repeated[key] += 1
             self._recorder.write_passed_over(Repeated(key, self._recorder.now()))
         known = self._steps_before(key) if request.repeated else ()
-        aside = self._aside(request.asked, known, delayed=request.delayed)
+        opened = self._opened(request.asked, known, delayed=request.delayed)
         self._open += 1
         try:
             try:
-                with asides.asking(aside):
+                with open_request.asking(opened):
                     value: T = await wait
                 if request.kept is None or request.whole is not None:
-                    self._complete(request.asked, aside, wait, value, request.whole)
+                    self._complete(request.asked, opened, wait, value, request.whole)
             except Exception as error:
-                self._complete(request.asked, aside, wait, error)
+                self._complete(request.asked, opened, wait, error)
                 raise
             finally:
                 self._open -= 1
@@ -85,16 +85,18 @@ class LiveRequests:
                     await turns.regain()
             whole = value if request.kept is None else request.kept(value)
         except asyncio.CancelledError:
-            self._write_answer(Answered(key, cancelled=True), aside)
+            self._write_answer(Answered(key, cancelled=True), opened)
             raise
         except Exception as error:
             if isinstance(error, StoreFailed):  # that of a gate's records: a resumed run continues before it
                 error.answer = key
-            self._write_answer(self._record_of(key, error), aside, at_once=request.at_once and not wait.happened)
+            self._write_answer(self._record_of(key, error), opened, at_once=request.at_once and not wait.happened)
             raise
-        return self._given(request, value, whole, aside, request.at_once and not wait.happened)
+        return self._given(request, value, whole, opened, request.at_once and not wait.happened)
 
-    def _given(self, request: LiveRequest[T], value: T, whole: T, aside: Aside, at_once: bool) -> tuple[T, Answered]:
+    def _given(
+        self, request: LiveRequest[T], value: T, whole: T, opened: OpenRequest, at_once: bool
+    ) -> tuple[T, Answered]:
         """Record an answer. Raises the error of one that is nested too deeply."""
         key = request.asked.key
         try:
@@ -104,23 +106,25 @@ class LiveRequests:
         except RecursionError:
             too_deep = "the answer is nested too deeply"
             unusable = Undecided(too_deep) if request.kind is Finding else ProviderError(too_deep, retryable=False)
-            self._write_answer(self._record_of(key, unusable), aside, at_once=at_once)
+            self._write_answer(self._record_of(key, unusable), opened, at_once=at_once)
             raise unusable from None
-        return value, self._write_answer(Answered(key, raw), aside, at_once=at_once)
+        return value, self._write_answer(Answered(key, raw), opened, at_once=at_once)
 
-    def _aside(self, asked: Asked, known: Sequence[Recorded], *, delayed: bool) -> Aside:
+    def _opened(self, asked: Asked, known: Sequence[Recorded], *, delayed: bool) -> OpenRequest:
         """Return the notes of a request. All attempts of a command have one place, and are counted together."""
         recorder, key = self._recorder, asked.key
         if asked.kind != "command":
             steps = Steps(key, recorder.write_passed_over, known, without=self._run_ids, now=recorder.now)
-            return Aside(key, recorder.log.place, self._run, 1 + self._repeated[key], steps)
+            return OpenRequest(key, recorder.log.place, self._run, 1 + self._repeated[key], steps)
         place, _, retries = key.partition("#")
         attempt = 1 + self._repeated[key]
         for retry in range(int(retries) if retries else 0):
             attempt += 1 + self._repeated[f"{place}#{retry}" if retry else place]
-        return Aside(place, recorder.log.place, self._run, attempt, on_result=partial(self._completes, key, delayed))
+        return OpenRequest(
+            place, recorder.log.place, self._run, attempt, on_result=partial(self._completes, key, delayed)
+        )
 
-    def _completes(self, key: str, delayed: bool, aside: Aside, result: object) -> None:
+    def _completes(self, key: str, delayed: bool, opened: OpenRequest, result: object) -> None:
         """Record the result of a command in the thread that sees it end, because the program may be computing in a
         single step. It isn't recorded if it was cancelled, nor if nothing can delay its answer."""
         ended = isinstance(result, CommandResult) and result.outcome not in ("interrupted", "cancelled")
@@ -131,25 +135,25 @@ class LiveRequests:
 
         def record() -> None:
             with self._ending:
-                if aside.is_completed:
+                if opened.is_completed:
                     now = self._recorder.now()
-                    self._recorder.write_passed_over(Completed(key, value, aside=_notes(aside), t=now))
+                    self._recorder.write_passed_over(Completed(key, value, aside=_notes(opened), t=now))
 
-        aside.is_completed = True
+        opened.is_completed = True
         record()
         if others:
-            aside.looks_early(record)
+            opened.looks_early(record)
 
     def _complete(
-        self, asked: Asked, aside: Aside, wait: Suspension, outcome: T, whole: Callable[[T], T] | None = None
+        self, asked: Asked, opened: OpenRequest, wait: Suspension, outcome: T, whole: Callable[[T], T] | None = None
     ) -> None:
         """Record that the work for a request has ended, if its branch has to wait for its turn."""
-        if not wait.happened or not self._turns.is_running or asked.kind not in _WORK or aside.is_completed:
+        if not wait.happened or not self._turns.is_running or asked.kind not in _WORK or opened.is_completed:
             return
         with suppress(RecursionError, StateError):  # then it is recorded when the program gets it
             outcome = outcome if whole is None else whole(outcome)
             if (found := self._record_of(asked.key, outcome)) is not None:
-                now, notes = self._recorder.now(), _notes(aside)
+                now, notes = self._recorder.now(), _notes(opened)
                 self._recorder.write_passed_over(Completed(asked.key, found.value, found.error, notes, now))
 
     def _record_of(self, key: str, outcome: object) -> Answered | None:
@@ -158,15 +162,15 @@ class LiveRequests:
             return Answered(key, codec.encode(self.as_recorded(outcome)))
         return Answered(key, error=codec.encode_error(outcome)) if codec.may_be_kept(outcome) else None
 
-    def _write_answer(self, answered: A, aside: Aside, *, at_once: bool = False) -> A:
+    def _write_answer(self, answered: A, opened: OpenRequest, *, at_once: bool = False) -> A:
         """Write the end of a request with its notes, and return it; None: it has no record."""
         with self._ending:
-            aside.is_completed = False
+            opened.is_completed = False
         if answered is not None:
-            notes, now = _notes(aside), self._recorder.now()
+            notes, now = _notes(opened), self._recorder.now()
             answered = structs.replace(answered, at_once=at_once, aside=notes, t=now)
             self._recorder.write(answered)
-        aside.settle(answered is not None and answered.error == NOTHING and not answered.cancelled)
+        opened.settle(answered is not None and answered.error == NOTHING and not answered.cancelled)
         return answered
 
     def as_recorded(self, value: T) -> T:
@@ -209,5 +213,5 @@ class LiveRequests:
         return found
 
 
-def _notes(aside: Aside) -> Raw:
-    return codec.encode(aside.notes) if aside.notes else NOTHING
+def _notes(opened: OpenRequest) -> Raw:
+    return codec.encode(opened.notes) if opened.notes else NOTHING

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from functools import lru_cache
 from typing import Any, Final
 
-from prose_kernel.runtime.nesting import measure
+from prose_kernel.runtime.data_size import measure
 
 MOST: Final = 10_000_000
 """Members of a value, and of those in it, that are written out."""

@@ -41,7 +41,7 @@ class CommandRequest(Struct, frozen=True):
     first `max_output` characters are kept. `stdin` is the text of standard input, or an image (None: empty), `env`
     holds further environment variables. With `pipefail` a pipe ends with the code of its last command that failed.
     `attempt` counts the retries before this one. `reads` and `writes` are globs for the files that the command depends
-    on and makes; None: it declares none. `needs` are resources that the machine must have (`processes.needs`).
+    on and makes; None: it declares none. `needs` are resources that the machine must have (`processes.resources`).
     """
 
     command: str

@@ -9,7 +9,7 @@ import re
 from typing import cast
 
 from prose_kernel.errors import ImportProgramError, ValueTypeError
-from prose_kernel.runtime import command_data, nesting
+from prose_kernel.runtime import command_data, data_size
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, kind_of
 
 _FENCE = re.compile(r"(`{3,})[ \t]*(json\w*)?[ \t]*", re.IGNORECASE)
@@ -38,12 +38,12 @@ def json_in(text: str) -> object:
     """The JSON that a text is, or its first fenced block; `None` also when there is none, or it nests too deeply."""
     try:
         return shallow_json_in(text)
-    except nesting.TooDeep:
+    except data_size.TooDeep:
         return None
 
 
 def shallow_json_in(text: str) -> object:
-    """The same. Raises `nesting.TooDeep`."""
+    """The same. Raises `data_size.TooDeep`."""
     stripped = text.strip()
     if stripped[:1] in ("{", "["):
         found = _parsed(stripped)
@@ -76,8 +76,8 @@ def _fenced(text: str) -> str | None:
 
 def _parsed(text: str) -> object:
     try:
-        found: object = nesting.loads(text, parse_constant=_no_constant)
-    except nesting.TooDeep:
+        found: object = data_size.loads(text, parse_constant=_no_constant)
+    except data_size.TooDeep:
         raise
     except ValueError:
         return None
@@ -92,8 +92,8 @@ def _data_in(text: str) -> object:
     """The JSON in a text that the program uses as data. Raises E209 for JSON that nests too deeply."""
     try:
         return shallow_json_in(text)
-    except nesting.TooDeep:
-        raise ValueTypeError(f"the text is JSON that {nesting.DEEPER}") from None
+    except data_size.TooDeep:
+        raise ValueTypeError(f"the text is JSON that {data_size.DEEPER}") from None
 
 
 # ---------------------------------------------------------------- members

@@ -1,8 +1,8 @@
 """Requests to models and calls of tools, for those who watch a run from outside (docs/how-to/watching.md).
 
 The packages that ask models and call tools report the beginning and end of each operation. The watcher is in a context
-variable of the running task, like an aside: ports don't pass it as an argument, and an unwatched operation costs one
-look at a variable.
+variable of the running task, like the open request: ports don't pass it as an argument, and an unwatched operation
+costs one look at a variable.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any, Final, cast
 
 from prose_kernel.language.shortening import clipped
 from prose_kernel.language.typed_answers import Schema, may_be_null, without_null
-from prose_kernel.runtime import nesting
+from prose_kernel.runtime import data_size
 from prose_kernel.runtime.json_text import json_text, mapped
 from prose_kernel.runtime.structured_text import json_in, shallow_json_in
 
@@ -20,7 +20,7 @@ _NULLS: Final = ("", "null", "~")
 """Words of YAML for null."""
 NO_OBJECT: Final = "it is not a JSON object"
 _TOO_LARGE: Final = "a number in it is too large"
-_TOO_DEEP: Final = f"it {nesting.DEEPER}"
+_TOO_DEEP: Final = f"it {data_size.DEEPER}"
 
 
 class WrongAnswer(Exception):
@@ -56,11 +56,11 @@ def taken(text: str | None, schema: Schema, *, typed_by_hand: bool = False) -> s
         raise WrongAnswer("it is a confirmation, not a JSON object")
     try:
         data = shallow_json_in(text)
-    except nesting.TooDeep:
+    except data_size.TooDeep:
         raise WrongAnswer(_TOO_DEEP) from None
     if data is None and typed_by_hand:
         data = _from_lines(text, schema)
-    if nesting.levels(data) > nesting.LEVELS:
+    if data_size.levels(data) > data_size.LEVELS:
         raise WrongAnswer(_TOO_DEEP)
     if typed_by_hand and isinstance(data, dict):
         data = from_words(data, schema)
@@ -170,7 +170,7 @@ def _from_lines(text: str, schema: Schema) -> dict[str, object] | None:
             continue
         if not colon or name not in properties:
             return None
-        if nesting.is_deep_json(value):
+        if data_size.is_deep_json(value):
             raise WrongAnswer(_TOO_DEEP)
         found[name] = _typed(value.strip(), without_null(properties[name]))
     return found or None
@@ -200,7 +200,7 @@ def _typed(value: str, part: Schema) -> object:
     if part.get("type") == "boolean" and value.lower() in words:
         return words[value.lower()]
     try:
-        return nesting.loads(value)
+        return data_size.loads(value)
     except ValueError:
         return value
 

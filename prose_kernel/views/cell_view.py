@@ -30,11 +30,11 @@ from prose_kernel.views.files import file_display, image_display
 from prose_kernel.views.live_panel import LivePanel
 from prose_kernel.views.live_run import LiveRun
 from prose_kernel.views.output_window import CommandView, Limits, quiet_line, where_whole
+from prose_kernel.views.output_with_panel import OutputWithPanel
 from prose_kernel.views.parallel_view import ParallelView, gathered
 from prose_kernel.views.problems import warning_lines
 from prose_kernel.views.safety import clip
 from prose_kernel.views.session_view import SessionViews
-from prose_kernel.views.stage import Stage
 
 DISPLAYS = 20
 """Displays that a cell makes while it runs; later ones are merged into its last displays."""
@@ -89,8 +89,8 @@ class CellView:
         panel: LivePanel | None = None,
     ) -> None:
         if live and panel is None:
-            panel = LivePanel(Stage(output))
-            output = panel.stage
+            panel = LivePanel(OutputWithPanel(output))
+            output = panel.output
         self.output = output
         self.panel = panel
         self.live = live

@@ -2,7 +2,7 @@
 
 While branches run, it is shown in place of their results: that display is replaced at the join. All other long work (a
 loop, a command whose output is bound to a name, a judged condition, a wait before a retry) is shown in a panel, which
-the stage removes again.
+the output removes again.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from prose_kernel.views.display import Display
 from prose_kernel.views.live_run import LiveRun
 from prose_kernel.views.live_words import RUNS, Line
 from prose_kernel.views.markup import Html, html, tag
+from prose_kernel.views.output_with_panel import OutputWithPanel
 from prose_kernel.views.refresh import Refresh, Time
 from prose_kernel.views.safety import visible
-from prose_kernel.views.stage import Stage
 
 DELAY: Final = 0.5
 """Seconds that an activity must take before the panel shows it."""
@@ -36,7 +36,7 @@ class LivePanel:
 
     def __init__(
         self,
-        stage: Stage,
+        output: OutputWithPanel,
         clock: Time | None = None,
         loops: Callable[[], Collection[OpenLoop]] = tuple,
         asked: Callable[[SessionRequest], str] | None = None,
@@ -46,7 +46,7 @@ class LivePanel:
         # outside of branches, the output of a bare command has its own display
         self.run.own = lambda work: not work.branches and work.bare
         self.run.apart = lambda work: work.kind == "session" and not work.branches
-        self.stage = stage
+        self.output = output
         self._refresh = Refresh(self._draw, clock)
         self._join: str | None = None
         self._joining: Display | None = None
@@ -71,16 +71,16 @@ class LivePanel:
         """Stop the live view at the end of the cell."""
         self._refresh.stop()
         self._join = None
-        self.stage.take_away()
+        self.output.take_away()
 
     def _draw(self) -> float | None:
         alone = self.run.alone()
-        if alone is not None and self.stage.open and self.run.now() - alone >= DELAY:
+        if alone is not None and self.output.open and self.run.now() - alone >= DELAY:
             self.time_passes()
         if self._join is not None:
             display = live_display(self.run.lines())
             if display != self._joining:
-                self.stage.update(display, self._join)
+                self.output.update(display, self._join)
                 self._joining = display
             return STEADY
         if not self._visible:
@@ -91,7 +91,7 @@ class LivePanel:
                 return wait
         if lines := self.run.lines():
             self._visible = True
-            self.stage.panel(live_display(lines))
+            self.output.panel(live_display(lines))
         return STEADY
 
 

@@ -21,7 +21,7 @@ from waiting import until
 from prose_kernel.cli.main import main
 from prose_kernel.errors import UsageError
 from prose_kernel.runs.replay import times_of
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.journal_records import Repeated
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import read
@@ -476,7 +476,7 @@ def test_a58_retries_of_a_command_are_in_the_journal_and_counted(place: Place) -
     assert [key for key in times if key.startswith("c1/1/x0")] == ["c1/1/x0", "c1/1/x0#1", "c1/1/x0#2"]
 
 
-@pytest.mark.parametrize("name", asides.IDENTITY)
+@pytest.mark.parametrize("name", open_request.IDENTITY)
 def test_a53_a_program_does_not_set_its_identity(place: Place, name: str) -> None:
     place.write("p.prose", f'exec "true"\n  env: {{ {name}: "mine" }}\n')
     seen = place.prose("compile", "p.prose")

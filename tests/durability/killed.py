@@ -37,7 +37,7 @@ from prose_kernel.runs.earlier_run import earlier_run
 from prose_kernel.runs.resumption import resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace, load_what_cells_need
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.journal_records import Answered, Asked, Record
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 from prose_kernel.runtime.values import verbatim
@@ -160,9 +160,9 @@ def arrange(told: Told, job: Job) -> None:
             die()
 
     async def running(self: ShellCommands, request: CommandRequest, *more: Any, **options: Any) -> CommandResult:
-        after, aside = AFTER.search(request.command), asides.current()
-        if after is not None and aside is not None:
-            aside.on_result = None  # its process has ended, but the command counts as running until then
+        after, current = AFTER.search(request.command), open_request.current()
+        if after is not None and current is not None:
+            current.on_result = None  # its process has ended, but the command counts as running until then
         result = await run(self, request, *more, **options)
         if after is not None:
             await told.until(after[1])

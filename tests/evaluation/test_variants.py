@@ -13,7 +13,7 @@ from prose_kernel.evaluation import spec
 from prose_kernel.evaluation.report import document
 from prose_kernel.evaluation.summary import one_sided, sign_test
 from prose_kernel.runtime.asker import Unattended
-from prose_kernel.runtime.intervals import wilson
+from prose_kernel.runtime.confidence_intervals import wilson
 from prose_kernel.views.plain_text import plain_text
 
 TEN = [{"id": f"q{number}", "question": f"What is {number}?", "expected": f"{number}"} for number in range(10)]

@@ -14,7 +14,7 @@ from scaling import assert_linear
 
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source
-from prose_kernel.runtime.nesting import levels
+from prose_kernel.runtime.data_size import levels
 
 
 @pytest.mark.slow

@@ -10,9 +10,9 @@ from machine.fakes import World, lines, tree_of
 from prose_kernel.errors import RunError
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.events import SessionStarted
-from prose_kernel.runtime.foresight import MOST, unknown
 from prose_kernel.runtime.machine import Preview
 from prose_kernel.runtime.ports import SessionRequest
+from prose_kernel.runtime.preview import MOST, unknown
 
 
 async def previews(world: World, *text: str) -> tuple[Preview, ...]:

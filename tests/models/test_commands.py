@@ -28,7 +28,7 @@ from prose_kernel.processes import Engine
 from prose_kernel.processes.tasks.options import TaskOptions
 from prose_kernel.processes.tasks.service import TaskService
 from prose_kernel.processes.tasks.terminals import TaskTerminals
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import AgentMemory, SessionProgress, SessionRequest
 from prose_kernel.runtime.session_options import Rule, SessionOptions, Surroundings
@@ -130,7 +130,7 @@ async def test_the_network_is_asked_about_once(shop: Shop) -> None:
 
 async def test_a53_a_task_knows_its_request(shop: Shop) -> None:
     command = {"cmd": 'echo "$PROSE_RUN $PROSE_AT $PROSE_ATTEMPT"'}
-    with asides.asking(asides.Aside("c1/s0", "", "20260101-000000-abcdef", 2)):
+    with open_request.asking(open_request.OpenRequest("c1/s0", "", "20260101-000000-abcdef", 2)):
         receipt = await answer_of(shop.bench(), "exec_command", command)
     assert "20260101-000000-abcdef c1/s0 2" in receipt
 

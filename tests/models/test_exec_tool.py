@@ -25,7 +25,7 @@ from prose_kernel.processes.exec_tool.tool import AgentPrograms
 from prose_kernel.processes.sandbox import mechanisms
 from prose_kernel.runs import settings
 from prose_kernel.runs.workspace import Start, Workspace
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest
 from prose_kernel.runtime.session_options import Rule, Surroundings
 
@@ -89,8 +89,8 @@ async def test_it_takes_the_operator_and_the_rules(desk: Desk) -> None:
 
 
 async def test_a53_a_program_knows_its_request(desk: Desk) -> None:
-    with asides.asking(asides.Aside("c1/s0", "", "20260101-000000-abcdef", 2)):
-        call = {"argv": ["/usr/bin/printenv", *asides.IDENTITY]}
+    with open_request.asking(open_request.OpenRequest("c1/s0", "", "20260101-000000-abcdef", 2)):
+        call = {"argv": ["/usr/bin/printenv", *open_request.IDENTITY]}
         answer = json.loads(await answer_of(desk.bench(GRANTED), "Exec", call))
     assert answer["stdout"].split() == ["20260101-000000-abcdef", "c1/s0", "2"]
 

@@ -26,7 +26,7 @@ from prose_kernel.access.policy import PermissionDesk, Policy
 from prose_kernel.models.request import answered, assemble, with_row_texts
 from prose_kernel.models.tools import arguments, files, search
 from prose_kernel.models.tools import tool as tools
-from prose_kernel.models.tools.harvest import Outputs
+from prose_kernel.models.tools.session_output_files import SessionOutputFiles
 from prose_kernel.models.tools.tool import Stop, ToolFailed, ToolRefused, ToolSpec
 from prose_kernel.models.tools.workbench import SessionWorkbench, tool_names
 from prose_kernel.runtime.ports import (
@@ -699,7 +699,7 @@ async def test_parallel_calls_run_in_the_order_they_were_made(cwd: Path) -> None
     assert bench.bench.writes == (FileWrite("a", None, "19"),)
 
 
-# ---------------------------------------------------------------- the harvest
+# ---------------------------------------------------------------- the files that a session wrote
 
 
 def producing(cwd: Path) -> Bench:
@@ -735,16 +735,16 @@ async def test_without_written_files_the_reply_is_the_answer(cwd: Path) -> None:
     binding = cwd / RUN / "bindings" / "plan.md"
     binding.parent.mkdir(parents=True)
     binding.write_text(HEADER + "of a former attempt")
-    outputs = Outputs(producing(cwd).request, Surroundings(str(cwd)))
-    assert outputs.harvest(SessionResult("The answer")).text == "The answer"
+    outputs = SessionOutputFiles(producing(cwd).request, Surroundings(str(cwd)))
+    assert outputs.added_to(SessionResult("The answer")).text == "The answer"
     announced = answered("Binding written: plan", provider="stub", origin="agent")
-    assert outputs.harvest(announced).text is None
-    assert outputs.harvest(announced).memory_after is None
+    assert outputs.added_to(announced).text is None
+    assert outputs.added_to(announced).memory_after is None
 
 
 def harvested(cwd: Path, written: str, said: SessionResult) -> SessionResult:
     """The result of a session that has written its binding, memory and segment."""
-    outputs = Outputs(producing(cwd).request, Surroundings(str(cwd)))
+    outputs = SessionOutputFiles(producing(cwd).request, Surroundings(str(cwd)))
     files = {
         f"{RUN}/bindings/plan.md": written,
         ".prose/agents/captain/memory.md": "# captain\n",
@@ -753,15 +753,15 @@ def harvested(cwd: Path, written: str, said: SessionResult) -> SessionResult:
     for name, text in files.items():
         (cwd / name).parent.mkdir(parents=True, exist_ok=True)
         (cwd / name).write_text(text)
-    return outputs.harvest(said)
+    return outputs.added_to(said)
 
 
 async def test_files_written_by_other_programs_are_found_too(cwd: Path) -> None:
     bench = producing(cwd)
-    outputs = Outputs(bench.request, Surroundings(str(cwd)))
+    outputs = SessionOutputFiles(bench.request, Surroundings(str(cwd)))
     (cwd / RUN / "bindings").mkdir(parents=True)
     (cwd / RUN / "bindings" / "plan.md").write_text(HEADER + "Go")
-    assert outputs.harvest(SessionResult(None)).text == "Go"
+    assert outputs.added_to(SessionResult(None)).text == "Go"
 
 
 async def test_a_link_or_a_pipe_that_a_session_left_in_the_place_of_its_binding_is_not_followed(cwd: Path) -> None:
@@ -769,12 +769,12 @@ async def test_a_link_or_a_pipe_that_a_session_left_in_the_place_of_its_binding_
     place = cwd / RUN / "bindings" / "plan.md"
     place.parent.mkdir(parents=True)
     (cwd / "secret").write_text("mine")
-    outputs = Outputs(bench.request, Surroundings(str(cwd)))
+    outputs = SessionOutputFiles(bench.request, Surroundings(str(cwd)))
     place.symlink_to(cwd / "secret")
-    assert outputs.harvest(SessionResult("said")).text == "said"
+    assert outputs.added_to(SessionResult("said")).text == "said"
     place.unlink()
     os.mkfifo(place)
-    assert outputs.harvest(SessionResult("said")).text == "said"
+    assert outputs.added_to(SessionResult("said")).text == "said"
 
 
 async def test_memory_that_lives_with_a_run_in_memory_grants_no_file(cwd: Path) -> None:

@@ -16,7 +16,7 @@ from waiting import until
 from prose_kernel.processes import Engine
 from prose_kernel.processes.helpers import Helpers, RunningHelper
 from prose_kernel.processes.process_table import members
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.services import HelperEnd
 
 ROOT = Path(__file__).parents[2]
@@ -77,14 +77,14 @@ async def test_a_helper_gets_our_environment_and_its_own_on_top_and_its_director
     helpers: Helpers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("OURS", "1")
-    for name in asides.IDENTITY:
+    for name in open_request.IDENTITY:
         monkeypatch.setenv(name, "that of a run around this one")
     heard = Heard()
     helper = await helpers.start(("env",), {"THEIRS": "2"}, str(tmp_path), heard)
     assert await helper.ended() == HelperEnd(0)
     seen = dict(line.split("=", 1) for line in heard.text.splitlines() if "=" in line)
     assert seen.pop("PROSE_JOB").endswith(":helper")  # the mark of a run
-    ours = {name: value for name, value in os.environ.items() if name not in ("PROSE_JOB", *asides.IDENTITY)}
+    ours = {name: value for name, value in os.environ.items() if name not in ("PROSE_JOB", *open_request.IDENTITY)}
     assert ours | {"THEIRS": "2"} == seen
 
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prose_kernel.runtime.data_size import LEVELS
 from prose_kernel.runtime.json_text import indented, json_text, mapped
-from prose_kernel.runtime.nesting import LEVELS
 from prose_kernel.runtime.values import full_text, plain, verbatim
 
 

@@ -25,8 +25,8 @@ from prose_kernel.views.live_panel import LivePanel, live_display
 from prose_kernel.views.live_run import LiveRun
 from prose_kernel.views.live_words import Line, estimate, span
 from prose_kernel.views.output_window import Limits
+from prose_kernel.views.output_with_panel import MOST, OutputWithPanel, panel_removing
 from prose_kernel.views.refresh import Refresh
-from prose_kernel.views.stage import MOST, Stage, announced
 
 SOURCE = Source('parallel for city in cities:\n  exec "make"\n', "cell")
 PROSE = languages.default()
@@ -39,8 +39,10 @@ class World:
         self.clock = FakeTime()
         self.output = Recording()
         self.loops: list[OpenLoop] = []
-        self.panel = LivePanel(Stage(self.output), self.clock, lambda: self.loops, lambda request: "openai, small")
-        self.view = CellView(self.panel.stage, live=True, limits=Limits(100_000, 1000), panel=self.panel)
+        self.panel = LivePanel(
+            OutputWithPanel(self.output), self.clock, lambda: self.loops, lambda request: "openai, small"
+        )
+        self.view = CellView(self.panel.output, live=True, limits=Limits(100_000, 1000), panel=self.panel)
 
     def happens(self, *happened: Event, seconds: float = 0.0) -> None:
         for event in happened:
@@ -305,8 +307,8 @@ def test_the_result_comes_when_the_panel_is_gone(world: World) -> None:
 
 def test_who_is_asked_something_sees_no_panel_from_then_on() -> None:
     world, said = World(), list[str]()
-    asker, guard = announced(cast("Any", SimpleNamespace(available=True, show=said.append)))
-    guard.stage = world.panel.stage
+    asker, guard = panel_removing(cast("Any", SimpleNamespace(available=True, show=said.append)))
+    guard.output = world.panel.output
     world.happens(Commands().run("x", bound_to="a")[0], seconds=0.7)
     assert asker.available and world.output.kinds == ["display"]
     asker.show("Who?")
@@ -317,9 +319,9 @@ def test_who_is_asked_something_sees_no_panel_from_then_on() -> None:
 
 def test_much_output_is_not_shown_twice(world: World) -> None:
     world.happens(Commands().run("x", bound_to="a")[0], seconds=0.7)
-    world.panel.stage.stream("stdout", "x" * MOST)
+    world.panel.output.stream("stdout", "x" * MOST)
     assert world.output.kinds == ["display", "stream"]
-    world.panel.stage.stream("stdout", "y")
+    world.panel.output.stream("stdout", "y")
     assert world.output.kinds == ["display", "stream", "stream", "clear", "stream"]
     world.clock.pass_by(5)
     assert len(world.output.calls) == 5
@@ -338,9 +340,9 @@ def test_a_thousand_changes_in_a_second_are_ten_messages(world: World) -> None:
 
 def test_nothing_is_sent_where_nothing_has_changed() -> None:
     clock, shown = FakeTime(), Recording()
-    stage = Stage(shown)
+    output = OutputWithPanel(shown)
     for _ in range(5):
-        stage.panel(Display({"text/plain": "the same"}))
+        output.panel(Display({"text/plain": "the same"}))
     assert shown.kinds == ["display"]
     drawn: list[float] = []
     refresh = Refresh(lambda: drawn.append(clock.now()), clock)

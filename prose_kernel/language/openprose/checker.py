@@ -22,7 +22,7 @@ from prose_kernel.language.openprose.call_checks import CallChecker, check_resul
 from prose_kernel.language.openprose.contract import LoadContract, is_executable, local_name
 from prose_kernel.language.openprose.contracts import CallProblem, ScriptSource, interface_of
 from prose_kernel.language.openprose.declarations import Declarations, ImportChecker
-from prose_kernel.language.openprose.hidden_codes import HiddenCodes
+from prose_kernel.language.openprose.hidden_exit_codes import HiddenExitCodes
 from prose_kernel.language.openprose.name_resolution import Reader
 from prose_kernel.language.openprose.names import Known
 from prose_kernel.language.openprose.output_types import written_schema
@@ -84,7 +84,7 @@ class Checker:
         self.strict = self.survey.strict
         self.reader = Reader(self.survey)
         self.load = load
-        self.codes = HiddenCodes(self.survey, pipefail)
+        self.codes = HiddenExitCodes(self.survey, pipefail)
         self.reader.on_condition = self.codes.condition
         self.properties = PropertyChecker(self.survey, self.reader, load)
         self.declarations = Declarations(self.survey)

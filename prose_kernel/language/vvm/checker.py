@@ -22,7 +22,7 @@ from prose_kernel.language.vvm.modules import LoadModule, Module, execution_orde
 from prose_kernel.language.vvm.names import LIBRARY, Known
 from prose_kernel.language.vvm.scopes import Scope, Scopes
 from prose_kernel.language.vvm.tree import Name, Program
-from prose_kernel.language.vvm.unread import unread
+from prose_kernel.language.vvm.unparsed import unparsed
 
 _NOTHING = Known()
 _CERTAIN = frozenset({"V211", "V711"})  # not reported for a text with syntax errors, which may mean something else
@@ -93,8 +93,8 @@ class Checker:
         cell: bool,
         read: Sequence[Diagnostic],
     ) -> None:
-        self._unread_text = unread(program, source, read)
-        known = self._unread_text.added_to(known)
+        self._unparsed = unparsed(program, source, read)
+        known = self._unparsed.added_to(known)
         self._program = program
         self._known = known
         self._cell = cell
@@ -179,7 +179,7 @@ class Checker:
 
     def _unread(self, scope: Scope) -> None:
         for target in scope.unread():
-            if target.id in self._unread_text.words:
+            if target.id in self._unparsed.words:
                 continue
             hint = f"read or export it, or call it `_{target.id}` if that is on purpose"
             self._report("V530", target.span, f"`{target.id}` is assigned but never read", hint)
@@ -235,7 +235,7 @@ class Checker:
 
     def _may_be_elsewhere(self, node: tree.Node) -> bool:
         """Return whether the header above this statement may be lost."""
-        return self._unread_text.hides_header(self._findings.source, node.span)
+        return self._unparsed.hides_header(self._findings.source, node.span)
 
     # ------------------------------------------------------------ functions
 

@@ -254,7 +254,7 @@ async def _globs(s: ProgramContext, value: object) -> tuple[str, ...] | None:
 
 
 def _amounts(needs: object) -> dict[str, float]:
-    """Return the value of `needs` by name; `true` is an amount of 0 (`processes.needs`)."""
+    """Return the value of `needs` by name; `true` is an amount of 0 (`processes.resources`)."""
     entries = needs.entries if isinstance(needs, tree.Object) else ()
     return {entry.key: float(entry.value.value) if isinstance(entry.value, tree.Number) else 0.0 for entry in entries}
 

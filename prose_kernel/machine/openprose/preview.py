@@ -27,18 +27,6 @@ from prose_kernel.machine.openprose.program_context import ProgramContext, Progr
 from prose_kernel.machine.openprose.programs import run_text
 from prose_kernel.runtime import structured_text
 from prose_kernel.runtime.compiled_code import Code, value_of
-from prose_kernel.runtime.foresight import (
-    PASSES,
-    Announced,
-    Full,
-    Looking,
-    Nobody,
-    StepLimit,
-    is_unknown,
-    unknown,
-    unknown_in,
-    unknown_names,
-)
 from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.machine import Preview
 from prose_kernel.runtime.ports import (
@@ -47,21 +35,33 @@ from prose_kernel.runtime.ports import (
     GateRequest,
     SessionRequest,
 )
+from prose_kernel.runtime.preview import (
+    PASSES,
+    Announced,
+    Full,
+    Nobody,
+    ReadOnlyStore,
+    StepLimit,
+    is_unknown,
+    unknown,
+    unknown_in,
+    unknown_names,
+)
 from prose_kernel.runtime.trampoline import call, drive
 from prose_kernel.runtime.values import Value
 
 
 async def preview(run: ProgramRun, program: tree.Program, source: Source, cwd: str) -> tuple[Preview, ...]:
     """Every session, command and gate of a checked text, in source order, against what the run knows now."""
-    foresight = Foresight()
-    shadow = _shadow(run, foresight)
+    answers = PreviewAnswers()
+    shadow = _shadow(run, answers)
     context = ProgramContext(shadow, shadow.root, source, cwd, f"c{run.cell + 1}")
     with contextlib.suppress(Full):
         await drive(run_text(context, program, {}))
-    return tuple(foresight.announced.found)
+    return tuple(answers.announced.found)
 
 
-class Foresight:
+class PreviewAnswers:
     """Answers the constructs of the machine in place of the outside. `announced` grows in source order."""
 
     unknown = staticmethod(unknown)
@@ -186,12 +186,12 @@ class Foresight:
 # ---------------------------------------------------------------- the copy of a run
 
 
-def _shadow(run: ProgramRun, foresight: Foresight) -> ProgramRun:
+def _shadow(run: ProgramRun, answers: PreviewAnswers) -> ProgramRun:
     """A copy of a run, whose bindings, counters and registries may be changed, and which can do nothing."""
-    nobody, store = Nobody(), Looking(run.store)
+    nobody, store = Nobody(), ReadOnlyStore(run.store)
     ports = structs.replace(run.host.ports, judge=nobody, user=nobody, store=store, races=None)
-    host = Host(ports, (), load=run.host.load, supplied=run.host.supplied, hook=StepLimit(foresight.announced))
-    host.preview, host.pipefail, host.renderer = foresight, run.host.pipefail, run.host.renderer
+    host = Host(ports, (), load=run.host.load, supplied=run.host.supplied, hook=StepLimit(answers.announced))
+    host.preview, host.pipefail, host.renderer = answers, run.host.pipefail, run.host.renderer
     shadow = ProgramRun(host, store, run.name, run.program)
     shadow.module = run.module
     table = {name: replace(slot) for name, slot in run.root.table.items()}

@@ -22,10 +22,10 @@ from prose_kernel.machine.openprose.program_text import (
 )
 from prose_kernel.runtime.compiled_code import require_shallow
 from prose_kernel.runtime.content import preview
+from prose_kernel.runtime.data_size import measure
 from prose_kernel.runtime.events import BranchStep, Place
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, located, shortened_stack
 from prose_kernel.runtime.host import Host
-from prose_kernel.runtime.nesting import measure
 from prose_kernel.runtime.ports import Binding, Key, Store
 from prose_kernel.runtime.program_run import Run
 from prose_kernel.runtime.shared_names import Agent, Function
@@ -130,7 +130,7 @@ class ProgramContext(ExecutionContext):
 
     run: ProgramRun
     language = "openprose"
-    looking = "prose_kernel.machine.openprose.looking"
+    paused_program = "prose_kernel.machine.openprose.paused_program"
 
     def __init__(self, run: ProgramRun, layer: Layer, source: Source, cwd: str, path: str) -> None:
         super().__init__(run, source, cwd, path)

@@ -153,8 +153,8 @@ class AgentCallCode(Code):
         output = await _output(s, node, agent)
         task = AgentTask(agent, text, given, options, bound_to, consumed=not alone, output=output)
         if s.host.preview is not None:
-            foreseen: Value = await s.host.preview.session(s, node, bound_to, previewed(s, node, task))
-            return foreseen
+            previewed_value: Value = await s.host.preview.session(s, node, bound_to, previewed(s, node, task))
+            return previewed_value
         return _value(s, node, await run_task(s, node, task))
 
 
@@ -580,8 +580,8 @@ async def _ask_other(
 ) -> Value:
     """An agent of another language runs as its session; its failure becomes an error value here (13)."""
     if s.host.preview is not None:
-        foreseen: Value = s.host.preview.unknown(agent.name)
-        return foreseen
+        previewed_value: Value = s.host.preview.unknown(agent.name)
+        return previewed_value
     backoff = "linear" if options.backoff == "fixed" else options.backoff
     asked = Asked(text, value, bound_to, options.retry, backoff, options.timeout or "")
     ended = await call(agent.ask(s, node, asked))

@@ -158,7 +158,7 @@ class Context(ExecutionContext):
 
     run: VvmRun
     language = "vvm"
-    looking = "prose_kernel.machine.vvm.looking"
+    paused_program = "prose_kernel.machine.vvm.paused_program"
 
     def __init__(self, run: VvmRun, module: Module, source: Source, cwd: str, path: str) -> None:
         super().__init__(run, source, cwd, path)

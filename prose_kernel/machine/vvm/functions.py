@@ -78,8 +78,8 @@ async def from_outside(
 ) -> Value:
     """Call a function from another language: the caller's line of control continues in it and returns."""
     if caller.host.preview is not None:
-        foreseen: Value = caller.host.preview.unknown(str(getattr(function, "name", "function")))
-        return foreseen
+        previewed_value: Value = caller.host.preview.unknown(str(getattr(function, "name", "function")))
+        return previewed_value
     run = module.run
     s = Context(run, module, caller.source, caller.cwd, caller.path).go_on_from(caller)
     try:
@@ -104,8 +104,8 @@ async def apply(
     if isinstance(function, LibraryFunction):
         return await function.run(s, node, arguments, keywords or {})
     if isinstance(function, Function) and s.host.preview is not None:
-        foreseen: Value = s.host.preview.unknown(function.name)
-        return foreseen
+        previewed_value: Value = s.host.preview.unknown(function.name)
+        return previewed_value
     if isinstance(function, Function):
         if keywords:
             message = f"bad arguments to {function.name}: a function of another language takes no keywords"

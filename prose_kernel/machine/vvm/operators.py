@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from prose_kernel.errors import VvmRaise
 from prose_kernel.machine.vvm.values import a_type_of
-from prose_kernel.runtime.nesting import joined
+from prose_kernel.runtime.data_size import joined
 from prose_kernel.runtime.values import LONGEST_TEXT, LanguageValue, Value
 
 LONGEST_LIST: Final = 10_000_000

@@ -24,35 +24,35 @@ from prose_kernel.machine.vvm.context import Context, Frame, Module, VvmRun
 from prose_kernel.machine.vvm.program import run_text
 from prose_kernel.runtime.compiled_code import Code
 from prose_kernel.runtime.execution_context import Node
-from prose_kernel.runtime.foresight import (
+from prose_kernel.runtime.host import Host
+from prose_kernel.runtime.machine import Preview
+from prose_kernel.runtime.ports import SessionRequest
+from prose_kernel.runtime.preview import (
     PASSES,
     Announced,
     Full,
-    Looking,
     Nobody,
+    ReadOnlyStore,
     StepLimit,
     unknown,
     unknown_in,
     unknown_names,
 )
-from prose_kernel.runtime.host import Host
-from prose_kernel.runtime.machine import Preview
-from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.trampoline import call, drive
 from prose_kernel.runtime.values import Value
 
 
 async def preview(run: VvmRun, program: tree.Program, source: Source, cwd: str) -> tuple[Preview, ...]:
     """Every agent call of a checked text, in source order, against what the run knows now."""
-    foresight = Foresight(run)
-    shadow = _shadow(run, foresight)
+    answers = PreviewAnswers(run)
+    shadow = _shadow(run, answers)
     context = Context(shadow, shadow.root, source, cwd, f"c{run.cell + 1}")
     with contextlib.suppress(Full, RunError):
         await drive(run_text(context, program))
-    return tuple(foresight.announced.found)
+    return tuple(answers.announced.found)
 
 
-class Foresight:
+class PreviewAnswers:
     """Answers the constructs of the machine in place of the outside. `announced` grows in source order.
 
     `_open` counts the constructs around the statement that may or may not run; `_doubtful` are the running functions
@@ -197,12 +197,14 @@ def _read(s: Context, node: tree.Node) -> Value:
     return s.module.table.get(node.id)
 
 
-def _shadow(run: VvmRun, foresight: Foresight) -> VvmRun:
+def _shadow(run: VvmRun, answers: PreviewAnswers) -> VvmRun:
     """A copy of a run, whose names may be changed, and which can do nothing."""
     nobody = Nobody()
-    ports = structs.replace(run.host.ports, judge=nobody, user=nobody, store=Looking(run.host.ports.store), races=None)
-    host = Host(ports, (), load=run.host.load, hook=StepLimit(foresight.announced))
-    host.preview = foresight
+    ports = structs.replace(
+        run.host.ports, judge=nobody, user=nobody, store=ReadOnlyStore(run.host.ports.store), races=None
+    )
+    host = Host(ports, (), load=run.host.load, hook=StepLimit(answers.announced))
+    host.preview = answers
     shadow = VvmRun(host, ports.store, run.name, run.program)
     shadow.depth, shadow.modules = run.depth, dict(run.modules)
     root, real = shadow.root, run.root
@@ -210,5 +212,5 @@ def _shadow(run: VvmRun, foresight: Foresight) -> VvmRun:
         setattr(root, name, dict(getattr(real, name)))
     shadow.progress = copy.copy(run.progress)
     shadow.numbers = copy.deepcopy(run.numbers)
-    foresight.root = root
+    answers.root = root
     return shadow

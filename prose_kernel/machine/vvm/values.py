@@ -13,7 +13,7 @@ from functools import lru_cache, partial
 from typing import Any, Final, cast
 
 from prose_kernel.errors import RunError, VvmRaise
-from prose_kernel.runtime import nesting
+from prose_kernel.runtime import data_size
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, located
 from prose_kernel.runtime.json_text import json_text, mapped
 from prose_kernel.runtime.shared_names import Agent
@@ -78,7 +78,7 @@ def json_view(text: str) -> Any:
 def _json_view(text: str) -> Any:
     text = _unfenced(text.strip())
     try:
-        found = nesting.loads(text, parse_constant=_no_constant, parse_float=_finite)
+        found = data_size.loads(text, parse_constant=_no_constant, parse_float=_finite)
     except ValueError:
         return None
     if _HALF.search(text):
@@ -89,7 +89,7 @@ def _json_view(text: str) -> Any:
 
 def why_no_view(text: str) -> str:
     """What is wrong with a text that has no view as JSON."""
-    return f"is JSON that {nesting.DEEPER}" if nesting.is_deep_json(_unfenced(text.strip())) else "is not JSON"
+    return f"is JSON that {data_size.DEEPER}" if data_size.is_deep_json(_unfenced(text.strip())) else "is not JSON"
 
 
 def _unfenced(text: str) -> str:

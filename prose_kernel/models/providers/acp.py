@@ -25,7 +25,7 @@ from prose_kernel.models.providers.acp_messages import Patience
 from prose_kernel.models.providers.acp_policy import refuse_unenforceable
 from prose_kernel.models.request import Assembled, answered, assemble, with_row_texts
 from prose_kernel.models.tools.access import Access
-from prose_kernel.models.tools.harvest import Outputs
+from prose_kernel.models.tools.session_output_files import SessionOutputFiles
 from prose_kernel.models.usage import consumed, discarded
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.images import file_name
@@ -107,11 +107,11 @@ class AcpSessions:
         async with self._turn:
             await budgets.placed()
             await budgets.reserve()
-            outputs = await asyncio.to_thread(Outputs, request, self._host.where)
+            outputs = await asyncio.to_thread(SessionOutputFiles, request, self._host.where)
             texts, context = messages(request), links(request, self._host.where)
             attached = await attachments(request, access)
             said = await self._session(texts, context, access, on_progress, model, request, attached)
-            result = await asyncio.to_thread(outputs.harvest, said)
+            result = await asyncio.to_thread(outputs.added_to, said)
         if said.text is not None and not said.text.strip() and not result.text:
             discarded(result)
             raise ProviderBadReply(f"the agent {self._name} said nothing")

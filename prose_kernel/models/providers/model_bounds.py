@@ -23,7 +23,7 @@ from prose_kernel.errors import BudgetSpent, ProviderTimeout
 from prose_kernel.models.providers import prices
 from prose_kernel.models.providers.model_calls import Conversation
 from prose_kernel.models.usage import plain
-from prose_kernel.runtime import asides, budgets, tracing
+from prose_kernel.runtime import budgets, open_request, tracing
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.budgets import Budget, Spent
 from prose_kernel.runtime.journal_records import NOTHING
@@ -115,7 +115,7 @@ class Bounds(WrapperModel):
         self._earlier = RunUsage()
         self._running = False
         self._watched: tracing.Operation | None = None
-        self._steps = asides.steps()
+        self._steps = open_request.steps()
         self._step: OpenStep | None = None
         self._by = provider, asked.model
         self._identity = self._steps.short(_identity(asked)) if self._steps is not None else ""

@@ -13,7 +13,7 @@ from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.model_calls import AT_ONCE, Link, Reply, Way
 from prose_kernel.models.providers.throttle import AWAY, LONGEST, Throttle
 from prose_kernel.models.providers.vendors import Meant
-from prose_kernel.runtime import asides, budgets
+from prose_kernel.runtime import budgets, open_request
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
 from prose_kernel.runtime.steps import MODEL
@@ -166,6 +166,6 @@ class ModelServers:
 
 def _asked_then() -> tuple[str, ...] | None:
     """Return the provider and the model that answered the last recorded step of this request; None if there is none."""
-    steps = asides.steps()
+    steps = open_request.steps()
     recorded = steps.coming(MODEL) if steps is not None else None
     return tuple(recorded.step.by) if recorded is not None else None

@@ -22,8 +22,8 @@ from prose_kernel.models.tools.fetch import FetchTool
 from prose_kernel.models.tools.files import EditTool, ListTool, ReadTool, Writes, WriteTool, read_text
 from prose_kernel.models.tools.search import SearchTool
 from prose_kernel.models.tools.tool import Tool, ToolAnswer, ToolFailed, ToolRefused, ToolSpec
-from prose_kernel.runtime import asides, tracing
 from prose_kernel.runtime import journal_codec as codec
+from prose_kernel.runtime import open_request, tracing
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionProgress, SessionRequest, ToolUse
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.steps import TOOL
@@ -181,7 +181,7 @@ class SessionWorkbench:
         A call is a step of the run's request: one that an earlier process has answered is not made again.
         """
         async with self._turn:
-            began, steps = time.monotonic(), asides.steps()
+            began, steps = time.monotonic(), open_request.steps()
             value = steps.known(TOOL, (name, arguments)) if steps is not None else None
             if value is not None and (made := _made(value)) is not None:
                 self._access.restore(made.reads)
@@ -192,7 +192,7 @@ class SessionWorkbench:
             else:
                 step = steps.begin(TOOL, (name, arguments), f"{name} {self._summary(name, arguments)}".rstrip())
                 seen, written = len(self.reads), self._writes.before
-                with asides.stepping(step):
+                with open_request.stepping(step):
                     answer, use = await self._made(name, arguments, offered)
                 new = {path: text for path, text in self._writes.before.items() if path not in written}
                 step.ends(codec.encode(_Made(answer.text, use, self.reads[seen:], new)))

@@ -56,8 +56,8 @@ async def plan(call: Call) -> None:
 async def _plan_of_cell(call: Call, text: str, language: Language) -> None:
     """The answers that this cell would keep if it ran again with `rerun = "keep"`."""
     from prose_kernel.notebook.magics import previews
-    from prose_kernel.runs.foreseeing import ForeseeingCell
-    from prose_kernel.runtime import asides
+    from prose_kernel.runs.planned_run import PlannedCell
+    from prose_kernel.runtime import open_request
     from prose_kernel.runtime.journal_records import Text
 
     cells = call.cells
@@ -67,17 +67,17 @@ async def _plan_of_cell(call: Call, text: str, language: Language) -> None:
         raise UsageError(f"%plan --keep: {run.without_journal}")
     if not has_statements(text):
         raise UsageError("%plan --keep: a program is needed below it", hint=f"usage: {plan.usage}")
-    foreseen = None
+    planned = None
     if run is not None and run.journal is not None:
         profile, cwd = language.profile or "", run.machine.cwd
         new = Text(0, language.name, "cell", text, {}, dict(given.supplied), cwd, profile)
-        foreseen = ForeseeingCell.of_cell(run.journal, asides.cell.get(), new, settings)
-    if foreseen is None:
+        planned = PlannedCell.of_cell(run.journal, open_request.cell.get(), new, settings)
+    if planned is None:
         raise UsageError(
             "%plan --keep: this cell has not run since the kernel was started", hint="run it without its first line"
         )
-    replayed = await foreseen.run()
-    call.show(previews.plan_of_cell(foreseen, replayed.gap, settings.rerun))
+    replayed = await planned.run()
+    call.show(previews.plan_of_cell(planned, replayed.gap, settings.rerun))
 
 
 async def _previewed(call: Call, text: str, name: str, language: Language) -> tuple[Compiled, tuple[Preview, ...]]:

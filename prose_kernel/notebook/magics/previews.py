@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.models.request import headline
 from prose_kernel.views import document as doc
-from prose_kernel.views.kept import declared
+from prose_kernel.views.request_text import declared
 from prose_kernel.views.session_cards import clip_block
 
 if TYPE_CHECKING:
-    from prose_kernel.runs.foreseeing import Foreseeing
     from prose_kernel.runs.languages import Compiled, Language
+    from prose_kernel.runs.planned_run import PlannedRun
     from prose_kernel.runs.session_chain import SessionServices
     from prose_kernel.runs.session_description import Description
     from prose_kernel.runtime.machine import Preview
@@ -94,20 +94,20 @@ def plan(found: Sequence[Preview], left_out: Sequence[str], services: SessionSer
     return doc.group(*blocks, gap="\n\n")
 
 
-def plan_of_cell(foreseen: Foreseeing, gap: str, rerun: str) -> doc.Group:
+def plan_of_cell(planned: PlannedRun, gap: str, rerun: str) -> doc.Group:
     """The requests of a cell that has run before: which keep their answers, and why the others are asked."""
-    from prose_kernel.views.kept import planned
+    from prose_kernel.views.request_text import planned_requests
 
     rows = [
         ("kept" if one.kept else "asked", one.what, "; ".join([*([one.why] if one.why else []), *one.files]))
-        for one in planned(foreseen)
+        for one in planned_requests(planned)
     ]
     blocks: list[doc.Block] = [doc.Table(("", "request", "why, files"), rows[:SHOWN], (1,))]
     if not rows:
         blocks = [doc.paragraph("The cell asks nothing.")]
     if more := len(rows) - SHOWN:
         blocks += [doc.paragraph(f"… and {more:,} more")] if more > 0 else []
-    if gap or foreseen.stopped:
+    if gap or planned.stopped:
         blocks.append(doc.paragraph("The rest depends on that answer."))
     if rerun != "keep":
         blocks.append(doc.paragraph('With rerun = "ask", the cell asks everything again; %rerun stale keeps answers.'))

@@ -22,7 +22,7 @@ from prose_kernel.processes.exec_tool.running import GRACE, Ended, Run, limits
 from prose_kernel.processes.exec_tool.sandbox_plan import Plan
 from prose_kernel.processes.monitored_process import MonitoredLaunch
 from prose_kernel.processes.sandbox import Mechanisms, mechanisms
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.services import ExecCaller, ExecOutcome
 
 NAME = capabilities.TOOL
@@ -84,7 +84,7 @@ class ExecTool:
         return checked, sandbox_plan.plan(call.record, self.found(), checked, home), home
 
     async def _run(self, call: Call, arguments: Arguments, checked: Checked, plan: Plan, home: str | None) -> Ended:
-        given = {**arguments.env, **asides.identity()}
+        given = {**arguments.env, **open_request.identity()}
         env = environment.build(self.kernel(), given, environment.TMP if self.options.home == "tmp" else home)
         job = MonitoredLaunch(
             checked.program.path,

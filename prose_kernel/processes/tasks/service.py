@@ -20,7 +20,7 @@ from prose_kernel.processes.tasks.options import TaskOptions
 from prose_kernel.processes.tasks.pointers import Pointer
 from prose_kernel.processes.tasks.records import TaskRecord, preview_of, snapshot_of
 from prose_kernel.processes.tasks.requests import encodable, whole
-from prose_kernel.runtime import asides
+from prose_kernel.runtime import open_request
 from prose_kernel.runtime.ports import Clock, OnOutput
 from prose_kernel.runtime.services import (
     TaskCaller,
@@ -104,7 +104,7 @@ class TaskService:
         self._engine_ready()
         live = self._live(on_output, self._displayed) if on_output is not None else None
         try:
-            identity = asides.identity()
+            identity = open_request.identity()
             return await self._call(lambda manager: manager.start(fields, caller, live, extra=identity))
         finally:
             if live is not None:
@@ -120,7 +120,7 @@ class TaskService:
         """Start a command as `start` does, but watch it also as a task, with additional environment variables."""
         self._engine_ready()
         live = self._live(on_output, 0)
-        extra = {**environment, **asides.identity()}
+        extra = {**environment, **open_request.identity()}
         try:
             return await self._call(lambda manager: manager.start(fields, caller, live, extra=extra, watched=True))
         finally:

@@ -1,4 +1,4 @@
-"""Readable requests of a run that keeps answers of an earlier run (docs/how-to/edit-and-continue.md)."""
+"""Requests in words, for a run that keeps answers of an earlier one (docs/how-to/edit-and-continue.md)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from prose_kernel.views.safety import clip
 
 if TYPE_CHECKING:
-    from prose_kernel.runs.foreseeing import Foreseeing
+    from prose_kernel.runs.planned_run import PlannedRun
     from prose_kernel.runtime.earlier_answers import AskedAgain
     from prose_kernel.runtime.journal_records import Asked
     from prose_kernel.runtime.ports import CommandRequest
@@ -45,7 +45,7 @@ def declared(command: CommandRequest) -> list[str]:
     return found
 
 
-class Planned(NamedTuple):
+class PlannedRequest(NamedTuple):
     """A request that a run would make: whether it keeps its answer, what it is, why it is asked, and its files."""
 
     kept: bool
@@ -54,12 +54,12 @@ class Planned(NamedTuple):
     files: list[str]
 
 
-def planned(foreseen: Foreseeing) -> Iterator[Planned]:
+def planned_requests(planned: PlannedRun) -> Iterator[PlannedRequest]:
     """Yield the requests of a predicted run, in their order."""
     from prose_kernel.runtime.earlier_answers import AskedAgain
 
-    for one in foreseen.requests():
+    for one in planned.requests():
         asked, why = (one.asked, reason(one)) if isinstance(one, AskedAgain) else (one, "")
-        command = foreseen.commands.get(asked.key)
+        command = planned.commands.get(asked.key)
         files = declared(command) if command is not None else []
-        yield Planned(not isinstance(one, AskedAgain), told(asked), why, files)
+        yield PlannedRequest(not isinstance(one, AskedAgain), told(asked), why, files)

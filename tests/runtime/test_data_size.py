@@ -8,8 +8,8 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prose_kernel.runtime import nesting
-from prose_kernel.runtime.nesting import Measure, joined, measure
+from prose_kernel.runtime import data_size
+from prose_kernel.runtime.data_size import Measure, joined, measure
 
 DATA: st.SearchStrategy[Any] = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=5),
@@ -37,14 +37,14 @@ def test_what_is_more_than_json_makes_no_plain_list() -> None:
 
 def test_adding_to_a_large_list_does_not_look_through_it(monkeypatch: Any) -> None:
     looked_at = 0
-    original = nesting._measured
+    original = data_size._measured
 
     def counting(members: Any, kinds: set[type], inner: list[Measure]) -> Measure:
         nonlocal looked_at
         looked_at += len(members)
         return original(members, kinds, inner)
 
-    monkeypatch.setattr(nesting, "_measured", counting)
+    monkeypatch.setattr(data_size, "_measured", counting)
     grown: list[Any] = []
     for number in range(2_000):
         grown = joined(grown, [{"number": number, "tags": ["x"]}])

@@ -1,7 +1,7 @@
 """Preview the requests of a program in any language, without running anything.
 
 A value that only the outside can give is not known yet: a visible marker replaces it (`unknown`). The copy of a run in
-which a text is looked at has a store that keeps nothing (`Looking`), and a judge and a person who know nothing.
+which a text is looked at has a store that keeps nothing (`ReadOnlyStore`), and a judge and a person who know nothing.
 """
 
 from __future__ import annotations
@@ -125,8 +125,8 @@ def unknown_names(value: Value) -> Iterator[str]:
 # ---------------------------------------------------------------- ports that do nothing
 
 
-class Looking:
-    """A store that only looks: it knows the places of another one, and keeps nothing.
+class ReadOnlyStore:
+    """A store that is only read: it knows the places of another one, and keeps nothing.
 
     `within` are the calls of imported programs below that other store, of which nothing is there yet.
     """
@@ -163,7 +163,7 @@ class Looking:
 
     def nested(self, handle: str, slug: str, source: str, number: int = 1) -> Store:
         name = f"{handle}--{slug}" if number == 1 else f"{handle}--{slug}--{number}"
-        return Looking(self._store, (*self._within, name))
+        return ReadOnlyStore(self._store, (*self._within, name))
 
     async def flush(self) -> None:
         return

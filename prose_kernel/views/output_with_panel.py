@@ -1,6 +1,6 @@
 """The outputs of a watched cell, with a panel that is not saved.
 
-Jupyter cannot remove a single output: displays stay in the notebook. So the stage remembers the cell's outputs, and
+Jupyter cannot remove a single output: displays stay in the notebook. So this output remembers the cell's outputs, and
 removes the panel by clearing the cell and showing all of them again, in one step (`clear_output` with `wait`, without
 flicker). The notebook then has the same outputs as without a watching person (docs/reference/jupyter.md 7). This is
 done once in most cells, at their end. A cell that has shown much, or has asked the person something (the front end puts
@@ -26,7 +26,7 @@ _SPEAKS: Final = ("ask", "show")
 """Prefixes of an asker's methods that reach the person."""
 
 
-class Stage(PassedOn):
+class OutputWithPanel(PassedOn):
     """An `Output` that wraps another one. Call `hold` before anything is shown without it."""
 
     def __init__(self, output: Output) -> None:
@@ -119,20 +119,20 @@ def _size(display: Display) -> int:
     return sum(map(len, display.data.values())) + sum(map(len, display.person.values()))
 
 
-class Announced:
+class PanelRemovingAsker:
     """An asker of a cell that may have a panel: it removes the panel before it reaches the person."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
-        self.stage: Stage | None = None
+        self.output: OutputWithPanel | None = None
 
     def __getattr__(self, name: str) -> Any:
-        if self.stage is not None and name.startswith(_SPEAKS):
-            self.stage.hold()
+        if self.output is not None and name.startswith(_SPEAKS):
+            self.output.hold()
         return getattr(self._asker, name)
 
 
-def announced(asker: Asker) -> tuple[Asker, Announced]:
-    """Return the wrapped asker twice, typed as an `Asker` and as an `Announced`."""
-    found = Announced(asker)
+def panel_removing(asker: Asker) -> tuple[Asker, PanelRemovingAsker]:
+    """Return the wrapped asker twice, typed as an `Asker` and as a `PanelRemovingAsker`."""
+    found = PanelRemovingAsker(asker)
     return cast("Asker", found), found

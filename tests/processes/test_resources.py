@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prose_kernel.processes.needs import LimitedCommands, covers
+from prose_kernel.processes.resources import LimitedCommands, covers
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput
 
 

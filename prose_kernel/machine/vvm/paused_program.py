@@ -1,4 +1,4 @@
-"""Inspection of a held program: its frames, the names that each sees, the value of an expression there."""
+"""Inspection of a paused program: its frames, the names that each sees, the value of an expression there."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from prose_kernel.language.vvm import tree
 from prose_kernel.language.vvm.parser import parse
 from prose_kernel.machine.vvm.code import compile_expression, within
 from prose_kernel.machine.vvm.context import Context, Frame, Module, VvmRun
-from prose_kernel.runtime import evaluation
+from prose_kernel.runtime import paused_evaluation
 from prose_kernel.runtime.compiled_code import Code, value_of
-from prose_kernel.runtime.evaluation import evaluated, evaluation_host, is_crossing
 from prose_kernel.runtime.execution_context import Node
-from prose_kernel.runtime.foresight import Looking
+from prose_kernel.runtime.paused_evaluation import evaluated, evaluation_host, is_crossing
+from prose_kernel.runtime.preview import ReadOnlyStore
 from prose_kernel.runtime.statement_hook import Scope, StackFrame
 from prose_kernel.runtime.values import Value
 
@@ -41,7 +41,7 @@ def frames(s: Context, node: Node) -> tuple[StackFrame, ...]:
 
 def level(s: Context) -> int:
     """Return the number of open frames here, callers included."""
-    return evaluation.level(s, s.depth)
+    return paused_evaluation.level(s, s.depth)
 
 
 def _module_of(s: Context, source: Source) -> Module:
@@ -81,7 +81,7 @@ async def evaluate(s: Context, frame: StackFrame, text: str) -> Value:
     """See `ExecutionContext.evaluate`."""
     inner, module = cast("tuple[Frame | None, Module]", frame.inner)
     host = evaluation_host(s.host)
-    run = VvmRun(host, Looking(s.run.store), s.run.name, s.run.program)
+    run = VvmRun(host, ReadOnlyStore(s.run.store), s.run.name, s.run.program)
     run.depth, run.longest_input, run.modules = s.run.depth, s.run.longest_input, dict(s.run.modules)
     run.progress = copy.copy(s.run.progress)
     shadow = run.root

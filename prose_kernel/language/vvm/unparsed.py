@@ -23,7 +23,7 @@ _STRING: Final = re.compile(r'"([^"\n]*)"')
 
 
 @dataclass(frozen=True, slots=True)
-class Unread:
+class Unparsed:
     """The words and strings of a program that are in no statement; `first` is where the first mistake is, if any,
     `misplaced` where the first line with a wrong indentation is."""
 
@@ -51,12 +51,12 @@ class Unread:
         return self.first is not None and self.first < span.start and source.line_column(span.start)[1] > 1
 
 
-def unread(program: tree.Program, source: Source, found: Sequence[Diagnostic]) -> Unread:
+def unparsed(program: tree.Program, source: Source, found: Sequence[Diagnostic]) -> Unparsed:
     """Return what is lost at the parser's errors: the line, and everything between the statements before and after
     it."""
     errors = sorted(one.span.start for one in found if one.severity == "error")
     if not errors:
-        return Unread()
+        return Unparsed()
     spans = [node.span for node in inside(program.items) if isinstance(node, tree.Statement)]
     starts = sorted(span.start for span in spans)
     ends = sorted(span.end for span in spans)
@@ -73,4 +73,4 @@ def unread(program: tree.Program, source: Source, found: Sequence[Diagnostic]) -
         words.update(_WORD.findall(source.text, start, end))
         strings.update(_STRING.findall(source.text, start, end))
     misplaced = min((one.span.start for one in found if one.code == "V002"), default=None)
-    return Unread(frozenset(words), frozenset(strings), errors[0], misplaced)
+    return Unparsed(frozenset(words), frozenset(strings), errors[0], misplaced)

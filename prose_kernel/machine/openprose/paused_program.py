@@ -1,4 +1,4 @@
-"""Inspection of a held program: its frames, the names that each sees, the value of an expression there."""
+"""Inspection of a paused program: its frames, the names that each sees, the value of an expression there."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from prose_kernel.machine.openprose.code import compile_expression
 from prose_kernel.machine.openprose.frames import Caller, Frame, Layer, Temps
 from prose_kernel.machine.openprose.judging import Asking, holds
 from prose_kernel.machine.openprose.program_context import ProgramContext, ProgramRun
-from prose_kernel.runtime import evaluation
+from prose_kernel.runtime import paused_evaluation
 from prose_kernel.runtime.compiled_code import Code, value_of
-from prose_kernel.runtime.evaluation import evaluated, evaluation_host, is_crossing
 from prose_kernel.runtime.execution_context import Node
-from prose_kernel.runtime.foresight import Looking
 from prose_kernel.runtime.host import Host
+from prose_kernel.runtime.paused_evaluation import evaluated, evaluation_host, is_crossing
+from prose_kernel.runtime.preview import ReadOnlyStore
 from prose_kernel.runtime.statement_hook import Scope, StackFrame
 from prose_kernel.runtime.values import Value
 
@@ -50,7 +50,7 @@ def frames(s: ProgramContext, node: Node) -> tuple[StackFrame, ...]:
 
 def level(s: ProgramContext) -> int:
     """Return the number of open frames here, callers included."""
-    return evaluation.level(s, s.frame.depth)
+    return paused_evaluation.level(s, s.frame.depth)
 
 
 def _name(frame: Frame, source: Source) -> str:
@@ -117,7 +117,7 @@ def _compiled(text: str) -> tuple[Code, bool]:
 
 def _context(s: ProgramContext, host: Host, layer: Layer, temps: Temps) -> ProgramContext:
     real = s.run
-    run = ProgramRun(host, Looking(real.store), real.name, real.program)
+    run = ProgramRun(host, ReadOnlyStore(real.store), real.name, real.program)
     run.root = next(part for part in _layers(layer) if part.frame.caller is None and part.parent is None)
     run.agents, run.blocks, run.programs = real.agents, real.blocks, real.programs
     run.functions, run.other_agents, run.supplied = real.functions, real.other_agents, real.supplied

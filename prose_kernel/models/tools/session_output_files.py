@@ -19,7 +19,7 @@ MEMORY_LIMIT: Final = 4 * 1024 * 1024
 Mark = tuple[int, int, int, int] | None
 
 
-class Outputs:
+class SessionOutputFiles:
     """The files that the session of a CLI agent writes itself (binding, memory, segment), with their state at its
     start."""
 
@@ -31,7 +31,7 @@ class Outputs:
         self._memory = _File.of(where, memory_file(memory) if memory is not None else "")
         self._segment = _File.of(where, segment_file(memory) if memory is not None else "")
 
-    def harvest(self, said: SessionResult) -> SessionResult:
+    def added_to(self, said: SessionResult) -> SessionResult:
         """Return the result with the files written since; `said` is the result of `request.answered` for the reply."""
         written = self._binding.since(BINDING_LIMIT)
         text = said.text if written is None else self._value(written)

@@ -46,14 +46,14 @@ if TYPE_CHECKING:
 async def repeated_requests(earlier: EarlierRun, text: str, settings: Settings) -> list[Asked]:
     """Return the answered requests whose answers a run of the changed text does not use, commands first; without those
     that had failed. `text` replaces the last file's text. Nothing is asked or run."""
-    foreseen = Foreseeing.of_program(earlier, text, settings)
-    complete = not (await foreseen.run()).gap and not foreseen.stopped
-    if complete and next(foreseen.answers.asked_again(), None) is None:
+    planned = PlannedRun.of_program(earlier, text, settings)
+    complete = not (await planned.run()).gap and not planned.stopped
+    if complete and next(planned.answers.asked_again(), None) is None:
         return []  # unused answers belong to statements that are gone
-    return commands_first(one.asked for one in foreseen.answers.unused if not one.failed)
+    return commands_first(one.asked for one in planned.answers.unused if not one.failed)
 
 
-class Foreseeing(Replaying):
+class PlannedRun(Replaying):
     """A run with other texts than those that were recorded, as far as kept `answers` reach. `stopped`: it ended at a
     request, and not at the end of the program. `lost` are imported programs whose files are gone."""
 
@@ -75,13 +75,13 @@ class Foreseeing(Replaying):
         super().__init__(replace(found, finished=None), settings, ReplayListener(), None)
 
     @classmethod
-    def of_program(cls, earlier: EarlierRun, text: str, settings: Settings) -> Foreseeing:
+    def of_program(cls, earlier: EarlierRun, text: str, settings: Settings) -> PlannedRun:
         """A run of the changed text of a program file."""
         found = earlier.journal
         last = structs.replace(found.texts[-1].record, text=text)
         texts = [*found.texts[:-1], TextRead(last, found.texts[-1].number)]
         commands: dict[str, CommandRequest] = {}
-        answers = earlier.answers(found.head.run, _noting(commands), foreseen=True)
+        answers = earlier.answers(found.head.run, _noting(commands), planned=True)
         return cls(replace(found, texts=texts), answers, settings, commands, earlier.lost_imports())
 
     def _ports(self, nobody: Any, store: Store) -> Ports:
@@ -115,11 +115,11 @@ class Foreseeing(Replaying):
         self._at_end(())
 
 
-class ForeseeingCell(Foreseeing):
+class PlannedCell(PlannedRun):
     """A cell of a notebook that would run again: the texts before it are replayed."""
 
     @classmethod
-    def of_cell(cls, journal: RunJournal, cell: str, text: Text, settings: Settings) -> ForeseeingCell | None:
+    def of_cell(cls, journal: RunJournal, cell: str, text: Text, settings: Settings) -> PlannedCell | None:
         """The `text` of the cell with this id; None if no answers of the cell are here. Raises `UsageError` if the
         journal cannot be read."""
         commands: dict[str, CommandRequest] = {}

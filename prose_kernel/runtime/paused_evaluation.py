@@ -14,9 +14,9 @@ from msgspec import structs
 
 from prose_kernel.errors import UsageError
 from prose_kernel.runtime.execution_context import ExecutionContext, Node
-from prose_kernel.runtime.foresight import Looking
 from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.ports import Ports
+from prose_kernel.runtime.preview import ReadOnlyStore
 from prose_kernel.runtime.statement_hook import StatementHook
 from prose_kernel.runtime.trampoline import drive
 from prose_kernel.runtime.values import Value
@@ -75,7 +75,7 @@ def evaluation_host(host: Host) -> Host:
         judge=cast("Any", judge),
         user=cast("Any", _Refuses("nobody is asked for an input")),
         gates=cast("Any", _Refuses("no gate is opened")),
-        store=Looking(host.ports.store),
+        store=ReadOnlyStore(host.ports.store),
         races=None,
         memories=None,
     )

@@ -19,7 +19,7 @@ _ASKED: Final = rf"(?:['’]s)?`?(?:\s+(?!(?:{_LOOKS})\b)[\w'’-]+){{0,4}}?\s+(
 _OF: Final = r"\bexit\s+(?:code|status)\s+of\s+(?:the\s+)?`?"
 
 
-class HiddenCodes:
+class HiddenExitCodes:
     """Finds conditions on exit codes that a pipeline may hide; `pipefail` is the setting of that name."""
 
     def __init__(self, survey: Survey, pipefail: bool) -> None:

@@ -1,13 +1,14 @@
-"""Notes that the implementations of ports keep with an answer (docs/how-to/durability.md).
+"""The request that has no answer yet, with the notes that implementations of ports keep with the answer
+(docs/how-to/durability.md).
 
 Memories, recordings and token counts need to know whether the program received an answer, and need their own facts
-again when the run is resumed. So each open request has an `Aside`. Its notes are written to the journal with the
-answer, and returned when the answer is replayed. Callbacks added with `after` run when the answer is in the journal: an
-undo record, for example, can be removed then.
+again when the run is resumed. So the notes of an `OpenRequest` are written to the journal with the answer, and returned
+when the answer is replayed. Callbacks added with `after` run when the answer is in the journal: an undo record, for
+example, can be removed then.
 
-The current `Aside` is in a context variable, so ports don't pass it as an argument. Commands, `Exec` and tasks also get
-its identity, as environment variables (docs/reference/exec-and-tasks.md 2.10). Its `steps` are the requests to models
-and the calls of tools that belong to the request (`runtime/steps.py`).
+The current `OpenRequest` is in a context variable, so ports don't pass it as an argument. Commands, `Exec` and tasks
+also get its identity, as environment variables (docs/reference/exec-and-tasks.md 2.10). Its `steps` are the requests to
+models and the calls of tools that belong to the request (`runtime/steps.py`).
 """
 
 from __future__ import annotations
@@ -60,22 +61,22 @@ RERUN: Final = "prose_rerun"
 run: ContextVar[CellRun] = ContextVar("prose_kernel_cell_run")
 """The present run of the running cell; not set outside of cells."""
 
-_asked: ContextVar[Aside | None] = ContextVar("prose_kernel_aside", default=None)
+_asked: ContextVar[OpenRequest | None] = ContextVar("prose_kernel_open_request", default=None)
 _step: ContextVar[OpenStep | None] = ContextVar("prose_kernel_step", default=None)
 
 
 @dataclass(slots=True, eq=False, repr=False)
-class Aside:
-    """The notes of one open request. `key` is its key in the journal, `journal` the path of the journal's file, `run`
-    the id of the run. `attempt` is 1, and larger if the request was made before: it had no answer when the run was
-    killed, or is a command that failed and is retried. `on_result` gets the result when the work has ended."""
+class OpenRequest:
+    """One open request. `key` is its key in the journal, `journal` the path of the journal's file, `run` the id of the
+    run. `attempt` is 1, and larger if the request was made before: it had no answer when the run was killed, or is a
+    command that failed and is retried. `on_result` gets the result when the work has ended."""
 
     key: str
     journal: str
     run: str = ""
     attempt: int = 1
     steps: Steps | None = None
-    on_result: Callable[[Aside, object], None] | None = None
+    on_result: Callable[[OpenRequest, object], None] | None = None
     notes: dict[str, object] = field(default_factory=dict)
     is_completed: bool = False
     """Whether the journal has the result, and no answer yet: its branch has to wait for its turn."""
@@ -123,28 +124,28 @@ class Aside:
 def completing() -> Callable[[object], None]:
     """Return the function to call with the result of the open request, in the thread that sees the work end: the event
     loop of the program may be computing. Without a journal nothing is written."""
-    aside = _asked.get()
-    return aside.completes if aside is not None else lambda value: None
+    opened = _asked.get()
+    return opened.completes if opened is not None else lambda value: None
 
 
-def current() -> Aside | None:
-    """Return the `Aside` of the open request; None without a journal."""
+def current() -> OpenRequest | None:
+    """Return the `OpenRequest` of the open request; None without a journal."""
     return _asked.get()
 
 
 def steps() -> Steps | None:
     """Return the steps of the open request; None without a journal."""
-    aside = _asked.get()
-    return aside.steps if aside is not None else None
+    opened = _asked.get()
+    return opened.steps if opened is not None else None
 
 
 def identity() -> dict[str, str]:
     """Return the environment variables that identify the open request, or its open step; empty without a journal."""
-    aside, step = _asked.get(), _step.get()
-    if aside is None or not aside.run:
+    opened, step = _asked.get(), _step.get()
+    if opened is None or not opened.run:
         return {}
-    at, attempt = (step.at, step.attempt) if step is not None else (aside.key, aside.attempt)
-    return dict(zip(IDENTITY, (aside.run, at, str(attempt)), strict=True))
+    at, attempt = (step.at, step.attempt) if step is not None else (opened.key, opened.attempt)
+    return dict(zip(IDENTITY, (opened.run, at, str(attempt)), strict=True))
 
 
 @contextmanager
@@ -158,11 +159,11 @@ def stepping(step: OpenStep) -> Iterator[None]:
 
 
 @contextmanager
-def asking(aside: Aside) -> Iterator[Aside]:
-    """Set the `Aside` for this task and all tasks that it starts inside the block."""
-    _asked.set(aside)
+def asking(opened: OpenRequest) -> Iterator[OpenRequest]:
+    """Set the `OpenRequest` for this task and all tasks that it starts inside the block."""
+    _asked.set(opened)
     _step.set(None)
     try:
-        yield aside
+        yield opened
     finally:
         _asked.set(None)
