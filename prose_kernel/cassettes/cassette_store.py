@@ -17,13 +17,13 @@ from prose_kernel.cassettes import differences, records, tidying
 from prose_kernel.cassettes.cassette_files import PATIENCE, CassetteFile, Entry, Writer
 from prose_kernel.cassettes.keys import Identity
 from prose_kernel.cassettes.matching import Found, Index, Miss, scope
+from prose_kernel.cassettes.portable_redaction import Redaction, sound
 from prose_kernel.cassettes.recorded_requests import RecordedRequest, RecordedSession
 from prose_kernel.cassettes.records import Facts, Meta
-from prose_kernel.cassettes.redaction import Redaction, sound
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.content import quoted
 from prose_kernel.runtime.ports import JudgeRequest, SessionRequest, Usage
-from prose_kernel.runtime.secret_patterns import mapped
+from prose_kernel.runtime.redaction import mapped
 from prose_kernel.runtime.session_options import Surroundings
 from prose_kernel.runtime.text import one_line
 

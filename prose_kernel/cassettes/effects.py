@@ -18,8 +18,8 @@ from msgspec import structs
 
 from prose_kernel.access import atomic, plain_files
 from prose_kernel.access.policy import Policy
+from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.records import Facts, Written, without_facts
-from prose_kernel.cassettes.redaction import Redaction
 from prose_kernel.errors import PermissionDenied, ProviderError
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionRequest, SessionResult, Target
 from prose_kernel.runtime.secret_patterns import holds_private_key

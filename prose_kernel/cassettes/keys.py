@@ -13,13 +13,14 @@ from typing import Any, Final
 
 from prose_kernel.access import plain_files
 from prose_kernel.access.policy import Policy, touches
+from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.records import canonical
-from prose_kernel.cassettes.redaction import Redaction
 from prose_kernel.errors import PermissionDenied
 from prose_kernel.runtime.content import Material, images_in, material, readable
 from prose_kernel.runtime.ports import ContextItem, Given, JudgeRequest, SessionRequest
+from prose_kernel.runtime.redaction import mapped
 from prose_kernel.runtime.requests import Request, memory_of, parts
-from prose_kernel.runtime.secret_patterns import holds_private_key, mapped
+from prose_kernel.runtime.secret_patterns import holds_private_key
 from prose_kernel.runtime.session_options import Rule, Surroundings
 
 WHOLE: Final = 65_536

@@ -17,7 +17,7 @@ from prose_kernel.cassettes import records
 from prose_kernel.cassettes.cassette_files import CassetteFile, Entry
 from prose_kernel.cassettes.effects import LONGEST
 from prose_kernel.cassettes.keys import HEAD, digest
-from prose_kernel.cassettes.redaction import Redaction
+from prose_kernel.cassettes.portable_redaction import Redaction
 
 _NUMBER: Final = re.compile(r"\d+")
 _HELD: Final = frozenset({"sha256", "chars", "head"})

@@ -293,7 +293,7 @@ def redact(names: Sequence[str], patterns: Sequence[str], check: bool) -> int:
     """Remove secrets: values of variables with secret names, tokens of known formats, the patterns of
     prose.toml and --pattern. The history of git keeps them.
     """
-    from prose_kernel.cassettes.redaction import Redaction
+    from prose_kernel.cassettes.portable_redaction import Redaction
     from prose_kernel.cassettes.tidying import redacted
     from prose_kernel.runs import settings
 

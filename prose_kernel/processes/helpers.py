@@ -23,7 +23,7 @@ from prose_kernel.processes.engine import Engine, EngineClosed
 from prose_kernel.processes.output import no_op
 from prose_kernel.processes.process import Launch, Process, Record, exit_of
 from prose_kernel.processes.spawn import close
-from prose_kernel.processes.tasks.secrets import holds_secret
+from prose_kernel.processes.withheld_variables import holds_secret
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import HelperEnd

@@ -185,7 +185,7 @@ class RunJournal(Journal):
             status = ""
             raise
         except RunError as error:
-            from prose_kernel.runtime.secret_patterns import hidden_of_process
+            from prose_kernel.runtime.redaction import hidden_of_process
 
             status, cause, message = "failed", error.answer, hidden_of_process()(error.message)
             raise

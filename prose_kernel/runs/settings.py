@@ -518,7 +518,7 @@ def _dotenv(path: Path, found: list[UsageError] | None = None) -> Mapping[str, s
 
     from prose_kernel.access import plain_files
     from prose_kernel.access.created_code import require_agreed
-    from prose_kernel.runtime.secret_patterns import learn
+    from prose_kernel.runtime.redaction import learn
 
     try:
         require_agreed([path])

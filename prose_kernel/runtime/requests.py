@@ -122,7 +122,7 @@ class Described(Struct, frozen=True):
 
 def shown(said: str) -> str:
     """The beginning of a text without secrets, for people."""
-    from prose_kernel.runtime.secret_patterns import hidden_of_process  # what counts is in the digest
+    from prose_kernel.runtime.redaction import hidden_of_process  # what counts is in the digest
 
     return clipped(hidden_of_process()(said[: 8 * _SHOWN]), _SHOWN)
 

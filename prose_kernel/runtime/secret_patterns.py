@@ -1,17 +1,13 @@
-"""Patterns of secrets in texts: one list for all modules that write texts to files.
-
-Recordings take secrets out of what they write, commands out of what they show, agent memories refuse what holds one.
-"""
+"""Patterns of secrets in texts: one list for `redaction.py`, which replaces them, and for all that refuse them."""
 
 from __future__ import annotations
 
 import math
-import os
 import re
 import unicodedata
-from collections.abc import Callable, Iterable, Mapping
-from functools import cache, lru_cache
-from typing import Any, Final, NamedTuple
+from collections.abc import Iterable, Mapping
+from functools import lru_cache
+from typing import Final, NamedTuple
 from urllib.parse import unquote
 
 _KEY_MARK: Final = r"(?:[A-Z0-9]{1,20} ){0,4}PRIVATE KEY(?: BLOCK)?-----"
@@ -215,87 +211,6 @@ def secrets_of(environment: Mapping[str, str]) -> dict[str, str]:
     return names
 
 
-def finds_of(environment: Mapping[str, str]) -> tuple[Find, ...]:
-    """The secret values of an environment, the longest first; one that has two names goes by the first of them."""
-    names = secrets_of(environment)
-    values = sorted(names, key=len, reverse=True)
-    return tuple(Find((value,), re.escape(value), f"«env:{names[value]}»") for value in values)
-
-
-def _instead(match: re.Match[str], words: list[str]) -> str:
-    """Return the text before a find, and the word for it."""
-    last = match.lastindex or 2
-    return match[last - 1] + words[last // 2 - 1]
-
-
-_SHORT: Final = 500
-_REMEMBERED: Final = 128
-
-
-class Replacing:
-    """Puts words in the place of what is found, all in one pass: linear in the text.
-
-    The last short texts are remembered: a command is shown, traced and recorded, and most loops repeat theirs.
-    """
-
-    def __init__(self, finds: tuple[Find, ...]) -> None:
-        self._finds = finds
-        self._fixed = [(fixed, number) for number, find in enumerate(finds) for fixed in find.fixed]
-        self._compiled: dict[tuple[int, ...], re.Pattern[str]] = {}
-        self._in_short = lru_cache(_REMEMBERED)(self._replaced)
-
-    def __call__(self, text: str) -> str:
-        return self._in_short(text) if len(text) <= _SHORT else self._replaced(text)
-
-    def _replaced(self, text: str) -> str:
-        found = dict.fromkeys([number for fixed, number in self._fixed if fixed in text])
-        present = tuple([number for number in found if self._finds[number].may_be_in(text)])
-        if not present:
-            return text
-        expression = self._compiled.get(present)
-        if expression is None:
-            finds = [self._finds[number] for number in present]
-            parts = (f"({find.kept})({find.expression})" for find in finds)
-            expression = self._compiled[present] = re.compile("|".join(parts))
-        words = [self._finds[number].word for number in present]
-        return expression.sub(lambda match: _instead(match, words), text)
-
-
-_learned: dict[str, str] = {}
-
-
-def learn(variables: Mapping[str, str]) -> None:
-    """Take further variables for those of this process: those of a state directory's `.env`."""
-    if not variables.items() <= _learned.items():
-        _learned.update(variables)
-        hidden_of_process.cache_clear()
-
-
-@cache
-def hidden_of_process() -> Callable[[str], str]:
-    """Takes the secrets of this process's environment, and whatever looks like one, out of a text."""
-    own, learned = finds_of(os.environ), finds_of(_learned)
-    return Replacing((*sorted((*own, *learned), key=lambda find: -len(find.fixed[0])), *SHAPES))
-
-
-def hidden_in(data: Any) -> Any:
-    """Plain data with the secrets taken out of every text in it, the names of members too."""
-    return mapped(data, hidden_of_process())
-
-
-def mapped(data: Any, change: Callable[[str], str]) -> Any:
-    """Plain data with every text in it changed, the names of members too."""
-    match data:
-        case str():
-            return change(data)
-        case Mapping():
-            return {change(str(name)): mapped(value, change) for name, value in data.items()}
-        case list() | tuple():
-            return [mapped(value, change) for value in data]
-        case _:
-            return data
-
-
 def holds_private_key(text: str) -> bool:
     return "-----BEGIN" in text and PRIVATE_KEY.search(text) is not None
 
@@ -349,7 +264,7 @@ def tokens_in(text: str) -> re.Pattern[str]:
     )
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(128)
 def _expression(numbers: tuple[int, ...]) -> re.Pattern[str]:
     parts = (f"(?:{_TOKENS[number].kept}{_TOKENS[number].expression})" for number in numbers)
     return re.compile("|".join(parts) or _NEVER)

@@ -192,7 +192,7 @@ class PendingWrites:
         return problems
 
     def _write_log(self, path: Path) -> None:
-        from prose_kernel.runtime.secret_patterns import hidden_of_process
+        from prose_kernel.runtime.redaction import hidden_of_process
 
         with self._swap:
             log = self._logs[path]

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import reason_of
-from prose_kernel.runtime.secret_patterns import hidden_in
+from prose_kernel.runtime.redaction import hidden_in
 from prose_kernel.telemetry import measures
 from prose_kernel.telemetry.spans import Attribute, Note, Span, trace_and_span
 

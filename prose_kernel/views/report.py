@@ -486,7 +486,7 @@ async def report_of(run: KeptRun, settings: Settings, redact: Callable[[str], st
 def secrets_out(settings: Settings, cwd: Path) -> Callable[[str], str]:
     """Return a function that removes secrets from a text, as recordings do
     (docs/explanation/what-leaves-your-machine.md)."""
-    from prose_kernel.cassettes.redaction import Redaction
+    from prose_kernel.cassettes.portable_redaction import Redaction
     from prose_kernel.runs.settings import surroundings
 
     environment = surroundings(cwd, None, settings.state_dir).environment

@@ -17,7 +17,7 @@ from stubs.model_server import StubServer
 
 from prose_kernel.access import atomic, jsonl, plain_files
 from prose_kernel.cli.main import main
-from prose_kernel.runtime import secret_patterns
+from prose_kernel.runtime import redaction
 
 VICTIM = "# the start file of a shell\n"
 PROGRAM = 'let a = exec "echo one"\noutput said = a\n'
@@ -252,9 +252,9 @@ def test_a36_what_the_shell_has_opened_is_read(here: Path) -> None:
 @pytest.fixture
 def another_process() -> Iterator[None]:
     """The secrets of a process's environment are looked for once."""
-    secret_patterns.hidden_of_process.cache_clear()
+    redaction.hidden_of_process.cache_clear()
     yield
-    secret_patterns.hidden_of_process.cache_clear()
+    redaction.hidden_of_process.cache_clear()
 
 
 def noted(record: bytes) -> bytes:

@@ -17,8 +17,8 @@ from machine.fakes import FakeClock
 from prose_kernel import errors
 from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes import records
+from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.records import Facts, Order, Written, canonical, key_of
-from prose_kernel.cassettes.redaction import Redaction
 from prose_kernel.cassettes.tidying import redacted, upgraded
 from prose_kernel.cli.main import main
 from prose_kernel.runtime import journal_codec as codec

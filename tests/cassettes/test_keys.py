@@ -12,8 +12,8 @@ from msgspec import structs
 
 from prose_kernel.cassettes import records
 from prose_kernel.cassettes.keys import Identity
+from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.records import key_of
-from prose_kernel.cassettes.redaction import Redaction
 from prose_kernel.errors import StateError
 from prose_kernel.runtime.ports import (
     AgentMemory,

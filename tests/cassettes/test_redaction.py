@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 from published_secrets import PUBLISHED, secret_part
 from scaling import assert_linear
 
+from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.recordings import Cassettes
-from prose_kernel.cassettes.redaction import Redaction
 from prose_kernel.errors import UsageError
-from prose_kernel.processes.tasks import secrets
 from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.redaction import masked
 from prose_kernel.runtime.secret_patterns import holds_private_key, looks_secret, secret_in
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 
@@ -196,7 +196,7 @@ def test_a38_published_formats_are_found_wherever_texts_are_written(vendor: str)
             kept = Redaction({}).text(shown)
             secret = secret_part(token)
             assert "«secret:" in kept and secret not in kept, (shown, kept)
-            assert secrets.redacted(shown) != shown, shown  # what commands show
+            assert masked(shown) != shown, shown  # what commands show
             assert secret_in(shown) is not None, shown  # what is kept from memories
 
 

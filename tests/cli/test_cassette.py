@@ -30,7 +30,7 @@ def record(at: str, prompt: str, answer: str, **more: object) -> dict[str, objec
 def perm() -> object:
     """The rules that the tools of every session touch here."""
     from prose_kernel.cassettes.keys import Identity
-    from prose_kernel.cassettes.redaction import Redaction
+    from prose_kernel.cassettes.portable_redaction import Redaction
     from prose_kernel.runtime.ports import SessionRequest
     from prose_kernel.runtime.session_options import Surroundings
 

@@ -15,7 +15,7 @@ from models.test_runs_resumed import runs, workspace
 from msgspec import structs
 
 from prose_kernel.cassettes.keys import Identity
-from prose_kernel.cassettes.redaction import Redaction
+from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cli.main import main
 from prose_kernel.errors import ImportProgramError, ProviderError, SessionError
 from prose_kernel.language.typed_answers import item, object_of, optional, read, words_of

@@ -10,15 +10,16 @@ from collections.abc import Callable
 import pytest
 from scaling import assert_linear
 
-from prose_kernel.cassettes.redaction import Redaction
+from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.judging import emptiness, facts
 from prose_kernel.machine.vvm import memory_patches, values
 from prose_kernel.machine.vvm.agent_calls import summary_of
 from prose_kernel.models import request
 from prose_kernel.models.providers import model_errors
+from prose_kernel.processes import withheld_variables
 from prose_kernel.processes.exec_tool import audit
-from prose_kernel.processes.tasks import secrets
-from prose_kernel.runtime import secret_patterns, structured_text, text
+from prose_kernel.processes.tasks.command_display import display_of
+from prose_kernel.runtime import redaction, secret_patterns, structured_text, text
 from prose_kernel.runtime.ports import SessionResult
 from prose_kernel.runtime.secret_patterns import looks_secret
 from prose_kernel.views import safety
@@ -41,8 +42,8 @@ READERS: dict[str, Callable[[str], object]] = {
     "redacted recording": REDACTION.text,
     "key of a recording": REDACTION.identity,
     "looks secret": looks_secret,
-    "redacted command": secrets.redacted,
-    "shown command": secrets.display_of,
+    "redacted command": redaction.masked,
+    "shown command": display_of,
     "argument in the audit": lambda given: audit.display([given]),
     "markdown": safety.markdown,
     "clip": safety.clip,
@@ -131,9 +132,13 @@ def test_a_folded_text_has_each_letter_that_a_pattern_finds() -> None:
 
 @pytest.mark.parametrize("text", ["", "-", "plain words. And more.", "a_b.c@d: 1 = 2"])
 def test_a_text_without_secrets_stays(text: str) -> None:
-    assert (secrets.redacted(text), secrets.holds_secret(text), secret_patterns.secret_in(text)) == (text, False, None)
+    assert (redaction.masked(text), withheld_variables.holds_secret(text), secret_patterns.secret_in(text)) == (
+        text,
+        False,
+        None,
+    )
 
 
 @pytest.mark.parametrize("name", ["pa\u017fsword", "CREDENT\u0130AL", "api_\u212aey", "authorizat\u0131on: x"])
 def test_letters_that_count_as_others_hide_no_secret(name: str) -> None:
-    assert "hunter2-x" not in secrets.redacted(f"{name}=hunter2-x" if ":" not in name else f"{name[:-1]}hunter2-x")
+    assert "hunter2-x" not in redaction.masked(f"{name}=hunter2-x" if ":" not in name else f"{name[:-1]}hunter2-x")

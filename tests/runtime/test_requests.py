@@ -9,8 +9,8 @@ import pytest
 from msgspec import structs
 
 from prose_kernel.cassettes.keys import Identity
+from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.records import key_of
-from prose_kernel.cassettes.redaction import Redaction
 from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import (
     AgentMemory,

@@ -15,7 +15,8 @@ from pydantic_ai import exceptions as library
 
 from prose_kernel import errors
 from prose_kernel.models.providers import missing
-from prose_kernel.runtime.secret_patterns import QUOTED, hidden_of_process
+from prose_kernel.runtime.redaction import hidden_of_process
+from prose_kernel.runtime.secret_patterns import QUOTED
 from prose_kernel.runtime.text import one_line
 
 SAID = 200  # characters that are kept of a server's message

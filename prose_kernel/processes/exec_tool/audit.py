@@ -16,7 +16,7 @@ from pathlib import Path
 
 from prose_kernel.access import jsonl
 from prose_kernel.runtime.clock import timestamp
-from prose_kernel.runtime.secret_patterns import hidden_in, hidden_of_process
+from prose_kernel.runtime.redaction import hidden_in, hidden_of_process
 
 _HIDDEN = "***"
 _NAMES = r"(?:token|secret|passw(?:or)?d|passphrase|pwd|api[-_]?key|access[-_]?key|private[-_]?key|credentials?|auth)"

@@ -16,6 +16,7 @@ from prose_kernel.errors import TaskRefused
 from prose_kernel.processes.output import Collected, Live, no_op
 from prose_kernel.processes.process import EngineProcess, Launch, Record, exit_of
 from prose_kernel.processes.shell import NOT_INHERITED, Shell
+from prose_kernel.processes.tasks.command_display import display_of
 from prose_kernel.processes.tasks.log import Log
 from prose_kernel.processes.tasks.records import (
     PREVIEW,
@@ -26,8 +27,8 @@ from prose_kernel.processes.tasks.records import (
     summary_of,
 )
 from prose_kernel.processes.tasks.requests import CommandCall
-from prose_kernel.processes.tasks.secrets import display_of, without_secrets
 from prose_kernel.processes.tasks.store import DIRECTORY
+from prose_kernel.processes.withheld_variables import without_secrets
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.services import CommandCompleted, TaskCaller, TaskReceipt, TaskStatus
 

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from prose_kernel.errors import TaskRefused
 from prose_kernel.processes.output import STREAM_TAIL, BothEnds, Collected
 from prose_kernel.processes.tasks import log as logs
+from prose_kernel.processes.tasks.command_display import display_of
 from prose_kernel.processes.tasks.log import Log
 from prose_kernel.processes.tasks.records import (
     ACTIVE,
@@ -28,8 +29,9 @@ from prose_kernel.processes.tasks.records import (
     new_id,
 )
 from prose_kernel.processes.tasks.requests import FIELDS, read_call
-from prose_kernel.processes.tasks.secrets import display_of, looks_secret, redacted, without_secrets
 from prose_kernel.processes.tasks.store import Owned, Store, StoreError
+from prose_kernel.processes.withheld_variables import is_secret_name, without_secrets
+from prose_kernel.runtime.redaction import masked
 
 # ---------------------------------------------------------------- fields (4.1)
 
@@ -111,9 +113,12 @@ def test_names_that_look_like_secrets() -> None:
     assert without_secrets(environment, ()) == {b"PATH": b"3"}
     assert without_secrets(environment, ("A_TOKEN",)) == {b"A_TOKEN": b"1", b"PATH": b"3"}
     assert all(
-        map(looks_secret, ("STRIPE_KEY", "GITHUB_PAT", "MYSQL_PWD", "NPM_CONFIG__AUTH", "PGPASSWORD", "SSH_PASSPHRASE"))
+        map(
+            is_secret_name,
+            ("STRIPE_KEY", "GITHUB_PAT", "MYSQL_PWD", "NPM_CONFIG__AUTH", "PGPASSWORD", "SSH_PASSPHRASE"),
+        )
     )
-    assert not any(map(looks_secret, ("TERM", "OLDPWD", "SSH_AUTH_SOCK", "KEYBOARD", "PATH")))
+    assert not any(map(is_secret_name, ("TERM", "OLDPWD", "SSH_AUTH_SOCK", "KEYBOARD", "PATH")))
 
 
 @pytest.mark.parametrize(
@@ -131,9 +136,9 @@ def test_names_that_look_like_secrets() -> None:
     ],
 )
 def test_secrets_do_not_show(command: str) -> None:
-    assert "s3cretvalue" not in redacted(command)
+    assert "s3cretvalue" not in masked(command)
     assert "s3cretvalue" not in display_of(command)
-    assert command.split()[0].split("=")[0] in redacted(command)
+    assert command.split()[0].split("=")[0] in masked(command)
 
 
 def test_scripts_are_counted_and_lines_are_short() -> None:

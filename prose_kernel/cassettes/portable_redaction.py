@@ -15,7 +15,8 @@ from functools import lru_cache
 from typing import Any, Final
 
 from prose_kernel.errors import UsageError
-from prose_kernel.runtime.secret_patterns import SHAPES, Find, Replacing, finds_of, mapped
+from prose_kernel.runtime.redaction import Replacing, finds_of, mapped
+from prose_kernel.runtime.secret_patterns import SHAPES, Find
 
 CACHED: Final = 65_536
 """Characters of a text that are worth remembering."""

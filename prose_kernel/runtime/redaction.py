@@ -1,0 +1,149 @@
+"""Replaces secrets in texts: the one place where this is done.
+
+Recordings, traces and messages get a word for each secret (`Replacing`), commands that are shown get `***` (`masked`).
+`secret_patterns.py` has what is looked for.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping
+from functools import cache, lru_cache
+from typing import Any, Final
+
+from prose_kernel.runtime.secret_patterns import (
+    ASSIGNED,
+    BEARER,
+    KEY_BLOCK,
+    NAME,
+    SHAPES,
+    VALUE,
+    Find,
+    folded,
+    has_name,
+    secrets_of,
+    tokens_in,
+)
+
+# ---------------------------------------------------------------- words in place of secrets
+
+
+def finds_of(environment: Mapping[str, str]) -> tuple[Find, ...]:
+    """The secret values of an environment, the longest first; one that has two names goes by the first of them."""
+    names = secrets_of(environment)
+    values = sorted(names, key=len, reverse=True)
+    return tuple(Find((value,), re.escape(value), f"«env:{names[value]}»") for value in values)
+
+
+def _instead(match: re.Match[str], words: list[str]) -> str:
+    """Return the text before a find, and the word for it."""
+    last = match.lastindex or 2
+    return match[last - 1] + words[last // 2 - 1]
+
+
+_SHORT: Final = 500
+_REMEMBERED: Final = 128
+
+
+class Replacing:
+    """Puts words in the place of what is found, all in one pass: linear in the text.
+
+    The last short texts are remembered: a command is shown, traced and recorded, and most loops repeat theirs.
+    """
+
+    def __init__(self, finds: tuple[Find, ...]) -> None:
+        self._finds = finds
+        self._fixed = [(fixed, number) for number, find in enumerate(finds) for fixed in find.fixed]
+        self._compiled: dict[tuple[int, ...], re.Pattern[str]] = {}
+        self._in_short = lru_cache(_REMEMBERED)(self._replaced)
+
+    def __call__(self, text: str) -> str:
+        return self._in_short(text) if len(text) <= _SHORT else self._replaced(text)
+
+    def _replaced(self, text: str) -> str:
+        found = dict.fromkeys([number for fixed, number in self._fixed if fixed in text])
+        present = tuple([number for number in found if self._finds[number].may_be_in(text)])
+        if not present:
+            return text
+        expression = self._compiled.get(present)
+        if expression is None:
+            finds = [self._finds[number] for number in present]
+            parts = (f"({find.kept})({find.expression})" for find in finds)
+            expression = self._compiled[present] = re.compile("|".join(parts))
+        words = [self._finds[number].word for number in present]
+        return expression.sub(lambda match: _instead(match, words), text)
+
+
+_learned: dict[str, str] = {}
+
+
+def learn(variables: Mapping[str, str]) -> None:
+    """Take further variables for those of this process: those of a state directory's `.env`."""
+    if not variables.items() <= _learned.items():
+        _learned.update(variables)
+        hidden_of_process.cache_clear()
+
+
+@cache
+def hidden_of_process() -> Callable[[str], str]:
+    """Takes the secrets of this process's environment, and whatever looks like one, out of a text."""
+    own, learned = finds_of(os.environ), finds_of(_learned)
+    return Replacing((*sorted((*own, *learned), key=lambda find: -len(find.fixed[0])), *SHAPES))
+
+
+def hidden_in(data: Any) -> Any:
+    """Plain data with the secrets taken out of every text in it, the names of members too."""
+    return mapped(data, hidden_of_process())
+
+
+def mapped(data: Any, change: Callable[[str], str]) -> Any:
+    """Plain data with every text in it changed, the names of members too."""
+    match data:
+        case str():
+            return change(data)
+        case Mapping():
+            return {change(str(name)): mapped(value, change) for name, value in data.items()}
+        case list() | tuple():
+            return [mapped(value, change) for value in data]
+        case _:
+            return data
+
+
+# ---------------------------------------------------------------- commands as they are shown
+
+_MASK = "***"
+_RULES: Final[tuple[tuple[tuple[str, ...], re.Pattern[str], str], ...]] = (
+    (("=",), ASSIGNED, rf"\1{_MASK}"),
+    (("aws_", "="), re.compile(r"(\bAWS_[A-Z0-9_]{1,64}=)" + VALUE), rf"\1{_MASK}"),
+    # A run of dashes is read once, not again from each of them.
+    (("-",), re.compile(rf"(?i)((?<!-)-++[A-Za-z0-9_-]{{0,64}}{NAME}\s+){VALUE}"), rf"\1{_MASK}"),
+    (("-u", ":"), re.compile(rf"(?i)(\s(?:-u|--user)[\s=]+[^\s:'\"]+:){VALUE}"), rf"\1{_MASK}"),
+    (
+        ("authorization", ":"),
+        re.compile(r"(?i)(authorization\s*:\s*(?:bearer|basic|token)?\s*)[^\s'\"]+"),
+        rf"\1{_MASK}",
+    ),
+    (("api", "key", ":"), re.compile(r"(?i)(\b(?:x-)?api-?key\s*:\s*)[^\s'\"]+"), rf"\1{_MASK}"),
+    (("bearer",), BEARER, rf"\1{_MASK}"),
+    (
+        ("://", "@"),
+        re.compile(r"((?<![a-zA-Z0-9])[a-zA-Z][a-zA-Z0-9+.-]{0,30}://[^\s/:@'\"]*:)[^\s/@'\"]+@"),
+        rf"\1{_MASK}@",
+    ),
+)
+"""What a text holds, in small letters, that has a secret of the form; the form; and what replaces it."""
+_OF_NAMES: Final = (_RULES[0][1], _RULES[2][1])
+"""The forms that hold `NAME`."""
+_KEYS = re.compile(KEY_BLOCK)
+
+
+def masked(text: str) -> str:
+    """Return the text of a command with `***` in place of its secrets."""
+    small = folded(text)
+    named = has_name(small)
+    for fixed, pattern, replacement in _RULES:
+        if all(part in small for part in fixed) and (named or pattern not in _OF_NAMES):
+            text = pattern.sub(replacement, text)
+    text = tokens_in(text).sub(_MASK, text)
+    return _KEYS.sub(_MASK, text) if "-----BEGIN" in text else text
