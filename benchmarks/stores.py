@@ -24,10 +24,10 @@ from pathlib import Path
 
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import Binding, Key, Store
+from prose_kernel.storage.database.row_writer import RowWriter
 from prose_kernel.storage.database.schema import Database
 from prose_kernel.storage.database.sqlite import SqliteDatabase
 from prose_kernel.storage.database.store import DatabaseStore
-from prose_kernel.storage.database.writes import DatabaseWrites
 from prose_kernel.storage.filesystem import FilesystemStore
 from prose_kernel.storage.home import RunHome
 
@@ -97,7 +97,7 @@ def bare_postgres(url: str) -> Turn:
 
 
 def in_database(database: Database, home: RunHome) -> Store:
-    return DatabaseStore(DatabaseWrites(database, home, SystemClock()))
+    return DatabaseStore(RowWriter(database, home, SystemClock()))
 
 
 @contextlib.contextmanager

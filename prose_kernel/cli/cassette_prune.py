@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from prose_kernel.cli import execution, files, report, run, run_options
+from prose_kernel.cli import execution, files, result_text, run, run_options
 from prose_kernel.cli.execution import Ended, ProgramRun, Request
 from prose_kernel.cli.notebook_file import NotebookRun
 from prose_kernel.cli.terminal import Screen, TerminalAsker
@@ -74,7 +74,7 @@ def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequen
     ended = asyncio.run(watched.through())
     if ended.error is None and ended.signal is None:
         return Replayed(watched.used)
-    told = report.error_text(ended.error, ended.stderr_shown) if ended.error is not None else "interrupted"
+    told = result_text.error_text(ended.error, ended.stderr_shown) if ended.error is not None else "interrupted"
     return Replayed(frozenset(), told, ended.status or execution.FAILED)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from prose_kernel.access import atomic
-from prose_kernel.cli import files, report
+from prose_kernel.cli import files, result_text
 from prose_kernel.cli.options import profile_of, profile_option, profile_options
 from prose_kernel.errors import CompileError, ImportProgramError, UsageError, usage_errors
 from prose_kernel.language.contracts import is_contract
@@ -66,8 +66,8 @@ def compile_(names: tuple[str, ...], strict: bool, profile: str | None, form: st
         status = max(status, USAGE if compiled.unreadable else 0 if compiled.ok else FAULT)
         if form == "json":
             click.echo(
-                report.result_line(
-                    report.compiled_json(
+                result_text.result_line(
+                    result_text.compiled_json(
                         compiled.name, compiled.language.name, _with_unreadable(compiled), _contract(compiled)
                     )
                 )
@@ -137,7 +137,7 @@ def correct_file(name: str, profile: Profile = "default") -> Compiled | None:
     compiled = compile_file(name, profile)
     if compiled.program is not None and compiled.ok:
         return compiled
-    click.echo(report.diagnostics_text(compiled.diagnostics), err=True)
+    click.echo(result_text.diagnostics_text(compiled.diagnostics), err=True)
     return None
 
 
@@ -201,13 +201,13 @@ def _with_unreadable(compiled: Compiled) -> tuple[Diagnostic, ...]:
 
 def _print_compiled(compiled: Compiled, several: bool, printed: Callable[[Compiled], str] = _canonical) -> None:
     if compiled.unreadable:
-        click.echo(report.error_text(compiled.unreadable), err=True)
+        click.echo(result_text.error_text(compiled.unreadable), err=True)
     if several and compiled.diagnostics:
         click.echo(f"{compiled.name}:", err=True)
     if compiled.language.refusal and not compiled.ok:
         click.echo(compiled.language.refusal, err=True)
     if compiled.diagnostics:
-        click.echo(report.diagnostics_text(compiled.diagnostics) + "\n" * (several or compiled.ok), err=True)
+        click.echo(result_text.diagnostics_text(compiled.diagnostics) + "\n" * (several or compiled.ok), err=True)
     if compiled.ok and compiled.program is not None:
         click.echo((f"# {compiled.name}\n" if several else "") + printed(compiled), nl=False)
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.access import atomic
-from prose_kernel.cli import report
+from prose_kernel.cli import result_text
 from prose_kernel.cli.examples import is_bundled
 from prose_kernel.cli.narrator import Narrator
 from prose_kernel.cli.signals import interrupts
@@ -132,7 +132,7 @@ class ProgramRun:
 
     def _caught_up(self, lost: Sequence[Asked]) -> None:
         how = self.request.resumption
-        for remark in report.under_way(lost, how) if how is not None else ():
+        for remark in result_text.under_way(lost, how) if how is not None else ():
             self.screen.note(remark)
 
     def _keep_image(self, name: str, data: bytes) -> str:
@@ -248,8 +248,8 @@ class ProgramRun:
 
     def _notes(self, run: Run) -> tuple[str, ...]:
         earlier = run.journal.earlier if run.journal is not None else None
-        kept = report.kept(earlier, why=self.request.why) if earlier is not None else []
-        return (*report.session_notes(run.started_services, usage=self.request.usage), *kept)
+        kept = result_text.kept(earlier, why=self.request.why) if earlier is not None else []
+        return (*result_text.session_notes(run.started_services, usage=self.request.usage), *kept)
 
     def _data(self, values: Mapping[str, Value]) -> dict[str, object]:
         """Values as JSON data; only where they are asked for, because it reads every binding."""
@@ -258,7 +258,7 @@ class ProgramRun:
     def _products(self, outputs: Mapping[str, tuple[Value, Language]]) -> tuple[str, ...]:
         """The outputs for people; without any, the value of the last statement if nothing has shown it yet."""
         if outputs:
-            return tuple(report.output_text(name, *output) for name, output in outputs.items())
+            return tuple(result_text.output_text(name, *output) for name, output in outputs.items())
         unshown = self.narrator.unshown
         if unshown is None:
             return ()

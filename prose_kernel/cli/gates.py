@@ -17,7 +17,7 @@ from prose_kernel.views.safety import visible
 
 if TYPE_CHECKING:
     from prose_kernel.storage.database.postgres import PostgresDatabase
-    from prose_kernel.storage.gates.decisions import PendingGate, Verb
+    from prose_kernel.storage.gates.second_process import PendingGate, Verb
     from prose_kernel.storage.runs import RunPlace
 
 _run = click.option("--run", "run", metavar="RUN", help="The run, by its id.")
@@ -36,7 +36,7 @@ def gates(run: str | None, state_dir: str | None) -> None:
     Exit status 1: no such run.
     """
     from prose_kernel.runtime.clock import SystemClock
-    from prose_kernel.storage.gates.decisions import damaged_records, pending_gates
+    from prose_kernel.storage.gates.second_process import damaged_records, pending_gates
 
     directory, postgres = places_of_runs(state_dir)
     found = pending_gates(directory, SystemClock(), run, postgres)
@@ -81,7 +81,7 @@ def _deciding(verb: Verb, comment: Callable[..., Any], said: str) -> click.Comma
     @state_dir_option
     def decide(target: tuple[str, ...], run: str | None, comment: str, principal: str, state_dir: str | None) -> None:
         from prose_kernel.runtime.clock import SystemClock
-        from prose_kernel.storage.gates.decisions import Decider, resolve_gate
+        from prose_kernel.storage.gates.second_process import Decider, resolve_gate
 
         run, name = _run_and_gate(target, run)
         directory, postgres = places_of_runs(state_dir)
@@ -106,7 +106,7 @@ reject_alias = click.Command("reject", callback=reject.callback, params=reject.p
 def log(target: tuple[str, ...], run: str | None, state_dir: str | None) -> None:
     """Print the events of one gate, oldest first."""
     from prose_kernel.runtime.clock import SystemClock
-    from prose_kernel.storage.gates.decisions import gate_log
+    from prose_kernel.storage.gates.second_process import gate_log
 
     run, name = _run_and_gate(target, run)
     directory, postgres = places_of_runs(state_dir)

@@ -193,13 +193,13 @@ def _no_such_option(error: click.NoSuchOption) -> UsageError:
 
 def _before_the_start(error: click.ClickException | UsageError | CompileError, args: list[str]) -> int:
     """Say what is wrong; with `run --format json` also as the object that ends stdout."""
-    from prose_kernel.cli import report
+    from prose_kernel.cli import result_text
 
     if isinstance(error, click.UsageError) and error.ctx is not None and not isinstance(error, NoArgsIsHelpError):
         click.echo(error.ctx.get_usage(), err=True)
     if isinstance(error, click.NoSuchOption):
         error = _no_such_option(error)
-    _say(report.error_text(error))
-    if args[:1] == ["run"] and report.wants_json(args):
-        click.echo(report.result_line(report.not_started(error)))
+    _say(result_text.error_text(error))
+    if args[:1] == ["run"] and result_text.wants_json(args):
+        click.echo(result_text.result_line(result_text.not_started(error)))
     return USAGE_STATUS

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from prose_kernel.cli import files, report
+from prose_kernel.cli import files, result_text
 from prose_kernel.errors import CompileError, UsageError
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def plan(name: str, keep: str | None) -> int:
             *(_kept(file, text, language, chosen, keep) if keep is not None else _whole(file, text, language, chosen))
         ]
     except CompileError as error:
-        click.echo(report.diagnostics_text(error.diagnostics), err=True)
+        click.echo(result_text.diagnostics_text(error.diagnostics), err=True)
         return 1
     for line in shown:
         click.echo(line)

@@ -56,9 +56,9 @@ def _install(resolver: RemotePrograms, target: str) -> int:
     try:
         _done(_programs(resolver, target).load_root())
     except CompileError as error:
-        from prose_kernel.cli import report
+        from prose_kernel.cli import result_text
 
-        found = report.diagnostics_text(error.diagnostics)
+        found = result_text.diagnostics_text(error.diagnostics)
         click.echo(f"{target} has errors, it is not installed:\n{found}", err=True)
         return 1
     if _address(resolver, target) not in _pins(resolver):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from prose_kernel.cli import files, report, run_options
+from prose_kernel.cli import files, result_text, run_options
 from prose_kernel.cli.options import profile_of, profile_option, state_dir_option
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import ProseError, RunError, UsageError
@@ -295,11 +295,11 @@ def _report(request: Request, ended: Ended, screen: Screen) -> int:
     error = ended.error
     if error is not None:
         screen.line("stderr", _error_text(request, ended, error))
-        screen.explain(report.code_of(error), request.settings.docs_url)
+        screen.explain(result_text.code_of(error), request.settings.docs_url)
     elif ended.signal is not None:
         screen.line("stderr", "interrupted" + _where(request, ended))
     if request.json:
-        click.echo(report.result_line(_result(ended)))
+        click.echo(result_text.result_line(_result(ended)))
     elif error is None and ended.signal is None:
         for text in ended.products:
             screen.line("stdout", text)
@@ -311,7 +311,7 @@ def _report(request: Request, ended: Ended, screen: Screen) -> int:
 def _error_text(request: Request, ended: Ended, error: ProseError) -> str:
     named = isinstance(error, RunError) or ended.text_name == request.program_file
     place = "" if named else f"In {ended.text_name}:\n"
-    return place + report.error_text(error, ended.stderr_shown) + _where(request, ended)
+    return place + result_text.error_text(error, ended.stderr_shown) + _where(request, ended)
 
 
 def _where(request: Request, ended: Ended) -> str:
@@ -343,5 +343,5 @@ def _result(ended: Ended) -> dict[str, object]:
     if ended.signal is not None:
         body = {"type": "Interrupted", "code": None, "message": "interrupted", "line": None, "column": None}
     elif ended.error is not None:
-        body = report.error_json(ended.error)
-    return report.result("failed" if body else "completed", ended.run_id, ended.outputs, ended.bindings, body)
+        body = result_text.error_json(ended.error)
+    return result_text.result("failed" if body else "completed", ended.run_id, ended.outputs, ended.bindings, body)

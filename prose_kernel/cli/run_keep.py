@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from prose_kernel.cli import report
+from prose_kernel.cli import result_text
 from prose_kernel.cli.terminal import confirm
 from prose_kernel.errors import UsageError
 from prose_kernel.runs import languages, settings
@@ -69,7 +69,7 @@ def confirm_rerun(earlier: EarlierRun, text: str, settings: Settings, *, yes: bo
         return
     unused = f"The changed text does not use {counted(len(found), 'answer')} of run {earlier.head.run}."
     heading = f"{unused} Requests that it still makes run again:"
-    listed = "\n".join([heading, *report.listed(found)])
+    listed = "\n".join([heading, *result_text.listed(found)])
     confirm(listed, "Run it?", "to run it without a question: --yes-rerun", "nothing was run")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from prose_kernel.cli import report
+from prose_kernel.cli import result_text
 from prose_kernel.cli.gates import places_here
 from prose_kernel.cli.options import state_dir_option
 from prose_kernel.cli.terminal import confirm
@@ -61,7 +61,7 @@ def resume(
             state = None if run.has_journal else "postgres"
             ended = context.invoke(run_command, resume=run.id, state=state, **given)
         except (CompileError, UsageError) as problem:
-            click.echo(f"{report.error_text(problem)}\n", err=True)
+            click.echo(f"{result_text.error_text(problem)}\n", err=True)
             ended = USAGE_STATUS
         status = max(status, ended)
         if ended > _SIGNALLED:
@@ -160,7 +160,7 @@ def repair(run: str, yes: bool, state_dir: str | None) -> None:
     unused = answered_from(lost, journal.records(1))
     lines = [f"line {lost + 1} of the journal of run {found.id} is damaged: the run would continue before it."]
     if unused:
-        lines += [f"{counted(len(unused), 'answer')} after it would no longer count:", *report.listed(unused)]
+        lines += [f"{counted(len(unused), 'answer')} after it would no longer count:", *result_text.listed(unused)]
     if yes:
         click.echo("\n".join(lines), err=True)
     else:

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.ports import Clock
     from prose_kernel.storage.answer_files import AnswerFiles
     from prose_kernel.storage.database.schema import Database
-    from prose_kernel.storage.gates.gatekeeper import Gatekeeper
+    from prose_kernel.storage.gates.deciding import Gatekeeper
     from prose_kernel.storage.gates.records import Records
     from prose_kernel.storage.home import RunHome
     from prose_kernel.storage.stored_run import StoredRun
@@ -116,13 +116,13 @@ def in_database(settings: Settings, home: RunHome, clock: Clock, tell: Listener)
 
         database, users = _postgres(settings, home)
         ownership = Ownership(home.run_id, home.directory / NAME)
+    from prose_kernel.storage.database.row_writer import RowWriter
     from prose_kernel.storage.database.store import DatabaseStore
     from prose_kernel.storage.database.trace import DatabaseTrace
-    from prose_kernel.storage.database.writes import DatabaseWrites
     from prose_kernel.storage.stored_run import StoredRun
 
     patience = settings.state.patience
-    writes = DatabaseWrites(
+    writes = RowWriter(
         database,
         home,
         clock,
@@ -201,7 +201,7 @@ def answer_files(context: RunContext, home: RunHome | None) -> AnswerFiles:
 def gatekeeper(context: RunContext, kept: StoredRun | None, started: Callable[[int], bool]) -> Gatekeeper:
     """Return the `Gates` port of a run; `started` returns whether a process belongs to this run."""
     from prose_kernel.storage.gates.answers import Prior
-    from prose_kernel.storage.gates.gatekeeper import Gatekeeper, GatePolicy
+    from prose_kernel.storage.gates.deciding import Gatekeeper, GatePolicy
 
     settings, clock = context.settings, context.clock
     believes = settings.gates.resume == "replay"

@@ -38,7 +38,7 @@ from prose_kernel.storage.layout import VVM
 if TYPE_CHECKING:
     from prose_kernel.runs.context import RunContext
     from prose_kernel.runs.settings import Settings
-    from prose_kernel.storage.gates.gatekeeper import Gatekeeper
+    from prose_kernel.storage.gates.deciding import Gatekeeper
 
 
 @dataclass(frozen=True, slots=True)

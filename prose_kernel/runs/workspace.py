@@ -55,10 +55,10 @@ def load_what_cells_need(language: Language) -> None:
     """Import what a program with nothing but commands uses, so that its first cell need not."""
     from prose_kernel.processes import Engine, ShellCommands
     from prose_kernel.storage import filesystem, memory, stored_run, trace, transcript
-    from prose_kernel.storage.gates import gatekeeper
+    from prose_kernel.storage.gates import deciding
 
     _ = Engine, ShellCommands, language.machine()
-    _ = filesystem, gatekeeper, memory, stored_run, trace, transcript
+    _ = deciding, filesystem, memory, stored_run, trace, transcript
 
 
 def stay() -> None:

@@ -1,7 +1,7 @@
 """JSON of values with numbers of any size.
 
 Python's own writer refuses whole numbers of more than 4,300 digits. A program can make them; so use `json_text` to
-write, store or show a value, and `mapped` to look into one. Values nest 500 levels at most (`runtime.nesting`): all
+write, store or show a value, and `mapped` to look into one. Values nest 500 levels at most (`runtime.data_size`): all
 functions here recurse, with one Python frame a level.
 """
 

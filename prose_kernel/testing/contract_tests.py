@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from prose_kernel.cli import report
+from prose_kernel.cli import result_text
 from prose_kernel.cli.execution import Cell, Ended, Request
 from prose_kernel.errors import Interrupted, ProseError, RunError, Undecided, UsageError
 from prose_kernel.language.contracts import SUFFIX
@@ -20,7 +20,7 @@ from prose_kernel.runs import languages
 from prose_kernel.runtime.ports import JudgeRequest
 from prose_kernel.runtime.values import Value, inserted_text
 from prose_kernel.testing.options import Options
-from prose_kernel.testing.programs import TestedRun, settings_of
+from prose_kernel.testing.program_snapshots import TestedRun, settings_of
 from prose_kernel.views.problems import message_line
 from prose_kernel.views.test_results import Finding, Outcome, Statement, Tested
 
@@ -142,7 +142,7 @@ class _SubjectRun(TestedRun):
     async def _judge(
         self, assertion: Assertion, number: int, outputs: Mapping[str, Value], error: ProseError | None
     ) -> Judged:
-        failure = report.code_of(error) if error is not None else ""
+        failure = result_text.code_of(error) if error is not None else ""
         code = f" [{failure}]" if failure else ""
         said = (
             f"the subject failed: {message_line(str(error))}{code}" if error is not None else "the subject did not fail"

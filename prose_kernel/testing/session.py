@@ -14,7 +14,7 @@ from prose_kernel.language.contracts import SUFFIX as CONTRACT
 from prose_kernel.programs import near_files
 from prose_kernel.runs import languages
 from prose_kernel.testing.options import Options
-from prose_kernel.testing.snapshot import SUFFIX
+from prose_kernel.testing.snapshot_file import SUFFIX
 from prose_kernel.views.test_results import Tested
 
 LEFT_OUT = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})
@@ -151,9 +151,9 @@ def names_of(path: Path) -> list[str]:
         return [*(cell.name for cell in read(path, path.name).cells if not cell.empty), *WHOLE]
     if is_contract_test(path):
         return ["test"]
-    from prose_kernel.testing import snapshot
+    from prose_kernel.testing import snapshot_file
 
-    return [case.name for case in snapshot.read(path.with_name(path.name + SUFFIX))]
+    return [case.name for case in snapshot_file.read(path.with_name(path.name + SUFFIX))]
 
 
 def chosen(found: Sequence[Target], expression: str) -> list[Target]:
@@ -193,7 +193,7 @@ def run_one(target: Target, options: Options) -> Tested:
         from prose_kernel.testing.contract_tests import test_contract
 
         return test_contract(target.path, target.name, options)
-    from prose_kernel.testing.programs import test_program
+    from prose_kernel.testing.program_snapshots import test_program
 
     return test_program(target.path, target.name, options)
 

@@ -10,7 +10,7 @@ from storage.test_gate_boundary import running
 from prose_kernel.cli.main import main
 from prose_kernel.errors import GateRefused
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.storage.gates.decisions import Decider, gate_log, pending_gates, resolve_gate
+from prose_kernel.storage.gates.second_process import Decider, gate_log, pending_gates, resolve_gate
 
 GATE = 'gate go:\n  prompt: "Publish?"\n'
 

@@ -29,7 +29,7 @@ from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Answered, Asked, Record
 from prose_kernel.runtime.ports import GateDecision
-from prose_kernel.storage.gates.decisions import Decidable, Decider, pending_gates, resolve_gate
+from prose_kernel.storage.gates.second_process import Decidable, Decider, pending_gates, resolve_gate
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import read
 from prose_kernel.storage.layout import runs_directory

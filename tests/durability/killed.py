@@ -41,7 +41,7 @@ from prose_kernel.runtime import open_request
 from prose_kernel.runtime.journal_records import Answered, Asked, Record
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 from prose_kernel.runtime.values import verbatim
-from prose_kernel.storage.database.writes import DatabaseWrites
+from prose_kernel.storage.database.row_writer import RowWriter
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import read
 
@@ -122,12 +122,12 @@ def arrange(told: Told, job: Job) -> None:
     append, write, run = JournalFile.append, JournalFile._write, ShellCommands.run
     written = [0]
 
-    in_database, commit, committed = job.when.startswith("commit"), DatabaseWrites._commit, [0]
+    in_database, commit, committed = job.when.startswith("commit"), RowWriter._commit, [0]
 
     def die() -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
-    def committing(self: DatabaseWrites, *batch: Any) -> None:
+    def committing(self: RowWriter, *batch: Any) -> None:
         number, committed[0] = committed[0], committed[0] + 1
         if number != job.kill:
             return commit(self, *batch)
@@ -180,7 +180,7 @@ def arrange(told: Told, job: Job) -> None:
     JournalFile.append = appending  # type: ignore[method-assign]
     JournalFile._write = writing  # type: ignore[method-assign]
     if in_database:
-        DatabaseWrites._commit = committing  # type: ignore[method-assign]
+        RowWriter._commit = committing  # type: ignore[method-assign]
     ShellCommands.run = running  # type: ignore[method-assign,assignment]
     scripted._Table.next = next_entry  # type: ignore[method-assign]
 

@@ -217,15 +217,15 @@ def test_a52_the_clock_of_the_owner_does_not_matter(project: Project, monkeypatc
     monkeypatch.chdir(directory)
     (directory / "p.prose").write_text('let a = exec "echo one"\n')
     seen: list[Any] = []
-    from prose_kernel.storage.database.writes import DatabaseWrites
+    from prose_kernel.storage.database.row_writer import RowWriter
 
-    close = DatabaseWrites.close
+    close = RowWriter.close
 
-    def closing(self: DatabaseWrites) -> None:
+    def closing(self: RowWriter) -> None:
         seen.extend(project.rows("SELECT x_expires - clock_timestamp() FROM openprose.run"))
         close(self)
 
-    monkeypatch.setattr(DatabaseWrites, "close", closing)
+    monkeypatch.setattr(RowWriter, "close", closing)
     assert main(["run", "p.prose", "--state=postgres"]) == 0
     ((left,),) = seen
     assert timedelta() < left <= timedelta(seconds=30)

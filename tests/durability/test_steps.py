@@ -17,7 +17,7 @@ from models.people import ScriptedPerson
 from msgspec import structs
 from stubs.model_server import ANSWER, StubServer
 
-from prose_kernel.cli.report import under_way
+from prose_kernel.cli.result_text import under_way
 from prose_kernel.errors import RunError
 from prose_kernel.models.providers import model_adapter
 from prose_kernel.models.usage import Line

@@ -28,7 +28,7 @@ from prose_kernel.runtime.events import StoreWaits
 from prose_kernel.runtime.journal_codec import encode, is_store_failure
 from prose_kernel.runtime.journal_records import Answered, Completed
 from prose_kernel.runtime.ports import CommandResult
-from prose_kernel.storage.database import postgres, writes
+from prose_kernel.storage.database import postgres, row_writer
 from prose_kernel.storage.database.gate_records import DatabaseRecords
 from prose_kernel.storage.gates.records import RecordsAway
 from prose_kernel.storage.journal_file import JournalFile
@@ -334,7 +334,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
         heard.set()
 
     monkeypatch.setitem(Narrator._handlers, StoreWaits, waiting)
-    monkeypatch.setattr(writes, "_SILENT", 0.0)
+    monkeypatch.setattr(row_writer, "_SILENT", 0.0)
     monkeypatch.setenv("PROSE_STATE_WAIT", "20 s")
     return heard
 

@@ -15,11 +15,11 @@ import pytest
 
 from prose_kernel.runtime.events import Listener
 from prose_kernel.runtime.ports import Store
+from prose_kernel.storage.database.row_writer import RowWriter
 from prose_kernel.storage.database.schema import Database
 from prose_kernel.storage.database.sqlite import SqliteDatabase
 from prose_kernel.storage.database.store import DatabaseStore
 from prose_kernel.storage.database.trace import DatabaseTrace
-from prose_kernel.storage.database.writes import DatabaseWrites
 from prose_kernel.storage.filesystem import FilesystemStore
 from prose_kernel.storage.home import RunHome
 from prose_kernel.storage.memory import MemoryStore
@@ -120,7 +120,7 @@ class Backend:
 def in_database(
     database: Database, home: RunHome, pause: Callable[[float], object] | None = None, **options: Any
 ) -> StoredRun:
-    writes = DatabaseWrites(database, home, PassingClock(pause) if pause is not None else FixedClock(), **options)
+    writes = RowWriter(database, home, PassingClock(pause) if pause is not None else FixedClock(), **options)
     return StoredRun(home, DatabaseStore(writes), DatabaseTrace(writes, FixedClock()), database)
 
 

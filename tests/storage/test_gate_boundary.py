@@ -22,9 +22,9 @@ from prose_kernel.errors import GateRefused
 from prose_kernel.processes import Engine, system
 from prose_kernel.processes.helpers import Helpers
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.storage.gates.decisions import Decider, Resolution, pending_gates, resolve_gate
+from prose_kernel.storage.gates.deciding import Gatekeeper, GatePolicy
 from prose_kernel.storage.gates.file_records import FileRecords
-from prose_kernel.storage.gates.gatekeeper import Gatekeeper, GatePolicy
+from prose_kernel.storage.gates.second_process import Decider, Resolution, pending_gates, resolve_gate
 
 CLIENT = '''
 """Ask for approval of the gate `go` over the socket; print the answer."""

@@ -28,8 +28,10 @@ from prose_kernel.storage.database.postgres import PostgresDatabase
 from prose_kernel.storage.database.schema import Database
 from prose_kernel.storage.database.sqlite import SqliteDatabase
 from prose_kernel.storage.gates.answers import Prior
+from prose_kernel.storage.gates.deciding import Gatekeeper, GatePolicy, Mode
 from prose_kernel.storage.gates.decision_socket import ask
-from prose_kernel.storage.gates.decisions import (
+from prose_kernel.storage.gates.records import RecordsAway
+from prose_kernel.storage.gates.second_process import (
     Decidable,
     Decider,
     PendingGate,
@@ -39,8 +41,6 @@ from prose_kernel.storage.gates.decisions import (
     pending_gates,
     resolve_gate,
 )
-from prose_kernel.storage.gates.gatekeeper import Gatekeeper, GatePolicy, Mode
-from prose_kernel.storage.gates.records import RecordsAway
 
 
 @dataclass

@@ -18,9 +18,9 @@ from prose_kernel.errors import NobodyToAsk, StateError, UsageError
 from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.storage.gates import decision_socket
 from prose_kernel.storage.gates.answers import Answer, Prior, read_answer
+from prose_kernel.storage.gates.deciding import Gatekeeper, GatePolicy, Mode
 from prose_kernel.storage.gates.decision_socket import ask
 from prose_kernel.storage.gates.file_records import FileRecords, MemoryRecords
-from prose_kernel.storage.gates.gatekeeper import Gatekeeper, GatePolicy, Mode
 
 
 @pytest.fixture

@@ -28,8 +28,8 @@ from prose_kernel.storage.database.postgres import PostgresDatabase
 from prose_kernel.storage.database.schema import Connection, DatabaseError
 from prose_kernel.storage.database.sqlite import SqliteDatabase
 from prose_kernel.storage.database.statements import Statements
-from prose_kernel.storage.gates.decisions import Decidable, Decider, gate_log, pending_gates, resolve_gate
 from prose_kernel.storage.gates.records import AuditEvent, RecordsAway
+from prose_kernel.storage.gates.second_process import Decidable, Decider, gate_log, pending_gates, resolve_gate
 
 DOTENV, VARIABLE, OTHER = "postgresql://a/dotenv", "postgresql://a/variable", "postgresql://a/other"
 

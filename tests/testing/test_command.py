@@ -16,7 +16,7 @@ from testing.books import code, prose, stream, write
 
 from prose_kernel.errors import UsageError
 from prose_kernel.testing.session import fits, targets
-from prose_kernel.testing.snapshot import SUFFIX
+from prose_kernel.testing.snapshot_file import SUFFIX
 
 
 @pytest.fixture(autouse=True)

@@ -13,8 +13,8 @@ from sample_files import png
 from testing.books import code, prose, write
 
 from prose_kernel.access import atomic
-from prose_kernel.testing import snapshot
-from prose_kernel.testing.snapshot import SUFFIX, Case, CaseOptions
+from prose_kernel.testing import snapshot_file
+from prose_kernel.testing.snapshot_file import SUFFIX, Case, CaseOptions
 
 SORT = """\
 input report: "The report"
@@ -231,8 +231,8 @@ TEXTS = st.text(
 def test_what_is_written_is_read_again(
     tmp_path_factory: pytest.TempPathFactory, sections: dict[str, str], status: int
 ) -> None:
-    kept = {name: snapshot.shown(text) for name, text in sections.items()}
+    kept = {name: snapshot_file.shown(text) for name, text in sections.items()}
     cases = [Case(name, f"# {name}\n\nwords", CaseOptions(), status, kept) for name in ("one", "two")]
     file = tmp_path_factory.getbasetemp() / "x.md"
-    file.write_text(snapshot.written(cases), encoding="utf-8")
-    assert snapshot.read(file) == cases
+    file.write_text(snapshot_file.written(cases), encoding="utf-8")
+    assert snapshot_file.read(file) == cases

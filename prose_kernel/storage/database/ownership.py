@@ -68,7 +68,7 @@ def knows(connection: Connection, run_id: str) -> bool:
 
 class Ownership:
     """The parts with which this process owns a run and copies its journal. It is used inside the transactions of a run
-    (`DatabaseWrites`), in any thread, one at a time."""
+    (`RowWriter`), in any thread, one at a time."""
 
     def __init__(self, run_id: str, journal: Path) -> None:
         self._run_id = run_id

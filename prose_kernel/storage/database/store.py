@@ -16,8 +16,8 @@ from prose_kernel.runtime.ports import Binding, Key
 from prose_kernel.runtime.values import Reference
 from prose_kernel.storage import bindings, layout
 from prose_kernel.storage.database.binding_rows import RowKey
+from prose_kernel.storage.database.row_writer import RowWriter
 from prose_kernel.storage.database.schema import DatabaseError
-from prose_kernel.storage.database.writes import DatabaseWrites
 from prose_kernel.storage.home import StoreAtHome
 
 _LIKE_AN_ITERATION: Final = re.compile(r".*__i\d+")
@@ -33,7 +33,7 @@ class DatabaseStore(StoreAtHome):
 
     in_files: Final = False
 
-    def __init__(self, writes: DatabaseWrites, *, chain: tuple[str, ...] = (), user_home: Path | None = None) -> None:
+    def __init__(self, writes: RowWriter, *, chain: tuple[str, ...] = (), user_home: Path | None = None) -> None:
         super().__init__(writes.home, chain, user_home)
         self.writes = writes
         self._prefix = prefix(chain)

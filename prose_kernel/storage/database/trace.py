@@ -10,8 +10,8 @@ from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.storage.database import schema
+from prose_kernel.storage.database.row_writer import RowWriter
 from prose_kernel.storage.database.store import prefix
-from prose_kernel.storage.database.writes import DatabaseWrites
 from prose_kernel.storage.trace import Entry, Trace, Where, last_line, one_line
 
 K = TypeVar("K")
@@ -29,7 +29,7 @@ class DatabaseTrace(Trace):
     `parallel`, a pass of a loop, a block.
     """
 
-    def __init__(self, writes: DatabaseWrites, clock: Clock) -> None:
+    def __init__(self, writes: RowWriter, clock: Clock) -> None:
         super().__init__(writes.home, clock)
         self._writes = writes
         self._time = clock

@@ -19,8 +19,11 @@ from prose_kernel.access.peers import identity
 from prose_kernel.errors import GateRefused, UsageError
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import GateDecision, GateRequest
+from prose_kernel.storage.gates.deciding import Gatekeeper, GatePolicy, Mode
 from prose_kernel.storage.gates.decision_socket import NAME
-from prose_kernel.storage.gates.decisions import (
+from prose_kernel.storage.gates.file_records import FileRecords
+from prose_kernel.storage.gates.records import record_data
+from prose_kernel.storage.gates.second_process import (
     Decidable,
     Decider,
     Resolution,
@@ -30,9 +33,6 @@ from prose_kernel.storage.gates.decisions import (
     pending_gates,
     resolve_gate,
 )
-from prose_kernel.storage.gates.file_records import FileRecords
-from prose_kernel.storage.gates.gatekeeper import Gatekeeper, GatePolicy, Mode
-from prose_kernel.storage.gates.records import record_data
 
 RUNS = ("20260301-101500-aaaaaa", "20260301-101600-bbbbbb")
 CLOCK = SystemClock()

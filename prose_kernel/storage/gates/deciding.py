@@ -1,4 +1,4 @@
-"""The `Gates` port: ask for the decision of a gate (openprose.md 5.9, 5.10).
+"""The `Gates` port: where a gate is approved, rejected or times out (openprose.md 5.9, 5.10).
 
 Decisions come from a person at the front end, from a decision that the person who started the run gave beforehand, or,
 on a run that is kept on disk, from another process. Nothing of the running program has a way in here.

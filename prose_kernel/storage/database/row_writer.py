@@ -79,7 +79,7 @@ class _Batch:
         )
 
 
-class DatabaseWrites:
+class RowWriter:
     """The rows of a run and of the programs it imports, which are not in the database yet.
 
     `put` and `add` only remember; `flush` writes everything in one transaction, a large batch in a worker thread. What

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from prose_kernel.access.atomic import write_whole
-from prose_kernel.cli import report
+from prose_kernel.cli import result_text
 from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import CompileError, ProseError, RunError, UsageError, usage_errors
@@ -23,11 +23,11 @@ from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.events import Bound, BranchFinished, CommandOutput, Event, SessionFinished
 from prose_kernel.runtime.values import verbatim
-from prose_kernel.testing import snapshot
+from prose_kernel.testing import snapshot_file
 from prose_kernel.testing.limits import Watch, watched
 from prose_kernel.testing.notebook_run import remove_run
 from prose_kernel.testing.options import Options
-from prose_kernel.testing.snapshot import SUFFIX, Case, CaseOptions
+from prose_kernel.testing.snapshot_file import SUFFIX, Case, CaseOptions
 from prose_kernel.views.test_results import Finding, Outcome, Statement, Tested, difference
 
 PROGRAM = "program"
@@ -40,7 +40,7 @@ def test_program(path: Path, name: str, options: Options) -> Tested:
         new = not os.path.lexists(file)
         if new and not options.update:
             raise UsageError(f"there is no {name}{SUFFIX}", hint=f"prose test --update {name} writes it")
-        cases = [Case(path.name, f"# {path.name}", CaseOptions())] if new else snapshot.read(file)
+        cases = [Case(path.name, f"# {path.name}", CaseOptions())] if new else snapshot_file.read(file)
         text = _text_of(path)
     except (UsageError, CompileError) as problem:
         hint = getattr(problem, "hint", None)
@@ -83,7 +83,7 @@ class _Test:
         changed = any(new is not old for new, old in zip(kept, self.cases, strict=True))
         if changed and self.options.update and not self.interrupted:
             with usage_errors(f"cannot write {self.file.name}"):
-                write_whole(self.file, snapshot.written(kept), in_place=True)
+                write_whole(self.file, snapshot_file.written(kept), in_place=True)
         unused = tuple((file, raw, said) for (file, raw), said in self.unused.items())
         return Tested(self.name, tuple(self.outcomes), (), self.interrupted, frozenset(self.used), unused)
 
@@ -177,7 +177,7 @@ class _Came:
             return self.at
         came = next((line[2:] for line in detail if line.startswith("+ ") and line[2:].strip()), "")
         pieces = [(text, at) for stream, text, at in self.pieces if stream == section]
-        printed = (at for text, at in pieces if came in snapshot.shown(text) or (text == _named(came)))
+        printed = (at for text, at in pieces if came in snapshot_file.shown(text) or (text == _named(came)))
         return self.statements.get(section) or next(printed, pieces[0][1] if pieces else None)
 
 
@@ -299,22 +299,22 @@ class _Observed(TestedRun):
         return await super().ended(error)
 
     def came(self, ended: Ended, case: CaseOptions) -> _Came:
-        sections = {f"Output {name}": snapshot.data_text(value) for name, value in self.given.items()}
+        sections = {f"Output {name}": snapshot_file.data_text(value) for name, value in self.given.items()}
         if not sections and ended.products:
-            sections["Result"] = snapshot.shown("\n".join(ended.products))
+            sections["Result"] = snapshot_file.shown("\n".join(ended.products))
         wanted = self.bound if case.bindings is True else case.bindings or ()
         for name in wanted:
             if name not in self.bound:
                 raise UsageError(f"the option bindings names {name}, which the program does not bind")
-            sections[f"Binding {name}"] = snapshot.data_text(self.bound[name])
+            sections[f"Binding {name}"] = snapshot_file.data_text(self.bound[name])
         place = str(self.request.cwd)
         for stream, file in self.files.items():
             if text := file.getvalue().replace(place, "«ws»"):
-                sections[stream] = snapshot.shown(text)
+                sections[stream] = snapshot_file.shown(text)
         at = None
         if ended.error is not None:
-            text = report.error_text(ended.error, ended.stderr_shown)
-            sections["Error"] = snapshot.shown(text.replace(place, "«ws»"))
+            text = result_text.error_text(ended.error, ended.stderr_shown)
+            sections["Error"] = snapshot_file.shown(text.replace(place, "«ws»"))
             at = _statement(ended.error)
         return _Came(ended.status, sections, self.watch, at, self._statements, self._pieces, self.used, self.unused)
 
