@@ -1,4 +1,4 @@
-"""Live processes by group and by session, from the process table.
+"""Live processes by group and by session, from the process table; and a signal to all groups of a session.
 
 Used by the engine and by the watchdog process, which runs without `site` and must start in a few milliseconds: so this
 module imports only `os`, and defines no dataclass.

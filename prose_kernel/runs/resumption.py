@@ -1,5 +1,6 @@
 """The state of a run that an earlier process has left in its journal: how the run is resumed, where another may branch
-off, and the steps before it continues (docs/how-to/durability.md)."""
+off, and the steps before it continues (docs/how-to/durability.md). `cli/run_resume.py` finds the run and checks whether
+its text has changed: it has the files that a command line names."""
 
 from __future__ import annotations
 
