@@ -215,9 +215,9 @@ def _named(name: str, workspace: Path) -> Path:
     plain = PurePath(name)
     relative = plain if "/" in name or name.endswith(SUFFIX) else PurePath(DIRECTORY, name + SUFFIX)
     if relative.suffix != SUFFIX:
-        relative = relative.with_name(relative.name + SUFFIX)
+        relative = relative.parent / (relative.name + SUFFIX)  # `with_name` raises for the name of no file, such as `/`
     path = Path(os.path.normpath(workspace / relative))
-    if re.search(r"[\x00-\x1f]", name) or not path.is_relative_to(workspace):
+    if re.search(r"[\x00-\x1f]", name) or not plain.name or not path.is_relative_to(workspace):
         raise UsageError(
             f"cassette {name!r}: a cassette is kept below the working directory",
             hint="give a name (`demo`) or a relative path (`recordings/demo.jsonl`)",

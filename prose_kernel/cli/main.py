@@ -6,6 +6,7 @@ nor `prose run` for Jupyter.
 
 from __future__ import annotations
 
+import errno
 import importlib
 import shlex
 import sys
@@ -143,6 +144,11 @@ def _run(args: list[str]) -> int:
     except Exception as defect:
         if isinstance(defect, FileNotFoundError) and not _directory_is_there():
             _say("Error: the directory that this command was started in is gone\nhint: cd to a directory that exists")
+            return USAGE_STATUS
+        if isinstance(defect, OSError) and defect.errno == errno.ENAMETOOLONG:  # only a name that was typed can be
+            from prose_kernel.language.shortening import clipped
+
+            _say(f"Error: {clipped(str(defect.filename), 200)} cannot be used: file name too long")
             return USAGE_STATUS
         if sys.flags.dev_mode:
             raise

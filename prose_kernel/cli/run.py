@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +14,7 @@ import click
 from prose_kernel.cli import files, result_text, run_options
 from prose_kernel.cli.options import profile_of, profile_option, state_dir_option
 from prose_kernel.cli.terminal import Screen
-from prose_kernel.errors import ProseError, RunError, UsageError
+from prose_kernel.errors import BudgetSpent, ProseError, RunError, UsageError
 
 if TYPE_CHECKING:
     from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
@@ -319,13 +320,22 @@ def _where(request: Request, ended: Ended) -> str:
     cwd = Path.cwd()
     lines = [f"\nrun directory: {files.shortest(ended.run_directory, cwd)}"] if ended.run_directory is not None else []
     if ended.journal is not None:
-        options = "".join(f" {shlex.quote(part)}" for part in request.who_answers)
+        options = _to_resume(request.who_answers, ended.error)
         name = request.program_file
         program = f"{shlex.quote(name)} " if files.is_outside(name, request.cwd) else ""
         lines.append(f"\nto resume it: prose run {program}--resume {_named(ended.journal.parent, cwd)}{options}")
     elif ended.forgotten:
         lines.append("\nnothing of this run is kept; with --state=filesystem it can be resumed")
     return "".join(lines)
+
+
+def _to_resume(who_answers: Sequence[str], error: ProseError | None) -> str:
+    """The options with which a run is resumed. A budget of the run that is spent needs a higher one."""
+    named = list(zip(who_answers[::2], who_answers[1::2], strict=True))
+    options = [f" {name} {shlex.quote(value)}" for name, value in named]
+    if isinstance(error, BudgetSpent) and error.details.get("budget") == "the run":
+        options = [option for option in options if not option.startswith(" --budget ")] + [" --budget LIMITS"]
+    return "".join(options)
 
 
 def _named(directory: Path, cwd: Path) -> str:

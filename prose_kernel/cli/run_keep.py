@@ -55,8 +55,11 @@ def run_to_keep(wanted: str, settings: Settings, language: Language, cwd: Path) 
     return earlier_run(found.path, language, cwd)
 
 
-def confirm_rerun(earlier: EarlierRun, text: str, settings: Settings, *, yes: bool) -> None:
-    """Ask the person before requests are repeated because a changed text doesn't use their answers.
+def confirm_rerun(
+    earlier: EarlierRun, text: str, settings: Settings, *, yes: bool, changed: str = "The changed text"
+) -> None:
+    """Ask the person before requests are repeated because a changed text doesn't use their answers. `changed` names the
+    text, or what else has changed.
 
     Raises `UsageError` if they decline, and if no person can be asked.
     """
@@ -67,7 +70,7 @@ def confirm_rerun(earlier: EarlierRun, text: str, settings: Settings, *, yes: bo
     found = asyncio.run(repeated_requests(earlier, text, settings))
     if not found:
         return
-    unused = f"The changed text does not use {counted(len(found), 'answer')} of run {earlier.head.run}."
+    unused = f"{changed} does not use {counted(len(found), 'answer')} of run {earlier.head.run}."
     heading = f"{unused} Requests that it still makes run again:"
     listed = "\n".join([heading, *result_text.listed(found)])
     confirm(listed, "Run it?", "to run it without a question: --yes-rerun", "nothing was run")

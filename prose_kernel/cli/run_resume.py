@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from prose_kernel.access import peers
+from prose_kernel.access import peers, plain_files
 from prose_kernel.cli import files, run_options
 from prose_kernel.cli.execution import Cell, Request
 from prose_kernel.cli.options import profile_of
@@ -159,7 +159,7 @@ def _program(head: Head) -> Path:
 def _directory(named: str | None, cwd: Path) -> Path:
     """The directory that `--cwd` names. Raises `UsageError` if there is none."""
     directory = files.real(Path(cwd, os.path.expanduser(named))) if named is not None else cwd  # noqa: PTH111
-    if not directory.is_dir():
+    if not plain_files.is_directory(directory):
         raise UsageError(f"--cwd {named}: there is no such directory")
     return directory
 

@@ -287,8 +287,16 @@ def _page(run: KeptRun, bound: list[StoredBinding]) -> Iterator[str]:
     if bound:
         yield "\nbindings"
         yield from (f"  {one.name} ({one.kind}) = {clip(one.value)}" for one in bound)
-    if run.journal is not None and run.state in ("failed", "interrupted", "killed", "lost"):
+    if run.journal is not None and (damage := _damage(run.journal)) is not None:
+        yield f"\n{damage}: to let it continue before that, prose runs repair {run.id}"
+    elif run.journal is not None and run.state in ("failed", "interrupted", "killed", "lost"):
         yield f"\n{_how_it_goes_on(run.journal)}"
+
+
+def _damage(journal: JournalRead) -> UsageError | None:
+    """Which record of the journal is lost. What is shown of the run lacks it."""
+    lost = journal.first_lost()
+    return None if lost is None else journal.damaged(lost)
 
 
 def _how_it_goes_on(journal: JournalRead) -> str:
@@ -297,10 +305,6 @@ def _how_it_goes_on(journal: JournalRead) -> str:
     run = journal.head.run
     if journal.head.interactive:
         return f"to resume it: %restore {run}, in a notebook"
-    try:
-        journal.require_whole()
-    except UsageError as problem:
-        return f"{problem}: to let it continue before that, prose runs repair {run}"
     if resumption(journal).complete:
         return f"its program failed by itself; to continue with a corrected text: prose run --resume {run} --changed"
     head = journal.head
@@ -401,6 +405,8 @@ def report(run: str | None, output: str | None, force: bool, state_dir: str | No
     found = _found(run, places_here(state_dir))
     chosen = settings.load(Path.cwd(), state_dir=state_dir)
     html = asyncio.run(report_of(found, chosen, secrets_out(chosen, Path.cwd())))
+    if found.journal is not None and (damage := _damage(found.journal)) is not None:
+        click.echo(f"Warning: {damage}: the report lacks that record", err=True)
     if output == "-":
         click.echo(html, nl=False)
         return 0

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from prose_kernel.access import plain_files
 from prose_kernel.cli.options import state_dir_option
 from prose_kernel.errors import GateRefused
 from prose_kernel.views.document import Table
@@ -168,7 +169,7 @@ def _all(directory: Path, run: str | None) -> tuple[list[Found], list[str]]:
     from prose_kernel.processes.tasks.store import exists
 
     runs = directory / "runs"
-    if run is not None and not (runs / run).is_dir():
+    if run is not None and not plain_files.is_directory(runs / run):
         raise GateRefused(f"there is no run {run}", hint="prose tasks list --all lists the runs with tasks")
     names = [runs / run] if run is not None else sorted(runs.iterdir()) if runs.is_dir() else []
     found: list[Found] = []

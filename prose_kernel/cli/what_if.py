@@ -66,7 +66,7 @@ def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
     language = languages.LANGUAGES[head.language]
     earlier = with_answers(run_to_keep(found.id, chosen, language, cwd), answers, models)
     text = earlier.journal.texts[-1].record.text
-    confirm_rerun(earlier, text, chosen, yes=options["yes_rerun"])
+    confirm_rerun(earlier, text, chosen, yes=options["yes_rerun"], changed="The run with the change")
     run_id, decisions = new_run_id(SystemClock()), run_options.decisions(options["yes"], ())
     request = Request(
         cwd,

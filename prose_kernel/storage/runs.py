@@ -337,7 +337,7 @@ def find(where: Sequence[RunPlace], wanted: str) -> KeptRun:
         raise UsageError("the name of a run is empty", hint="prose runs lists them")
     if "/" in wanted:
         path = Path(wanted.rstrip("/"))
-        if RUN_ID.fullmatch(path.name) and path.is_dir():
+        if RUN_ID.fullmatch(path.name) and plain_files.is_directory(path):
             return Directories(path.parent).run(path.name)
         raise UsageError(f"{wanted} isn't a directory of a run")
     if same := with_id(where, wanted):

@@ -133,7 +133,7 @@ def _read(name: str, file: BinaryIO) -> ShownFile:
     if suffix in _PICTURES:
         what = {"jpg": "JPEG", "pdf": "PDF", "webp": "WebP"}.get(suffix, suffix.upper())
         found = "it begins with other bytes" if begin else "it is empty"
-        raise _refused(name, f"it is no {what}: {found}")
+        raise _refused(name, f"it isn't a {what}: {found}")
     if media in ("text/csv", "application/jsonl"):
         return _table(name, file, size, media) or _text(name, file, size, "text/plain")
     if media in _WHOLE or (not media and _is_svg(begin)):

@@ -487,6 +487,6 @@ async def test_the_names_of_cassettes(there: Recording) -> None:
         "cassettes/demo.jsonl", "recordings/demo.jsonl", "recordings/other.jsonl",
         "cassettes/My notebook.jsonl", "cassettes/session.jsonl",
     }  # fmt: skip
-    for bad in ("../out", "/etc/x.jsonl", "a/../../b", "x\ny/z"):
+    for bad in ("../out", "/etc/x.jsonl", "a/../../b", "x\ny/z", "/", "./"):
         with pytest.raises(UsageError, match="below the working directory"):
             there.open("auto", name=bad)

@@ -264,3 +264,25 @@ def test_a_link_to_itself_is_a_file_that_cannot_be_read(
     assert main(list(arguments)) in (1, 2)
     err = capsys.readouterr().err
     assert "Internal error" not in err and str(tmp_path) not in err and "Error: " in err, err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "p.prose", "--state-dir", "LONG"),
+        ("run", "--resume", "LONG/20260101-000000-abcdef"),
+        ("run", "--resume", "--cwd", "LONG"),
+        ("report", "LONG/20260101-000000-abcdef"),
+        ("tasks", "list", "--run", "LONG"),
+        ("exercises", "LONG"),
+        ("examples", "--notebooks", "LONG"),
+    ],
+)
+def test_a_name_that_is_too_long_is_an_error(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.prose").write_text('exec "true"\n')
+    monkeypatch.chdir(tmp_path)
+    assert main([word.replace("LONG", "x" * 300) for word in arguments]) in (1, 2)
+    err = capsys.readouterr().err
+    assert "Internal error" not in err and err.startswith("Error: "), err

@@ -940,7 +940,12 @@ def test_a_journal_that_cannot_be_used(place: Place, damage: Callable[[Path], No
     listed = place.prose("runs")
     assert listed.status == 0
     assert ("failed" if "no journal" in message or "damaged" in message else "unreadable") in listed.out
-    assert place.prose("runs", "show", run.name).status == 0
+    shown = place.prose("runs", "show", run.name)
+    assert shown.status == 0
+    reported = place.prose("report", run.name)
+    if "damaged" in message:  # the rest is shown, and the damage is named
+        assert message in shown.out.replace(run.name, "RUN")
+        assert reported.status == 0 and any(f"Warning: {message}" in line for line in reported.remarks)
     assert place.prose("runs", "rm", run.name, "--yes").status == 0
     assert place.runs() == []
 

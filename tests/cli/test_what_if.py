@@ -47,6 +47,13 @@ def test_another_answer_asks_what_depends_on_it(place: Place, run: tuple[str, tu
     assert place.prose("runs", "show", name).status == 0, "the run stays as it is"
 
 
+def test_what_would_run_again_is_listed(place: Place, run: tuple[str, tuple[str, ...]]) -> None:
+    name, options = run
+    seen = place.prose("what-if", name, "c1/1/s0=other", *options)
+    assert seen.status == 2
+    assert seen.remarks[0].startswith("Error: The run with the change does not use 2 answers of run RUN.")
+
+
 def test_a_decision_is_turned(place: Place, run: tuple[str, tuple[str, ...]]) -> None:
     name, options = run
     seen = place.prose("what-if", name, "c1/5/j0=no", *options)

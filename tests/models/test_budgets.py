@@ -545,7 +545,9 @@ def test_settings_and_options(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert load(tmp_path, {}).budget.run == "1 session"
     Path("p.prose").write_text('session "One"\nsession "Two"\n')
     assert main(["run", "p.prose", "--provider", "scripted", "--script", "script.yaml"]) == 1
-    assert "the budget of the run is spent (1 session)" in capsys.readouterr().err
+    err = capsys.readouterr().err
+    assert "the budget of the run is spent (1 session)" in err
+    assert err.rstrip().endswith(" --budget LIMITS"), "the same budget would end the resumed run"
     assert main(["run", "p.prose", "--provider", "scripted", "--script", "script.yaml", "--budget", "off"]) == 0
     capsys.readouterr()
     assert main(["run", "p.prose", "--budget", ""]) == 2

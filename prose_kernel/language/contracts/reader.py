@@ -55,9 +55,11 @@ class Reader:
     def _front_matter(self) -> dict[str, Any]:
         start = Span(0, 0)
         if not self.blocks or self.blocks[0].kind != "frontmatter":
-            begins = self.text.startswith("---")
-            message = "the front matter is never closed" if begins else "there is no front matter"
-            self.report("E302", start, message, "begin the file with `---`, `kind: function`, `---`")
+            if self.text.startswith("---"):
+                self.report("E302", start, "the front matter is never closed", "end it with a line `---`")
+            else:
+                hint = "begin the file with `---`, `kind: function`, `---`"
+                self.report("E302", start, "there is no front matter", hint)
             return {}
         inside = self.blocks[0].inside
         try:
