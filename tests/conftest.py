@@ -121,6 +121,30 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByModule(config, log)
 
 
+_FORKS = "forks"
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """One process forks the commands and kernels of all workers: to load it takes as long as two hundred commands."""
+    given = getattr(config, "workerinput", None)
+    if given is not None:
+        import forked
+
+        forked.use_shared(given[_FORKS])
+    elif config.getoption("dist", "no") == "loadscope":
+        import forked
+
+        config.stash[SHARED] = forked.start_shared()
+
+
+SHARED = pytest.StashKey[dict[str, Any]]()
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_configure_node(node: Any) -> None:
+    node.workerinput[_FORKS] = node.config.stash.get(SHARED, {})
+
+
 @pytest.fixture(autouse=True)
 def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No terminal colours, and one locale."""

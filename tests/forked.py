@@ -23,15 +23,15 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from multiprocessing import forkserver
+from multiprocessing import forkserver, resource_tracker
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 import forked_child
 import pytest
 from pexpect.fdpexpect import fdspawn
-from waiting import until
+from waiting import RUN, until
 
 _CONTEXT = multiprocessing.get_context("forkserver")
 _UNKNOWN = 255
@@ -313,16 +313,60 @@ class Kernel:
 
 
 def load_also(*modules: str) -> None:
-    """Have the process that forks load these, too, unless it runs already."""
+    """Have the process that forks load these, too, unless a process of our own runs already."""
     _CONTEXT.set_forkserver_preload([*modules, *_PRELOADED])
+    _shared.clear()
+
+
+_shared: dict[str, Any] = {}
+"""How to reach the process that forks for all workers of pytest."""
+
+
+def start_shared() -> dict[str, Any]:
+    """Start the process that forks, and return what `use_shared` of another process needs. Ours has to live as long."""
+    if sys.platform != "linux":
+        return {}
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delenv(RUN)  # each of them has its own
+        _start()
+    running = forkserver._forkserver
+    return {name: value for name, value in vars(running).items() if name in _REACHED_BY} | {"starter": os.getpid()}
+
+
+_REACHED_BY = ("_forkserver_address", "_forkserver_alive_fd", "_forkserver_authkey")
+"""The last exists since Python 3.14."""
+
+
+def use_shared(reached: dict[str, Any]) -> None:
+    """Fork from the process that another one has started, instead of a process of our own."""
+    _shared.update(reached)
+
+
+def _connect_to_shared() -> None:
+    """As `forkserver.ensure_running` leaves it, but that nothing is started."""
+    reached = dict(_shared)
+    alive = f"/proc/{reached.pop('starter')}/fd/{reached['_forkserver_alive_fd']}"
+    running = forkserver._forkserver
+    vars(running).update(
+        reached,
+        _forkserver_alive_fd=os.open(alive, os.O_WRONLY),  # the process that forks lives as long as one of us
+        ensure_running=resource_tracker.ensure_running,
+    )
+
+
+def _start() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # so that it finds what it loads
+        forkserver.ensure_running()
 
 
 @functools.cache
 def _ready() -> None:
     """Start the process that forks, once, and wait until it does: no time limit of a test includes its loading."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", str(Path(__file__).parent))  # so that it finds what it loads
-        forkserver.ensure_running()
+    if _shared:
+        _connect_to_shared()
+    else:
+        _start()
     first = _CONTEXT.Process(target=os.getpid)
     first.start()
     first.join()
