@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,11 +27,15 @@ _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "build", "dist"})
 
 def path_of(uri: str) -> Path | None:
     """The file that a URI names; None for what is not on disk, such as `untitled:`."""
-    parts = urlsplit(uri)
-    if parts.scheme != "file" or not parts.path:
+    try:
+        parts = urlsplit(uri)
+        path = unquote(parts.path, errors="surrogateescape")
+        name = os.fsencode(path)
+    except ValueError:  # not a URI, or half of a character
         return None
-    path = unquote(parts.path, errors="surrogateescape")
-    return Path(os.path.abspath(path)) if "\0" not in path else None  # noqa: PTH100 - links are not resolved
+    if parts.scheme != "file" or not path:
+        return None
+    return Path(os.path.abspath(path)) if b"\0" not in name else None  # noqa: PTH100 - links are not resolved
 
 
 def uri_of(path: Path) -> str:
@@ -229,7 +234,8 @@ class Documents:
 def _language(uri: str, language_id: str) -> Language:
     """The language of a document: by its suffix, or else as the editor calls it."""
     named = [one for one in languages.LANGUAGES.values() if language_id in (one.name, one.magic)]
-    suffixes = [one for one in languages.LANGUAGES.values() if urlsplit(uri).path.endswith(one.suffixes)]
+    path = re.split(r"[?#]", uri, maxsplit=1)[0]
+    suffixes = [one for one in languages.LANGUAGES.values() if path.endswith(one.suffixes)]
     return next(iter([*suffixes, *named]), languages.default())
 
 

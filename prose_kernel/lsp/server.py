@@ -48,6 +48,16 @@ class _Protocol(LanguageServerProtocol):
     lsp_text_document__did_change = _ours(types.TEXT_DOCUMENT_DID_CHANGE)
     lsp_text_document__did_close = _ours(types.TEXT_DOCUMENT_DID_CLOSE)
 
+    def structure_message(self, data: dict[str, Any]) -> Any:
+        """Read a message. A request with wrong parameters is refused; pygls would leave its sender waiting."""
+        try:
+            return super().structure_message(data)
+        except JsonRpcException as error:
+            number = data.get("id")
+            if isinstance(data.get("method"), str) and isinstance(number, (int, str)) and not isinstance(number, bool):
+                self._send_response(number, error=error.to_response_error())
+            raise
+
 
 class ProseServer(LanguageServer):
     """The server with its documents, and the check that is due."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -149,3 +150,46 @@ async def test_a_session_of_an_editor(editor: Client, tmp_path: Path) -> None:
     nowhere = types.TextDocumentIdentifier("file:///nowhere/at/all.prose")
     assert await editor.ask(client.text_document_hover_async(types.HoverParams(nowhere, at))) is None
     assert await editor.ask(client.text_document_hover_async(types.HoverParams(this, types.Position(99, 99)))) is None
+
+
+async def test_a_request_that_makes_no_sense_is_refused_and_harms_no_other(tmp_path: Path) -> None:
+    pipe = asyncio.subprocess.PIPE
+    server = await asyncio.create_subprocess_exec(str(PROSE), "lsp", stdin=pipe, stdout=pipe, stderr=pipe)
+
+    def send(**message: Any) -> None:
+        assert server.stdin is not None
+        body = json.dumps({"jsonrpc": "2.0", **message}).encode()
+        server.stdin.write(b"Content-Length: %d\r\n\r\n%s" % (len(body), body))
+
+    async def answer(number: int, method: str, params: Any) -> dict[str, Any]:
+        send(id=number, method=method, params=params)
+        assert server.stdout is not None
+        while True:
+            head = await asyncio.wait_for(server.stdout.readuntil(b"\r\n\r\n"), WAIT)
+            length = int(head.lower().partition(b"content-length:")[2].split()[0])
+            found: dict[str, Any] = json.loads(await server.stdout.readexactly(length))
+            if found.get("id") == number:
+                return found
+
+    await answer(1, "initialize", {"processId": None, "rootUri": None, "capabilities": {}})
+    uri = uri_of(tmp_path / "main.prose")
+    for opened in ("file:///\ud800.prose", "file://[/x.prose", uri):
+        document = {"uri": opened, "languageId": "prose", "version": 1, "text": "let a = 1\n"}
+        send(method="textDocument/didOpen", params={"textDocument": document})
+    this = {"uri": uri}
+    places = [{"line": -1, "character": 0}, {"line": 2**63, "character": 0}, {"line": 0}, None]
+    wrong = [*({"textDocument": this, "position": place} for place in places), {}]
+    for number, params in enumerate(wrong, 2):
+        assert (await answer(number, "textDocument/hover", params))["error"]["code"] == -32602, params
+    changes = [{"uri": "file://[", "type": 3}, {"uri": uri, "type": 3}]
+    send(method="workspace/didChangeWatchedFiles", params={"changes": changes})
+    place = {"line": 0, "character": 4}
+    hover = await answer(10, "textDocument/hover", {"textDocument": this, "position": place})
+    assert "`a`" in hover["result"]["contents"]["value"]
+    unsaved = {"uri": uri_of(tmp_path / "unsaved.prose")}
+    assert (await answer(11, "textDocument/hover", {"textDocument": unsaved, "position": place}))["result"] is None
+    assert (await answer(12, "shutdown", None))["result"] is None
+    send(method="exit")
+    _, said = await asyncio.wait_for(server.communicate(), WAIT)
+    assert server.returncode == 0
+    assert b"Error:" not in said and b"Traceback" not in said
