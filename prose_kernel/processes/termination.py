@@ -1,10 +1,10 @@
 """How a command is ended: the signals, the seconds between them, and the processes that get them.
 
-`Process` takes these steps in the engine's loop; `process_table.signal_scope`, which the watchdog can load too, sends
-a signal to a group; a guard (`monitor_process.py`) gets them with its job. The ladders
+`Process` takes these steps in the engine's loop; a guard (`monitor_process.py`) gets them with its job. The ladders
 (sequences of signals) are in docs/reference/exec-and-tasks.md 1.2, the scope of a command in 1.4: its process group, or
 its whole tree. A tree also contains processes that left the group with setsid: those with the command's own marker in
-their environment, and those seen below one of its processes while the chain of parents was complete.
+their environment, and those seen below one of its processes while the chain of parents was complete. The signal to a
+group is `process_table.signal_scope`, because the watchdog cannot load this module.
 """
 
 from __future__ import annotations
