@@ -29,7 +29,7 @@ from prose_kernel.access.policy import PermissionDesk, Policy  # noqa: E402
 from prose_kernel.models.providers.model_judge import ModelJudge  # noqa: E402
 from prose_kernel.models.providers.model_servers import ModelServers  # noqa: E402
 from prose_kernel.models.providers.models import ModelSessions  # noqa: E402
-from prose_kernel.models.tools.workbench import SessionWorkbench  # noqa: E402
+from prose_kernel.models.tools.session_tools import SessionTools  # noqa: E402
 from prose_kernel.runtime.clock import SystemClock  # noqa: E402
 from prose_kernel.runtime.ports import JudgeRequest, SessionProgress, SessionRequest  # noqa: E402
 from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings  # noqa: E402
@@ -63,14 +63,14 @@ def servers(url: str, wire: str, cwd: str, limit: int) -> ModelServers:
 
 
 def provider(found: ModelServers, wire: str, model: str, cwd: str) -> ModelSessions:
-    """Sessions as a run has them: permissions, the workbench with its tools, the message assembled."""
+    """Sessions as a run has them: permissions, the tools, the message assembled."""
     where = Surroundings(cwd)
     desk = PermissionDesk(Unattended(), SystemClock())
 
-    def bench(request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionWorkbench:
-        return SessionWorkbench(request, Policy.of(request.permissions, {}, cwd), desk, where, on_progress)
+    def bench(request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionTools:
+        return SessionTools(request, Policy.of(request.permissions, {}, cwd), desk, where, on_progress)
 
-    return ModelSessions(found, wire, model, workbench=bench)
+    return ModelSessions(found, wire, model, session_tools=bench)
 
 
 def sdk(url: str, wire: str) -> tuple[Any, Call]:

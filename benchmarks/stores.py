@@ -29,7 +29,7 @@ from prose_kernel.storage.database.schema import Database
 from prose_kernel.storage.database.sqlite import SqliteDatabase
 from prose_kernel.storage.database.store import DatabaseStore
 from prose_kernel.storage.filesystem import FilesystemStore
-from prose_kernel.storage.home import RunHome
+from prose_kernel.storage.run_directory import RunDirectory
 
 VALUE = "a line of a value of the usual kind\n" * 3
 SOURCE = 'let name = exec "command"'
@@ -96,7 +96,7 @@ def bare_postgres(url: str) -> Turn:
     return put
 
 
-def in_database(database: Database, home: RunHome) -> Store:
+def in_database(database: Database, home: RunDirectory) -> Store:
     return DatabaseStore(RowWriter(database, home, SystemClock()))
 
 
@@ -142,7 +142,7 @@ def main() -> None:
     rounds = 3 if given.quick else 9
     report: dict[str, object] = {}
     with tempfile.TemporaryDirectory() as place, postgres_url() as url:
-        home = lambda number: RunHome(Path(".prose"), f"20260101-00000{number}-abcdef", cwd=Path(place))  # noqa: E731
+        home = lambda number: RunDirectory(Path(".prose"), f"20260101-00000{number}-abcdef", cwd=Path(place))  # noqa: E731
         (Path(place) / "bare").mkdir()
         pairs: dict[str, tuple[Store, Turn]] = {
             "filesystem": (FilesystemStore(home(1)), bare_files(Path(place) / "bare")),

@@ -1,4 +1,4 @@
-"""Tools of one's own: a call of an MCP server through a session's workbench, beside the bare library `mcp`.
+"""Tools of one's own: a call of an MCP server through a session's tools, beside the bare library `mcp`.
 
 Both talk to a server of their own that speaks the wire by hand (`tests/stubs/mcp_by_hand.py`), over standard streams,
 in turn. Ours checks the arguments, the rule `tools` and the answer, bounds the result, and traces and audits the call
@@ -26,7 +26,7 @@ from mcp.client.stdio import stdio_client
 
 from prose_kernel.access.policy import PermissionDesk, Policy
 from prose_kernel.models.tools.own.pool import OwnTools, ToolHost
-from prose_kernel.models.tools.workbench import SessionWorkbench
+from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.processes import Engine
 from prose_kernel.processes.exec_tool.audit import AuditLog
 from prose_kernel.processes.helpers import Helpers
@@ -51,10 +51,10 @@ async def timed(call: Callable[[], Awaitable[object]], count: int) -> tuple[floa
     return statistics.median(taken) * 1e6, (time.process_time() - processor) / count * 1e6
 
 
-async def bench_of(pool: OwnTools, where: Surroundings) -> SessionWorkbench:
+async def bench_of(pool: OwnTools, where: Surroundings) -> SessionTools:
     request = SessionRequest("session", "Do it", "c1/s0", tools=("weather", "forecast"), permissions={"tools": "allow"})
     policy, desk = Policy.of_session(request, {}, where), PermissionDesk(Unattended(), SystemClock())
-    bench = SessionWorkbench(request, policy, desk, where, lambda progress: None)
+    bench = SessionTools(request, policy, desk, where, lambda progress: None)
     bench.add(await pool.tools(request, policy, desk))
     return bench
 

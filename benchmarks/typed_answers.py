@@ -30,7 +30,7 @@ from prose_kernel.access.policy import PermissionDesk, Policy
 from prose_kernel.language.typed_answers import object_of
 from prose_kernel.models.providers.model_servers import ModelServers
 from prose_kernel.models.providers.models import ModelSessions
-from prose_kernel.models.tools.workbench import SessionWorkbench
+from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest
 from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
@@ -57,9 +57,9 @@ def options(url: str) -> SessionOptions:
     return SessionOptions(servers={"stub": server}, max_parallel=8)
 
 
-def bench(cwd: str, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionWorkbench:
+def bench(cwd: str, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionTools:
     desk = PermissionDesk(Unattended(), SystemClock())
-    return SessionWorkbench(request, Policy.of(request.permissions, {}, cwd), desk, Surroundings(cwd), on_progress)
+    return SessionTools(request, Policy.of(request.permissions, {}, cwd), desk, Surroundings(cwd), on_progress)
 
 
 async def spent(work: Awaitable[object]) -> tuple[float, float]:
@@ -74,7 +74,7 @@ async def main(rounds: int) -> None:
         library = OpenAIProvider(base_url=f"{url}/v1", api_key="none")
         bare = Agent(OpenAIChatModel(MODEL, provider=library), output_type=NativeOutput(Review))
         servers = ModelServers(options(url), Surroundings(cwd), SystemClock())
-        live = ModelSessions(servers, "stub", MODEL, workbench=partial(bench, cwd))
+        live = ModelSessions(servers, "stub", MODEL, session_tools=partial(bench, cwd))
 
         async def floor() -> object:
             return (await bare.run(MESSAGE)).output

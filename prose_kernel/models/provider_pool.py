@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from prose_kernel.models.providers.model_servers import ModelServers, SharedWays
     from prose_kernel.models.providers.models import ModelSessions
     from prose_kernel.models.tools.own.pool import OwnTools
+    from prose_kernel.models.tools.session_tools import SessionTools
     from prose_kernel.models.tools.tool import Tool
-    from prose_kernel.models.tools.workbench import SessionWorkbench
 
 MoreTools = Callable[[SessionRequest, Policy, PermissionDesk], "Sequence[Tool]"]
 """Returns the tools of a session that other packages provide."""
@@ -48,7 +48,7 @@ class ProviderContext:
 
     def offered(self, request: SessionRequest, *, person: bool) -> tuple[str, ...]:
         """Return the names of `tool_names` that are offered with a person available to ask, or without one."""
-        from prose_kernel.models.tools.workbench import idle_tools
+        from prose_kernel.models.tools.session_tools import idle_tools
 
         names = self.tool_names(request)
         idle = idle_tools(self.policy(request), person=person) if names else frozenset()
@@ -56,7 +56,7 @@ class ProviderContext:
 
     def tool_names(self, request: SessionRequest) -> tuple[str, ...]:
         """Return the names of the tools that the session's permissions could allow, whichever provider answers."""
-        from prose_kernel.models.tools.workbench import tool_names
+        from prose_kernel.models.tools.session_tools import tool_names
 
         try:
             policy = self.policy(request)
@@ -69,13 +69,13 @@ class ProviderContext:
             self.options.tools,
         )
 
-    def workbench(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionWorkbench:
+    def session_tools(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionTools:
         """Return the tools of one attempt."""
-        from prose_kernel.models.tools.workbench import SessionWorkbench
+        from prose_kernel.models.tools.session_tools import SessionTools
 
         policy = self.policy(request)
         more = self.brought(request, policy)
-        return SessionWorkbench(request, policy, self.desk, self.where, on_progress, more, self.options.tools)
+        return SessionTools(request, policy, self.desk, self.where, on_progress, more, self.options.tools)
 
     async def found(self, request: SessionRequest) -> Sequence[Tool]:
         """Return the tools that the session names in `tools:`. Raises `ProviderError` for one that is unavailable."""
@@ -108,7 +108,7 @@ class LiveProviders:
                 self._model_servers(),
                 choice.name,
                 choice.model,
-                workbench=means.workbench,
+                session_tools=means.session_tools,
                 rounds=means.options.tool_rounds,
                 own_tools=means.found,
                 streams=means.streams,

@@ -625,9 +625,9 @@ class Cells:
         if not self.stepwise:
             yield
             return
-        from prose_kernel.views.machine_at_work import MachineAtWork
+        from prose_kernel.views.step_display import StepDisplay
 
-        work = MachineAtWork(view.language, self.record.steps_of)
+        work = StepDisplay(view.language, self.record.steps_of)
         workspace.add_hook(work)
         workspace.add_listener(work)
         try:

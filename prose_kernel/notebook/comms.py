@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, Protocol
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.kernel import ProseKernel
+    from prose_kernel.notebook.lab_extension import Panel
     from prose_kernel.notebook.messages import Message
-    from prose_kernel.notebook.panel import Panel
 
 KINDS: Final = ("comm_open", "comm_msg", "comm_close")
 """Messages of comms. They have no replies."""

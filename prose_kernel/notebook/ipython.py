@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from prose_kernel.errors import NobodyToAsk, UsageError
 from prose_kernel.notebook.cells import Cells, FrontEnd
+from prose_kernel.notebook.lab_extension import TARGET, Panel
 from prose_kernel.notebook.messages import replaces_displays
-from prose_kernel.notebook.panel import TARGET, Panel
 from prose_kernel.notebook.stdin import AGAIN, StdinChannel
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language

@@ -25,11 +25,11 @@ from prose_kernel._version import __version__
 from prose_kernel.notebook.cells import Cells, FrontEnd
 from prose_kernel.notebook.comms import KINDS, Comms
 from prose_kernel.notebook.input_history import History
+from prose_kernel.notebook.lab_extension import TARGET, Panel
 from prose_kernel.notebook.magics.registry import in_cell
 from prose_kernel.notebook.messages import CellOutput, Guarded, Message, SilentOutput, error_content
 from prose_kernel.notebook.notebook_files import language_info
 from prose_kernel.notebook.outputs_so_far import REQUEST, OutputsSoFar
-from prose_kernel.notebook.panel import TARGET, Panel
 from prose_kernel.notebook.stdin import AGAIN, StdinChannel
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language

@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from prose_kernel.processes import process_table, system_call_filter
-from prose_kernel.processes.drain import Drain
 from prose_kernel.processes.process_table import Member
 from prose_kernel.processes.spawn import close
+from prose_kernel.processes.stream_reading import Drain
 from prose_kernel.processes.system import memory_file
 from prose_kernel.processes.termination import AFTER_KILL, ladder
 from prose_kernel.runtime.ports import Outcome, Stream

@@ -24,11 +24,11 @@ from urllib.parse import urlsplit
 from prose_kernel._version import __version__
 from prose_kernel.errors import UsageError
 from prose_kernel.processes.termination import GRACE
-from prose_kernel.remote.host import Superseded
 from prose_kernel.remote.local_cluster import LocalCluster
 from prose_kernel.remote.messages import LEASE, Facts, News, Order
 from prose_kernel.remote.worker_actor import WorkerActor, versions
 from prose_kernel.remote.worker_client import Offer, WorkerClient, within
+from prose_kernel.remote.worker_host import Superseded
 from prose_kernel.runtime.ports import Owner
 
 LOCAL = "local"

@@ -11,7 +11,7 @@ import contextlib
 import pickle
 from typing import Any
 
-from prose_kernel.remote.host import drained
+from prose_kernel.remote.worker_host import drained
 
 
 async def dask_teardown(nanny: Any) -> None:

@@ -29,7 +29,7 @@ from prose_kernel.processes.process import Process
 from prose_kernel.processes.shell import CLOSED, NOT_INHERITED, Environment, ShellCommands
 from prose_kernel.processes.termination import GRACE
 from prose_kernel.remote import messages
-from prose_kernel.remote.host import Host, this_host
+from prose_kernel.remote.worker_host import WorkerHost, this_host
 from prose_kernel.runtime.ports import CommandResult, Owner, Stream
 
 CHUNK = 8 * 1024
@@ -109,7 +109,7 @@ class Work:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._heard = 0.0
         self._ended = self._leaving = self._left = False
-        self._host: Host | None = None
+        self._host: WorkerHost | None = None
         self.owner: Owner | None = None
 
     async def introduce(self, proof: str, owner: Owner | None) -> messages.Facts:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from prose_kernel.storage.database.schema import Database
     from prose_kernel.storage.gates.deciding import Gatekeeper
     from prose_kernel.storage.gates.records import Records
-    from prose_kernel.storage.home import RunHome
+    from prose_kernel.storage.run_directory import RunDirectory
     from prose_kernel.storage.stored_run import StoredRun
     from prose_kernel.telemetry.listener import Spans
 
@@ -48,11 +48,11 @@ def keep(context: RunContext) -> StoredRun | None:
     if settings.state.kind == "in-context" or context.start.overrides.store is not None:
         return None
     from prose_kernel.storage.filesystem import FilesystemStore
-    from prose_kernel.storage.home import RunHome
+    from prose_kernel.storage.run_directory import RunDirectory
     from prose_kernel.storage.stored_run import StoredRun
     from prose_kernel.storage.trace import Trace
 
-    home = RunHome(Path(settings.state_dir), _run_id(context), cwd=context.start.cwd)
+    home = RunDirectory(Path(settings.state_dir), _run_id(context), cwd=context.start.cwd)
     try:
         kept = in_database(settings, home, context.clock, context.tell)
         if how is not None and kept is not None:
@@ -102,7 +102,7 @@ class DatabaseUnavailable(Exception):
         self.hint = hint
 
 
-def in_database(settings: Settings, home: RunHome, clock: Clock, tell: Listener) -> StoredRun | None:
+def in_database(settings: Settings, home: RunDirectory, clock: Clock, tell: Listener) -> StoredRun | None:
     """The run in the database of the settings; None where they want files. `tell` hears that it waits for the database.
     Raises `DatabaseUnavailable`."""
     if settings.state.kind == "filesystem":
@@ -144,7 +144,7 @@ def _tells_waits(database: Database, patience: float, tell: Listener) -> Callabl
     return lambda reason: tell(StoreWaits(place, store, reason, patience))
 
 
-def _sqlite(home: RunHome) -> Database:
+def _sqlite(home: RunDirectory) -> Database:
     try:
         from prose_kernel.storage.database import sqlite
     except ImportError:
@@ -160,7 +160,7 @@ def _sqlite(home: RunHome) -> Database:
     return sqlite.SqliteDatabase(file, home.shown(file))
 
 
-def _postgres(settings: Settings, home: RunHome) -> tuple[Database, Database | None]:
+def _postgres(settings: Settings, home: RunDirectory) -> tuple[Database, Database | None]:
     """The database of runs, and that of the user's memory where it is another one."""
     from prose_kernel.runs.settings import postgres_urls
     from prose_kernel.storage.database import postgres
@@ -180,7 +180,7 @@ def _postgres(settings: Settings, home: RunHome) -> tuple[Database, Database | N
     return database, postgres.PostgresDatabase(urls.user_url) if urls.user_url else None
 
 
-def journal_directory(context: RunContext, owner: RunHome | AnswerFiles | None) -> Path:
+def journal_directory(context: RunContext, owner: RunDirectory | AnswerFiles | None) -> Path:
     """Return the directory of a run's journal: that of its other files, if it has any."""
     if owner is not None:
         return owner.directory
@@ -189,7 +189,7 @@ def journal_directory(context: RunContext, owner: RunHome | AnswerFiles | None) 
     return context.project / ROOT / "runs" / _run_id(context)
 
 
-def answer_files(context: RunContext, home: RunHome | None) -> AnswerFiles:
+def answer_files(context: RunContext, home: RunDirectory | None) -> AnswerFiles:
     """Files for the answers of the agents of a run; `home` is the directory of its other files, whose id they share."""
     from prose_kernel.storage.answer_files import AnswerFiles
 
@@ -286,7 +286,7 @@ def remote_owner(context: RunContext, run: str) -> Owner:
     return Owner(run, epoch, context.resumption is not None)
 
 
-def task_service(context: RunContext, home: RunHome | None) -> TaskService:
+def task_service(context: RunContext, home: RunDirectory | None) -> TaskService:
     """Commands with a waiting window, and the tasks they become."""
     from prose_kernel.processes.tasks.options import TaskOptions
     from prose_kernel.processes.tasks.pointers import pointer_of
@@ -314,7 +314,7 @@ def task_service(context: RunContext, home: RunHome | None) -> TaskService:
     )
 
 
-def agent_programs(context: RunContext, home: RunHome | None) -> AgentPrograms:
+def agent_programs(context: RunContext, home: RunDirectory | None) -> AgentPrograms:
     """Return the `Exec` tool for agents, which the operator has switched on."""
     from prose_kernel.processes.exec_tool.options import ExecOptions
     from prose_kernel.processes.exec_tool.tool import AgentPrograms

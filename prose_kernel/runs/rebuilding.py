@@ -31,9 +31,9 @@ from prose_kernel.storage.database.gate_rows import GateRows
 from prose_kernel.storage.database.statements import Statements
 from prose_kernel.storage.database.store import DatabaseStore
 from prose_kernel.storage.gates import records as gates
-from prose_kernel.storage.home import RunHome
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import JournalRead
+from prose_kernel.storage.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source
@@ -90,7 +90,7 @@ async def rebuild(journal: JournalRead, settings: Settings, cwd: Path) -> Rebuil
 
 async def _rebuild(journal: JournalRead, settings: Settings) -> Rebuilt:
     head, clock = journal.head, _RecordClock()
-    home = RunHome(Path(Resumption(journal).state_dir or ""), head.run, cwd=Path(head.directory))
+    home = RunDirectory(Path(Resumption(journal).state_dir or ""), head.run, cwd=Path(head.directory))
     kept = await asyncio.to_thread(parts.in_database, settings, home, clock, lambda event: None)
     assert kept is not None and isinstance(kept.store, DatabaseStore)
     assert kept.database is not None

@@ -30,9 +30,9 @@ from prose_kernel.runtime.journal_records import Asked, Record, Repeated, Text, 
 from prose_kernel.runtime.journal_replay import KnownRecords
 from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest, Ports, Store, Target
+from prose_kernel.storage.in_context import MemoryStore
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import JournalRead, TextRead
-from prose_kernel.storage.memory import MemoryStore
 
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.requests import Request
     from prose_kernel.storage.answer_files import AnswerFiles
     from prose_kernel.storage.file_history import FileHistory
-    from prose_kernel.storage.home import RunHome
+    from prose_kernel.storage.run_directory import RunDirectory
     from prose_kernel.storage.stored_run import StoredRun
     from prose_kernel.storage.transcript import InContextTrace
 
@@ -119,7 +119,7 @@ class Run:
     def _store(self) -> Store:
         if self.kept is not None:
             return self.kept.store
-        from prose_kernel.storage.memory import MemoryStore
+        from prose_kernel.storage.in_context import MemoryStore
 
         start = self.context.start
         return start.overrides.store or MemoryStore(cwd=start.cwd)
@@ -264,7 +264,7 @@ class Run:
     # ------------------------------------------------------------ files of the run
 
     @property
-    def home(self) -> RunHome | None:
+    def home(self) -> RunDirectory | None:
         return self.kept.home if self.kept is not None else None
 
     @property

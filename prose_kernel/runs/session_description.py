@@ -173,7 +173,7 @@ def _message(request: SessionRequest, tools: Sequence[str], means: ProviderConte
     files: Mapping[str, str] = {}
     if request.given is not None and request.given.references:
         try:
-            files = means.workbench(request, lambda _: None).referenced()
+            files = means.session_tools(request, lambda _: None).referenced()
         except ProviderError:  # the rules are invalid, which is reported as a problem
             files = {}
     return in_message(request, reads="read" in tools, files=files)
@@ -183,7 +183,7 @@ def _schemas(request: SessionRequest, tools: Sequence[str], means: ProviderConte
     """The tools that are offered, as they are sent."""
     if not tools:
         return ""
-    from prose_kernel.models.tools.workbench import specs_of
+    from prose_kernel.models.tools.session_tools import specs_of
 
     specs = specs_of(tools, means.brought(request, means.policy(request)))
     made = ({"name": spec.name, "description": spec.description, "parameters": spec.parameters} for spec in specs)

@@ -54,11 +54,11 @@ __all__ = ["Start", "Workspace", "load_what_cells_need", "stay"]
 def load_what_cells_need(language: Language) -> None:
     """Import what a program with nothing but commands uses, so that its first cell need not."""
     from prose_kernel.processes import Engine, ShellCommands
-    from prose_kernel.storage import filesystem, memory, stored_run, trace, transcript
+    from prose_kernel.storage import filesystem, in_context, stored_run, trace, transcript
     from prose_kernel.storage.gates import deciding
 
     _ = Engine, ShellCommands, language.machine()
-    _ = deciding, filesystem, memory, stored_run, trace, transcript
+    _ = deciding, filesystem, in_context, stored_run, trace, transcript
 
 
 def stay() -> None:

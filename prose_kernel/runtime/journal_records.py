@@ -132,8 +132,8 @@ class Repeated(Struct, frozen=True, tag="repeated", tag_field="k", omit_defaults
 
 
 class Step(Struct, frozen=True, tag="step", tag_field="k", omit_defaults=True):
-    """A step of a request begins (`runtime/steps.py`): a request to a model or a call of a tool. A replay passes over
-    it, and over its end.
+    """A step of a request begins (`runtime/request_steps.py`): a request to a model or a call of a tool. A replay
+    passes over it, and over its end.
 
     `number` counts the steps of the request `key`; a step that is made again has the same number. `said` is its text
     for people, `digest` a hash of what decides its answer, `by` the provider and the model.

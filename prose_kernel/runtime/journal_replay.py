@@ -30,9 +30,9 @@ from prose_kernel.runtime.journal_records import (
 )
 from prose_kernel.runtime.journal_writer import Recorder
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, ShowRequest
+from prose_kernel.runtime.request_steps import folded
 from prose_kernel.runtime.requests import Described, Request
 from prose_kernel.runtime.scheduler import Scheduler, Turn
-from prose_kernel.runtime.steps import folded
 
 T = TypeVar("T")
 OnReplayed = Callable[[Request, Mapping[str, Any], bool], None]

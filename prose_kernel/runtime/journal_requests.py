@@ -20,8 +20,8 @@ from prose_kernel.runtime.journal_replay import Replay
 from prose_kernel.runtime.journal_writer import Recorder
 from prose_kernel.runtime.open_request import OpenRequest
 from prose_kernel.runtime.ports import CommandResult, Finding, SessionResult
+from prose_kernel.runtime.request_steps import MODEL, Recorded, Steps, folded
 from prose_kernel.runtime.scheduler import Scheduler, Suspension
-from prose_kernel.runtime.steps import MODEL, Recorded, Steps, folded
 
 T = TypeVar("T")
 A = TypeVar("A", Answered, Answered | None)

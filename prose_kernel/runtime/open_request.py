@@ -8,7 +8,7 @@ example, can be removed then.
 
 The current `OpenRequest` is in a context variable, so ports don't pass it as an argument. Commands, `Exec` and tasks
 also get its identity, as environment variables (docs/reference/exec-and-tasks.md 2.10). Its `steps` are the requests to
-models and the calls of tools that belong to the request (`runtime/steps.py`).
+models and the calls of tools that belong to the request (`runtime/request_steps.py`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
-    from prose_kernel.runtime.steps import OpenStep, Steps
+    from prose_kernel.runtime.request_steps import OpenStep, Steps
 
 IDENTITY: Final = ("PROSE_RUN", "PROSE_AT", "PROSE_ATTEMPT")
 """The environment variables that identify the request that a command belongs to."""

@@ -15,7 +15,7 @@ from prose_kernel.errors import StateError
 from prose_kernel.runtime.ports import Binding, Key, Target
 from prose_kernel.runtime.values import Reference
 from prose_kernel.storage import bindings, layout
-from prose_kernel.storage.home import RunHome, StoreAtHome
+from prose_kernel.storage.run_directory import RunDirectory, StoreAtHome
 
 _YOUNG: Final = 1_000_000_000
 """Nanoseconds within which two writes might get the same time stamp."""
@@ -29,7 +29,7 @@ class FilesystemStore(StoreAtHome):
 
     in_files: Final = True
 
-    def __init__(self, home: RunHome, *, user_home: Path | None = None, ignore_case: bool | None = None) -> None:
+    def __init__(self, home: RunDirectory, *, user_home: Path | None = None, ignore_case: bool | None = None) -> None:
         super().__init__(home, (), user_home)
         self._ignore_case = layout.ignores_case(home.state_dir) if ignore_case is None else ignore_case
         self._place(home.paths, ())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from prose_kernel.runtime.events import Listener
 from prose_kernel.runtime.ports import Store
-from prose_kernel.storage.home import RunHome
+from prose_kernel.storage.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from prose_kernel.storage.database.ownership import Ownership
@@ -57,7 +57,7 @@ class StoredRun:
     `copy` is that of the journal in a database of many runs.
     """
 
-    home: RunHome
+    home: RunDirectory
     store: RunStore
     trace: Listener
     database: Database | None = None

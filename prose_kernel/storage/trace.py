@@ -11,7 +11,7 @@ from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.runtime.values import full_text
-from prose_kernel.storage.home import RunHome
+from prose_kernel.storage.run_directory import RunDirectory
 
 Where = tuple[str, ...]
 Entry = Any
@@ -85,7 +85,7 @@ class Trace:
     marker of a loop and a few errors. Never raises.
     """
 
-    def __init__(self, home: RunHome, clock: Clock) -> None:
+    def __init__(self, home: RunDirectory, clock: Clock) -> None:
         self._home = home
         self._clock = clock
         self._logs: dict[Where, Callable[[str], None]] = {}

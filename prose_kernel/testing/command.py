@@ -71,7 +71,7 @@ def test(
     Exit status 1: something differs; 3: a missing answer or judge; 5: nothing to test.
     """
     from prose_kernel.runs.parts import offer_commands
-    from prose_kernel.testing import session
+    from prose_kernel.testing import suite
     from prose_kernel.testing.options import SECONDS, Options
     from prose_kernel.testing.outputs import Rules
 
@@ -81,12 +81,12 @@ def test(
         )
     how = Options(**{**options, "seconds": options["seconds"] or SECONDS}, rules=Rules(sanitize))
     cwd = Path.cwd()
-    found = session.targets(targets, cwd, update=how.update, recursive=recursive)
+    found = suite.targets(targets, cwd, update=how.update, recursive=recursive)
     if expression:
-        found = session.chosen(found, expression)
+        found = suite.chosen(found, expression)
     offer_commands()
     report = Report(verbose)
-    results = session.run_all(found, how, workers, report.file)
+    results = suite.run_all(found, how, workers, report.file)
     status = report.summary(results)
     if junit is not None:
         _write_junit(junit, results)

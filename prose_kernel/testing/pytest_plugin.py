@@ -35,7 +35,7 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     config = parent.config
     if not (config.getoption("--prose") or config.getini("prose")):
         return None
-    from prose_kernel.testing.session import is_test
+    from prose_kernel.testing.suite import is_test
 
     return ProseFile.from_parent(parent, path=file_path) if is_test(file_path) else None
 
@@ -52,7 +52,7 @@ class ProseFile(pytest.File):
     def collect(self) -> Iterable[pytest.Item]:
         """A test for each cell or case, and one for the file as a whole where that is more."""
         from prose_kernel.errors import UsageError
-        from prose_kernel.testing.session import names_of
+        from prose_kernel.testing.suite import names_of
 
         try:
             names = names_of(self.path)
@@ -64,7 +64,7 @@ class ProseFile(pytest.File):
     def outcomes(self) -> dict[str, Outcome]:
         """How each cell or case ended."""
         if self._tested is None:
-            from prose_kernel.testing.session import Target, run_all, run_one
+            from prose_kernel.testing.suite import Target, run_all, run_one
 
             target, options = Target(self.path, self.path.name), self._options()
             if "PYTEST_XDIST_WORKER" in os.environ:  # others may be at work in the same directory
@@ -100,7 +100,7 @@ class ProseItem(pytest.Item):
         """Raises `Difference`."""
         outcome = self.parent.outcomes().get(self.name)
         if outcome is None:
-            from prose_kernel.testing.session import WHOLE
+            from prose_kernel.testing.suite import WHOLE
 
             if self.name in WHOLE:
                 return

@@ -21,7 +21,7 @@ from prose_kernel.models.usage import UsageTotals
 from prose_kernel.runs import languages
 from prose_kernel.runs.replay import Replay, ReplayListener, replay, times_of
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.steps import folded
+from prose_kernel.runtime.request_steps import folded
 from prose_kernel.storage.journal_reading import JournalRead, TextRead
 from prose_kernel.storage.run_history import cells_of, made_under_way
 from prose_kernel.views.cards import readable

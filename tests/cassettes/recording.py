@@ -34,7 +34,7 @@ from prose_kernel.runtime.ports import (
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 from prose_kernel.runtime.values import plain
 from prose_kernel.storage.filesystem import FilesystemStore
-from prose_kernel.storage.home import RunHome
+from prose_kernel.storage.run_directory import RunDirectory
 
 NEVER = float("inf")
 Delay = Callable[[SessionRequest], float]
@@ -172,7 +172,7 @@ class Recording:
         if provider is None:
             provider = NobodyCalls()
         store = FilesystemStore(
-            RunHome(Path(".prose"), f"20260101-00000{self.runs % 10}-abcde{self.runs}", cwd=self.cwd)
+            RunDirectory(Path(".prose"), f"20260101-00000{self.runs % 10}-abcde{self.runs}", cwd=self.cwd)
         )
         cassettes = Cassettes(CassetteOptions(mode=mode, **options), self.where(str(store.directory)), self.clock)
         self.cassettes = cassettes

@@ -12,7 +12,7 @@ from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose import compile_source, format_program, parse
 from prose_kernel.language.openprose import tree as t
 from prose_kernel.language.openprose.checker import free_inputs
-from prose_kernel.language.openprose.contracts import (
+from prose_kernel.language.openprose.script_interface import (
     CallInput,
     CallOutput,
     CallProblem,

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prose_kernel.models.tools.workbench import SessionWorkbench
+from prose_kernel.models.tools.session_tools import SessionTools
 
 
-async def answer_of(bench: SessionWorkbench, tool: str, arguments: Mapping[str, object]) -> str:
+async def answer_of(bench: SessionTools, tool: str, arguments: Mapping[str, object]) -> str:
     """The result of a call for the model."""
     return (await bench.call(tool, arguments)).text

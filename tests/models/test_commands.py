@@ -23,7 +23,7 @@ from prose_kernel.access.policy import PermissionDesk, Policy
 from prose_kernel.models.providers.model_servers import ModelServers
 from prose_kernel.models.providers.models import ModelSessions
 from prose_kernel.models.tools.commands import command_tools
-from prose_kernel.models.tools.workbench import SessionWorkbench
+from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.processes import Engine
 from prose_kernel.processes.tasks.options import TaskOptions
 from prose_kernel.processes.tasks.service import TaskService
@@ -52,15 +52,15 @@ class Shop:
         self.person = ScriptedPerson(*answers)
         self.desk = PermissionDesk(self.person, FakeClock())
 
-    def bench(self, rules: dict[str, Rule] | None = None, at: str = "c1/s0", **facts: Any) -> SessionWorkbench:
+    def bench(self, rules: dict[str, Rule] | None = None, at: str = "c1/s0", **facts: Any) -> SessionTools:
         stated = OPEN if rules is None else rules
         request = SessionRequest("session", "Do it", at, permissions=stated, **facts)
         return self.bench_of(request)
 
-    def bench_of(self, request: SessionRequest) -> SessionWorkbench:
+    def bench_of(self, request: SessionRequest) -> SessionTools:
         policy = Policy.of(request.permissions, {}, str(self.cwd))
         tools = command_tools(request, policy, self.desk, self.tasks)
-        return SessionWorkbench(request, policy, self.desk, self.where, self.progress.append, tools)
+        return SessionTools(request, policy, self.desk, self.where, self.progress.append, tools)
 
 
 @pytest_asyncio.fixture
@@ -268,11 +268,11 @@ async def test_a_model_starts_reads_and_stops_a_task(shop: Shop, stub: StubServe
     name, found = server(wire, stub)
     where = Surroundings(str(shop.cwd), environment=ENVIRONMENT)
 
-    def bench(request: SessionRequest, on_progress: Any) -> SessionWorkbench:
+    def bench(request: SessionRequest, on_progress: Any) -> SessionTools:
         return shop.bench_of(request)
 
     servers = ModelServers(SessionOptions(servers={name: found}), where, SystemClock())
-    sessions = ModelSessions(servers, name, model, workbench=bench, rounds=9)
+    sessions = ModelSessions(servers, name, model, session_tools=bench, rounds=9)
     try:
         request = SessionRequest("session", "Serve.", "c1/s0", permissions=OPEN)
         result = await sessions.run(request, shop.progress.append)

@@ -17,7 +17,7 @@ from stubs.model_server import StubServer
 
 from prose_kernel.access.policy import PermissionDesk, Policy
 from prose_kernel.models.tools.exec import exec_tools
-from prose_kernel.models.tools.workbench import SessionWorkbench
+from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.processes import Engine
 from prose_kernel.processes.exec_tool.audit import AuditLog
 from prose_kernel.processes.exec_tool.options import ExecOptions
@@ -50,13 +50,13 @@ class Desk:
         chosen = ExecOptions(**{"enabled": True, **options})  # type: ignore[arg-type]
         self.programs = AgentPrograms(self.engine, chosen, self.audit, warn=self.warnings.append)
 
-    def bench(self, rules: dict[str, Rule], host: dict[str, Rule] | None = None, at: str = "c1/s0") -> SessionWorkbench:
+    def bench(self, rules: dict[str, Rule], host: dict[str, Rule] | None = None, at: str = "c1/s0") -> SessionTools:
         request = SessionRequest("session", "Do it", at, agent="worker", permissions=rules)
         policy = Policy.of(rules, host or {}, str(self.cwd), environment=dict(os.environ))
         desk = PermissionDesk(self.person, FakeClock())
         tools = exec_tools(request, policy, desk, self.programs, str(self.cwd))
         where = Surroundings(str(self.cwd), environment=dict(os.environ))
-        return SessionWorkbench(request, policy, desk, where, self.progress.append, tools)
+        return SessionTools(request, policy, desk, where, self.progress.append, tools)
 
     def events(self) -> list[object]:
         return [event["event"] for event in self.audit.events]
@@ -70,7 +70,7 @@ async def desk(tmp_path: Path) -> AsyncIterator[Desk]:
     await asyncio.to_thread(engine.close)
 
 
-def offered(bench: SessionWorkbench) -> bool:
+def offered(bench: SessionTools) -> bool:
     return "Exec" in [spec.name for spec in bench.specs]
 
 

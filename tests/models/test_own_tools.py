@@ -27,7 +27,7 @@ from prose_kernel.access.policy import PermissionDesk, Policy
 from prose_kernel.errors import PermissionDenied, ProviderError
 from prose_kernel.models.tools.own import mcp_server
 from prose_kernel.models.tools.own.pool import OwnTools, ToolHost
-from prose_kernel.models.tools.workbench import SessionWorkbench
+from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.processes import Engine
 from prose_kernel.processes.helpers import Helpers
 from prose_kernel.runs.session_chain import Facilities, connect
@@ -101,12 +101,12 @@ class Bench:
         self.pool = OwnTools(SessionOptions(**options), self.where, around)
         self.person = ScriptedPerson()
 
-    async def of(self, *names: str, rule: Any = "allow", elsewhere: bool = False) -> SessionWorkbench:
+    async def of(self, *names: str, rule: Any = "allow", elsewhere: bool = False) -> SessionTools:
         permissions = {"tools": rule}
         request = SessionRequest("session", "Do it", "c1/s0", tools=names, permissions=permissions, elsewhere=elsewhere)
         policy = Policy.of_session(request, {}, self.where)
         desk = PermissionDesk(self.person, SystemClock())
-        made = SessionWorkbench(request, policy, desk, self.where, lambda progress: None)
+        made = SessionTools(request, policy, desk, self.where, lambda progress: None)
         made.add(await self.pool.tools(request, policy, desk))
         return made
 
@@ -658,7 +658,7 @@ async def test_a35_a_session_cannot_write_the_file_of_functions(lazy: Bench, tmp
     request = SessionRequest("session", "Do it", "c1/s0", permissions={"write": ("*.py",)})
     policy = Policy.of_session(request, {}, lazy.where)
     desk = PermissionDesk(lazy.person, SystemClock())
-    session = SessionWorkbench(request, policy, desk, lazy.where, lambda progress: None)
+    session = SessionTools(request, policy, desk, lazy.where, lambda progress: None)
     for path in ("prose_tools.py", "./PROSE_TOOLS.py", str(tmp_path / "prose_tools.py")):
         assert (await answer_of(session, "write", {"path": path, "content": "x"})).startswith("refused: ")
         assert (await answer_of(session, "edit", {"path": path, "old": "h", "new": "x"})).startswith(

@@ -27,8 +27,8 @@ from prose_kernel.models.request import answered, assemble, with_row_texts
 from prose_kernel.models.tools import arguments, files, search
 from prose_kernel.models.tools import tool as tools
 from prose_kernel.models.tools.session_output_files import SessionOutputFiles
+from prose_kernel.models.tools.session_tools import SessionTools, tool_names
 from prose_kernel.models.tools.tool import Stop, ToolFailed, ToolRefused, ToolSpec
-from prose_kernel.models.tools.workbench import SessionWorkbench, tool_names
 from prose_kernel.runtime.ports import (
     AgentMemory,
     ContextItem,
@@ -46,7 +46,7 @@ HEADER = '# plan\n\nkind: let\n\nsource:\n```prose\nlet plan = session "x"\n```\
 
 
 class Bench:
-    """A workbench in a directory, with what came of it."""
+    """The tools of a session in a directory, with what came of it."""
 
     def __init__(
         self,
@@ -64,7 +64,7 @@ class Bench:
         self.progress: list[SessionProgress] = []
         where = Surroundings(str(cwd), environment={"HOME": str(cwd.parent / "home")})
         desk = PermissionDesk(self.person, FakeClock())
-        self.bench = SessionWorkbench(self.request, self.policy, desk, where, self.progress.append, more, default)
+        self.bench = SessionTools(self.request, self.policy, desk, where, self.progress.append, more, default)
 
     async def __call__(self, tool: str, **given: object) -> str:
         return await answer_of(self.bench, tool, given)

@@ -17,8 +17,8 @@ from models.people import ScriptedPerson
 from notebook.recording import Recording
 
 from prose_kernel.notebook.cells import Cells
+from prose_kernel.notebook.lab_extension import Panel
 from prose_kernel.notebook.magics.freshness import freshness_of
-from prose_kernel.notebook.panel import Panel
 from prose_kernel.runs import languages, provenance
 from prose_kernel.runs.freshness import look_at_files
 from prose_kernel.runs.provenance import KEPT, Opening

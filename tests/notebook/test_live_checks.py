@@ -11,8 +11,8 @@ from models.people import ScriptedPerson
 from notebook.recording import Recording
 
 from prose_kernel.notebook.cells import Cells
+from prose_kernel.notebook.lab_extension import Panel
 from prose_kernel.notebook.live_checks import LONGEST, MOST, findings
-from prose_kernel.notebook.panel import Panel
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ from models.people import ScriptedPerson
 from notebook.recording import Recording
 
 from prose_kernel.notebook.cells import Cells
-from prose_kernel.notebook.panel import Panel
+from prose_kernel.notebook.lab_extension import Panel
 
 
 class Channel:

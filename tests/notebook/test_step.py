@@ -11,7 +11,7 @@ from models.people import ScriptedPerson
 from notebook.recording import Recording
 
 from prose_kernel.notebook.cells import Cells
-from prose_kernel.views.machine_at_work import ROWS
+from prose_kernel.views.step_display import ROWS
 
 ON_THE_PAGE = """\
 let log = exec "echo hello"

@@ -21,8 +21,8 @@ from prose_kernel.storage.database.sqlite import SqliteDatabase
 from prose_kernel.storage.database.store import DatabaseStore
 from prose_kernel.storage.database.trace import DatabaseTrace
 from prose_kernel.storage.filesystem import FilesystemStore
-from prose_kernel.storage.home import RunHome
-from prose_kernel.storage.memory import MemoryStore
+from prose_kernel.storage.in_context import MemoryStore
+from prose_kernel.storage.run_directory import RunDirectory
 from prose_kernel.storage.stored_run import StoredRun
 from prose_kernel.storage.trace import Trace
 
@@ -71,8 +71,8 @@ class Backend:
     def store(self, run: str = RUN) -> Store:
         return self.open(run).store if self.lasts else MemoryStore(cwd=self.cwd)
 
-    def home(self, run: str = RUN) -> RunHome:
-        return RunHome(Path(".prose"), run, cwd=self.cwd)
+    def home(self, run: str = RUN) -> RunDirectory:
+        return RunDirectory(Path(".prose"), run, cwd=self.cwd)
 
     def open(self, run: str = RUN, **options: Any) -> StoredRun:
         home = self.home(run)
@@ -83,7 +83,7 @@ class Backend:
         self.opened.append(kept)
         return kept
 
-    def database(self, home: RunHome) -> Database:
+    def database(self, home: RunDirectory) -> Database:
         if self.kind == "sqlite":
             return SqliteDatabase(home.directory / "state.db", f".prose/runs/{home.run_id}/state.db")
         from prose_kernel.storage.database.postgres import PostgresDatabase
@@ -118,7 +118,7 @@ class Backend:
 
 
 def in_database(
-    database: Database, home: RunHome, pause: Callable[[float], object] | None = None, **options: Any
+    database: Database, home: RunDirectory, pause: Callable[[float], object] | None = None, **options: Any
 ) -> StoredRun:
     writes = RowWriter(database, home, PassingClock(pause) if pause is not None else FixedClock(), **options)
     return StoredRun(home, DatabaseStore(writes), DatabaseTrace(writes, FixedClock()), database)

@@ -19,7 +19,7 @@ from prose_kernel.runtime.ports import Binding, Key
 from prose_kernel.runtime.values import Value
 from prose_kernel.storage import bindings
 from prose_kernel.storage.filesystem import FilesystemStore
-from prose_kernel.storage.home import RunHome
+from prose_kernel.storage.run_directory import RunDirectory
 
 RUN = "20260301-101500-k3x9qa"
 
@@ -34,7 +34,7 @@ def files(directory: Path) -> list[str]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> FilesystemStore:
-    return FilesystemStore(RunHome(Path(".prose"), RUN, cwd=tmp_path))
+    return FilesystemStore(RunDirectory(Path(".prose"), RUN, cwd=tmp_path))
 
 
 async def test_nothing_worth_keeping_leaves_nothing(store: FilesystemStore, tmp_path: Path) -> None:
@@ -86,14 +86,14 @@ async def test_layout_with_imports(store: FilesystemStore) -> None:
 
 
 def test_places_as_sessions_see_them(tmp_path: Path) -> None:
-    inside = FilesystemStore(RunHome(Path(".prose"), RUN, cwd=tmp_path), user_home=tmp_path / "home")
+    inside = FilesystemStore(RunDirectory(Path(".prose"), RUN, cwd=tmp_path), user_home=tmp_path / "home")
     assert inside.location(Key("plan", 3)) == f".prose/runs/{RUN}/bindings/plan__3.md"
     assert inside.memory("captain", "true") == f".prose/runs/{RUN}/agents/captain/"
     assert inside.memory("captain", "project") == ".prose/agents/captain/"
     assert inside.nested("local", "t", "").memory("captain", "true") == (
         f".prose/runs/{RUN}/imports/local--t/agents/captain/"
     )
-    outside = FilesystemStore(RunHome(tmp_path / "elsewhere", RUN, cwd=tmp_path / "work"))
+    outside = FilesystemStore(RunDirectory(tmp_path / "elsewhere", RUN, cwd=tmp_path / "work"))
     assert outside.location(Key("plan")) == str(tmp_path / "elsewhere" / "runs" / RUN / "bindings" / "plan.md")
 
 
@@ -147,7 +147,7 @@ async def test_what_is_put_while_a_flush_runs_is_written_by_the_next(store: File
 
 async def test_thousands_of_bindings_cost_the_same_each(tmp_path: Path) -> None:
     async def cost(count: int, run: str) -> float:
-        store = FilesystemStore(RunHome(tmp_path, run, cwd=tmp_path))
+        store = FilesystemStore(RunDirectory(tmp_path, run, cwd=tmp_path))
         started = time.process_time()
         for n in range(count):
             store.put(binding(f"v{n}", "value", n))
@@ -196,7 +196,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 async def test_full_disk(small_disk: Path) -> None:
-    store = FilesystemStore(RunHome(small_disk, RUN, cwd=small_disk))
+    store = FilesystemStore(RunDirectory(small_disk, RUN, cwd=small_disk))
     store.put(binding("x", "old"))
     await store.flush()
     store.home.log(())("1→ x ✓\n")
@@ -215,7 +215,7 @@ async def test_full_disk(small_disk: Path) -> None:
 
 async def test_what_could_not_be_kept_is_reported_once(small_disk: Path) -> None:
     """What makes room is a command of the same run: the old failure must not stand in its way."""
-    store = FilesystemStore(RunHome(small_disk, RUN, cwd=small_disk))
+    store = FilesystemStore(RunDirectory(small_disk, RUN, cwd=small_disk))
     store.put(binding("x", "n" * 500_000))
     store.put(binding("y", "waits behind it"))
     with pytest.raises(StateError, match=r"'x' could not be stored: no space left on device \(and 1 more\)"):
@@ -259,7 +259,7 @@ async def test_one_value_that_cannot_be_written_does_not_stop_the_others(
 
 async def test_a_state_directory_that_is_a_file(tmp_path: Path) -> None:
     (tmp_path / ".prose").write_text("in the way")
-    store = FilesystemStore(RunHome(Path(".prose"), RUN, cwd=tmp_path))
+    store = FilesystemStore(RunDirectory(Path(".prose"), RUN, cwd=tmp_path))
     store.put(binding("x", "1"))
     assert (store.by_value, store.lost) == (False, None)
     await store.flush()
@@ -291,8 +291,8 @@ def test_a_process_killed_while_it_writes_leaves_whole_files(tmp_path: Path) -> 
         from pathlib import Path
         from prose_kernel.runtime.ports import Binding, Key
         from prose_kernel.storage.filesystem import FilesystemStore
-        from prose_kernel.storage.home import RunHome
-        store = FilesystemStore(RunHome(Path({str(tmp_path)!r}), {RUN!r}))
+        from prose_kernel.storage.run_directory import RunDirectory
+        store = FilesystemStore(RunDirectory(Path({str(tmp_path)!r}), {RUN!r}))
         async def main():
             n = 0
             while True:

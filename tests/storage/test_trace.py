@@ -12,7 +12,7 @@ from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, GateDecision, GateRequest, Key, SessionRequest
 from prose_kernel.storage.filesystem import FilesystemStore
-from prose_kernel.storage.home import RunHome
+from prose_kernel.storage.run_directory import RunDirectory
 from prose_kernel.storage.trace import Trace, letter
 from prose_kernel.storage.transcript import ANNOUNCEMENT, InContextTrace
 
@@ -67,7 +67,7 @@ SAMPLE: list[ev.Event] = [
 
 @pytest.fixture
 def store(tmp_path: Path) -> FilesystemStore:
-    return FilesystemStore(RunHome(Path(".prose"), RUN, cwd=tmp_path))
+    return FilesystemStore(RunDirectory(Path(".prose"), RUN, cwd=tmp_path))
 
 
 async def traced(store: FilesystemStore, events: list[ev.Event], chain: tuple[str, ...] = ()) -> str:
@@ -285,7 +285,7 @@ async def test_many_passes_stream_in_constant_memory(store: FilesystemStore) -> 
 
 async def test_a_log_that_cannot_be_written_neither_raises_nor_grows(tmp_path: Path) -> None:
     (tmp_path / ".prose").write_text("in the way")
-    store = FilesystemStore(RunHome(Path(".prose"), RUN, cwd=tmp_path))
+    store = FilesystemStore(RunDirectory(Path(".prose"), RUN, cwd=tmp_path))
     trace = Trace(store.home, FixedClock())
     tracemalloc.start()
     try:

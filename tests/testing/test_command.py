@@ -15,8 +15,8 @@ from stubs.model_server import StubServer
 from testing.books import code, prose, stream, write
 
 from prose_kernel.errors import UsageError
-from prose_kernel.testing.session import fits, targets
 from prose_kernel.testing.snapshot_file import SUFFIX
+from prose_kernel.testing.suite import fits, targets
 
 
 @pytest.fixture(autouse=True)

@@ -31,7 +31,9 @@ from prose_kernel.language.diagnostics import (
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import uses_of
-from prose_kernel.language.openprose.contracts import (
+from prose_kernel.language.openprose.fenced_text import fenced_text
+from prose_kernel.language.openprose.names import Contract
+from prose_kernel.language.openprose.script_interface import (
     CallProblem,
     CallTarget,
     CallTargets,
@@ -39,8 +41,6 @@ from prose_kernel.language.openprose.contracts import (
     ScriptSource,
     interface_of,
 )
-from prose_kernel.language.openprose.fenced_text import fenced_text
-from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source, Span
 
 

@@ -66,9 +66,9 @@ def compile_source(
     from prose_kernel.language.diagnostics import Compiled, in_order
     from prose_kernel.language.nodes import uncollected
     from prose_kernel.language.openprose.checker import Checker, settled
-    from prose_kernel.language.openprose.contracts import interface_of
     from prose_kernel.language.openprose.names import Known
     from prose_kernel.language.openprose.parser import parse
+    from prose_kernel.language.openprose.script_interface import interface_of
 
     if known is None:
         known = Known(variables=interface_of(source).known())
@@ -142,11 +142,11 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
 
 def _as_command(d: Diagnostic, shows: str) -> Diagnostic:
     """Improve the finding for a statement without effect that is a shell command, or a value that can be shown."""
-    from prose_kernel.language.openprose import newcomers
+    from prose_kernel.language.openprose import word_hints
 
     text = d.source_line.strip()
-    if d.hint and (command := newcomers.command(text)) and d.hint == newcomers.run(text):
-        return replace(d, message=newcomers.no_statement(command))
+    if d.hint and (command := word_hints.command(text)) and d.hint == word_hints.run(text):
+        return replace(d, message=word_hints.no_statement(command))
     if d.hint is None and d.span.end - d.span.start == len(text) <= 80 and not d.message.startswith("there is"):
         return replace(d, hint=f"to show the value, write `{shows} {text}`")
     return d
@@ -164,12 +164,12 @@ def _with_piped_commands(
     read: Sequence[Diagnostic], checked: Sequence[Diagnostic]
 ) -> tuple[Sequence[Diagnostic], Sequence[Diagnostic]]:
     """Merge the findings of `ls | wc -l` into one for the command; it isn't a pipeline with unknown names."""
-    from prose_kernel.language.openprose import newcomers
+    from prose_kernel.language.openprose import word_hints
 
     lines = {
-        d.line: (d, newcomers.no_statement(command), newcomers.run(d.source_line.strip()))
+        d.line: (d, word_hints.no_statement(command), word_hints.run(d.source_line.strip()))
         for d in checked
-        if d.code == "E170" and (command := newcomers.command(d.source_line.strip()))
+        if d.code == "E170" and (command := word_hints.command(d.source_line.strip()))
     }
     lines = {line: item for line, item in lines.items() if any(d.line == line and d.code == "E171" for d in read)}
     if not lines:
@@ -187,7 +187,7 @@ def _is_inside(found: Sequence[Diagnostic], idle: Sequence[tuple[int, int]], d: 
 
 def _explain_idle(found: list[Diagnostic], idle: Sequence[tuple[int, int]], undefined: Diagnostic) -> None:
     """Improve the message of a statement that is only an undefined name: the mistake is the missing name."""
-    from prose_kernel.language.openprose import newcomers
+    from prose_kernel.language.openprose import word_hints
 
     at = bisect_right(idle, (undefined.span.start, len(found))) - 1
     if undefined.code != "E131" or at < 0 or found[idle[at][1]].span != undefined.span:
@@ -197,7 +197,7 @@ def _explain_idle(found: list[Diagnostic], idle: Sequence[tuple[int, int]], unde
     if undefined.hint and undefined.hint.startswith(f"`{name}` is "):
         found[idle[at][1]] = replace(d, hint=undefined.hint)
     else:
-        hint = newcomers.bare_word(name) or undefined.hint
+        hint = word_hints.bare_word(name) or undefined.hint
         found[idle[at][1]] = replace(d, message=f"there is no name `{name}`", hint=hint)
 
 

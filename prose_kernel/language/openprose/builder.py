@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from prose_kernel.language.openprose import newcomers, tree
+from prose_kernel.language.openprose import tree, word_hints
 from prose_kernel.language.openprose.body_builder import BodyBuilder
 from prose_kernel.language.openprose.tree import Body, Expression, Name, Statement, Text, is_hole
 from prose_kernel.language.source import Span
@@ -51,9 +51,9 @@ class Builder(BodyBuilder):
             whole = len(value.raw) <= 60 and not {'"', "\n", "`"} & set(value.raw)
             hint = f'a prompt needs `session`: `session "{value.raw if whole else "..."}"`'
         elif isinstance(value, Name):
-            hint = newcomers.bare_word(value.id) or f"to show the value, write `{self._shows} {value.id}`"
+            hint = word_hints.bare_word(value.id) or f"to show the value, write `{self._shows} {value.id}`"
         else:
-            hint = newcomers.line(self.findings.source.slice(statement.span))
+            hint = word_hints.line(self.findings.source.slice(statement.span))
         self.add("E005", *statement.span, NO_EFFECT, hint)
 
     @property

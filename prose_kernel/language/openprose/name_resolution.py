@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from prose_kernel.language import typed_answers
 from prose_kernel.language.nearest import did_you_mean
-from prose_kernel.language.openprose import newcomers, tree
+from prose_kernel.language.openprose import tree, word_hints
 from prose_kernel.language.openprose.command_hints import safe_form
 from prose_kernel.language.openprose.keywords import HOST_READS
 from prose_kernel.language.openprose.names import Contract
@@ -356,7 +356,7 @@ class Reader:
             return f"`{name}` is a block, not an imported program", f"write `do {name}({inside})`"
         if survey.agent(name) is not None:
             return f"`{name}` is an agent, not an imported program", f"write `session: {name}`"
-        if hint := newcomers.call(name, inside):
+        if hint := word_hints.call(name, inside):
             return f"{NO_FUNCTION} `{name}`", hint
         near = did_you_mean(survey.near(name, [*survey.programs, *survey.known.programs]))
         return f"no imported program is called `{name}`", near or 'a call needs an import: `use "./file.prose" as name`'

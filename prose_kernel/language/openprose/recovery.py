@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.language.openprose.hints import Line, explain, first_word
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.lexer import RawToken
 from prose_kernel.language.openprose.spawn_builder import UNREAD
+from prose_kernel.language.openprose.syntax_errors import Line, explain, first_word
 from prose_kernel.language.openprose.tree import Array, Constant, Discretion, Name, Text
 from prose_kernel.language.source import Span
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from prose_kernel.language.vvm import hints, tree
+from prose_kernel.language.vvm import tree, word_hints
 from prose_kernel.language.vvm.blocks import PARTS as PART_OF
 from prose_kernel.language.vvm.blocks import Block, ClausedCompound, Compound, If, Try
 from prose_kernel.language.vvm.brackets import CALL, Bracket, Trouble
@@ -197,7 +197,7 @@ class StatementParser(SimpleStatementParser):
 
     def no_pattern(self, at: int) -> Trouble:
         """The token at `at` has no place in a pattern."""
-        return self.trouble(at, f"not a pattern: found {self.shown(at)}", hints.PATTERNS, "V050")
+        return self.trouble(at, f"not a pattern: found {self.shown(at)}", word_hints.PATTERNS, "V050")
 
     def read_choose(self, start: int) -> None:
         self.at += 1
@@ -230,7 +230,7 @@ class StatementParser(SimpleStatementParser):
         owner = {"case": "match", "option": "choose", "require": "constrain"}[word]
         hint = f"it belongs in the body of a `{owner}`"
         if word == "require" and self.kind(self.at + 1) in (STRING, None):
-            hint = hints.word("require") or hint
+            hint = word_hints.word("require") or hint
         raise self.trouble(self.at, f"`{word}` without `{owner}`", hint)
 
 

@@ -18,10 +18,10 @@ from prose_kernel.language.source import Span
 from prose_kernel.language.vvm import certain_errors, tree
 from prose_kernel.language.vvm.agent_checks import AgentChecker, key_span, name_span
 from prose_kernel.language.vvm.certain_errors import CertainError
-from prose_kernel.language.vvm.hints import COMPLETE
 from prose_kernel.language.vvm.names import LIBRARY, Known
 from prose_kernel.language.vvm.scopes import Scopes
 from prose_kernel.language.vvm.tree import AgentName, Expression, Name, Template
+from prose_kernel.language.vvm.word_hints import COMPLETE
 
 _LEAVES: Final = frozenset(
     (tree.Unit, tree.It, tree.Boolean, tree.Number, tree.String, tree.Placeholder, str, type(None))

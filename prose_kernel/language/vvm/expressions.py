@@ -27,8 +27,8 @@ from prose_kernel.language.vvm.brackets import (
 )
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, NUMBER, STRING, WORD
-from prose_kernel.language.vvm.mistakes import SKIP, Mistakes
 from prose_kernel.language.vvm.strings import BadEscape, is_closed, number, unescape
+from prose_kernel.language.vvm.syntax_errors import SKIP, Mistakes
 from prose_kernel.language.vvm.templates import template
 from prose_kernel.language.vvm.tree import Expression, Keyword, Name, Template
 

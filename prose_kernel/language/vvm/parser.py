@@ -13,7 +13,7 @@ from typing import Any, Final
 from prose_kernel.language.diagnostics import Diagnostic, in_order
 from prose_kernel.language.nodes import uncollected
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm import hints, tree
+from prose_kernel.language.vvm import tree, word_hints
 from prose_kernel.language.vvm.blocks import PARTS as PART_OF
 from prose_kernel.language.vvm.blocks import Block, Compound, Try
 from prose_kernel.language.vvm.brackets import Trouble
@@ -313,7 +313,7 @@ class Parser(StatementParser):
         word = self.texts[first]
         is_word = KINDS.get(word[0]) == WORD
         is_first = is_word and at == first + 1 and word not in RESERVED and text not in (".", "=")
-        if is_first and (hint := hints.word(word)):
+        if is_first and (hint := word_hints.word(word)):
             return self.trouble(first, f"`{word}` begins no statement", hint)
         if text == "=":
             return self._no_target(at)
@@ -336,7 +336,7 @@ class Parser(StatementParser):
             and all(text == "-" for text in before[1::2])
             and all(KINDS.get(t[0]) == WORD for t in before[::2])
         ):
-            name = hints.shown("".join(before))
+            name = word_hints.shown("".join(before))
             return self.trouble(at, f"`{name}` is not a name", f"write `{name.replace('-', '_')}`")
         if before[0] == "@":
             return self.trouble(
@@ -356,7 +356,7 @@ class Parser(StatementParser):
             if count == _MOST:
                 break
             if match.start() not in reported:
-                message = f"{hints.named(match[0])} cannot stand in a program"
+                message = f"{word_hints.named(match[0])} cannot stand in a program"
                 self.report("V001", match.start(), match.end(), message)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.language.vvm import hints, tree
+from prose_kernel.language.vvm import tree, word_hints
 from prose_kernel.language.vvm.blocks import Compound, If, Try
 from prose_kernel.language.vvm.brackets import Trouble
 from prose_kernel.language.vvm.keywords import RESERVED
@@ -23,8 +23,8 @@ _CLOSING: Final = frozenset(")]}")
 _HEADS: Final = {
     **{word: word for word in ("if", "elif", "else", "while", "for", "try", "except", "finally", "with", "def")},
     **{word: word for word in ("match", "choose", "constrain", "case", "option")},
-    **dict.fromkeys(hints.FUNCTIONS, "def"),
-    **dict.fromkeys(hints.LOOPS, "while"),
+    **dict.fromkeys(word_hints.FUNCTIONS, "def"),
+    **dict.fromkeys(word_hints.LOOPS, "while"),
     "switch": "match",
     "choice": "choose",
     "elseif": "elif",
@@ -156,6 +156,6 @@ def _names(parser: Parser, first: int, stop: int) -> list[Name]:
     found = []
     for at in range(first + 1, stop):
         word = parser.texts[at]
-        if KINDS.get(word[0]) == WORD and word not in RESERVED and word not in hints.FUNCTIONS:
+        if KINDS.get(word[0]) == WORD and word not in RESERVED and word not in word_hints.FUNCTIONS:
             found.append(Name.at(parser.starts[at], parser.tokens.end(at), word))
     return found or [Name.at(parser.starts[first], parser.starts[first], "_")]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final
 
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm import hints, tree
+from prose_kernel.language.vvm import tree, word_hints
 from prose_kernel.language.vvm.blocks import Block, Compound
 from prose_kernel.language.vvm.brackets import KEYWORDS, NESTING_LIMIT, Bracket, Trouble
 from prose_kernel.language.vvm.expressions import ExpressionParser
@@ -140,7 +140,7 @@ class SimpleStatementParser(ExpressionParser):
         if text == "{":
             return self.wrong(at, "`:`", "write `:` and indent the body; there are no braces around it")
         if text == "then":
-            return self.wrong(at, "`:`", hints.word("then"))
+            return self.wrong(at, "`:`", word_hints.word("then"))
         return self.behind_value(at, "`:`")
 
     # ---- simple statements

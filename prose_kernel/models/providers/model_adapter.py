@@ -21,11 +21,19 @@ from pydantic_ai.usage import RunUsage
 from prose_kernel.errors import ProviderError
 from prose_kernel.models.providers.model_bounds import Bounds, Patience, usage_of
 from prose_kernel.models.providers.model_calls import LONGEST_REPLY, Conversation, Reply
+from prose_kernel.models.providers.model_conversation import (
+    Handlers,
+    begun,
+    correction,
+    is_prose,
+    talk,
+    text_of,
+    worded,
+)
 from prose_kernel.models.providers.model_errors import At, provider_error
 from prose_kernel.models.providers.model_http import client, too_long
 from prose_kernel.models.providers.model_output import Ways, is_refused
 from prose_kernel.models.providers.model_settings import Beginnings, settings_of
-from prose_kernel.models.providers.model_talk import Handlers, begun, correction, is_prose, talk, text_of, worded
 from prose_kernel.models.tools.tool import ToolAnswer
 from prose_kernel.models.usage import consumed
 from prose_kernel.runtime.session_options import ModelServer, Surroundings

@@ -28,8 +28,8 @@ from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.budgets import Budget, Spent
 from prose_kernel.runtime.journal_records import NOTHING
 from prose_kernel.runtime.ports import Usage
+from prose_kernel.runtime.request_steps import MODEL, OpenStep
 from prose_kernel.runtime.session_options import Price
-from prose_kernel.runtime.steps import MODEL, OpenStep
 
 _CHARACTERS = 4  # of an answer, to a token
 _FRAME = 48  # characters around the description of a tool
@@ -91,7 +91,7 @@ class _Answer(Struct):
 class Bounds(WrapperModel):
     """A model whose answers are limited to what the budgets allow. A request waits until the server is open and the
     budgets have room for it in addition to other requests. Each request is a step of the run's request
-    (`runtime/steps.py`).
+    (`runtime/request_steps.py`).
 
     `spent` is why no further request is made, `capped` the budget without which the last answer might have been longer.
     `used` is the usage of earlier requests.

@@ -15,8 +15,8 @@ from prose_kernel.models.providers.throttle import AWAY, LONGEST, Throttle
 from prose_kernel.models.providers.vendors import Meant
 from prose_kernel.runtime import budgets, open_request
 from prose_kernel.runtime.ports import Clock
+from prose_kernel.runtime.request_steps import MODEL
 from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
-from prose_kernel.runtime.steps import MODEL
 
 Opens = Callable[[], Awaitable[None]]
 """Waits until the server may be called again; raises `ProviderError` if another one should be asked instead."""

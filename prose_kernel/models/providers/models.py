@@ -20,12 +20,12 @@ from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionR
 
 if TYPE_CHECKING:
     from prose_kernel.models.attachments import Attachment
+    from prose_kernel.models.tools.session_tools import SessionTools
     from prose_kernel.models.tools.tool import Tool
-    from prose_kernel.models.tools.workbench import SessionWorkbench
 
 OnProgress = Callable[[SessionProgress], None]
 FindTools = Callable[[SessionRequest], Awaitable["Sequence[Tool]"]]
-MakeWorkbench = Callable[[SessionRequest, OnProgress], "SessionWorkbench"]
+MakeSessionTools = Callable[[SessionRequest, OnProgress], "SessionTools"]
 
 
 @dataclass(eq=False)
@@ -33,16 +33,16 @@ class ModelSessions:
     """The `Sessions` port, answered by a model of one server, or by one of its fallbacks.
 
     `name` is the server. `model` is used for sessions without a model: an alias or a model name of the server; None is
-    the server's default. `workbench` makes the tools of one attempt. Contexts are part of the message, and the reply is
-    the answer. `rounds` is the maximum number of requests of one session. Without `streams`, replies arrive in one
-    piece.
+    the server's default. `session_tools` makes the tools of one attempt. Contexts are part of the message, and the
+    reply is the answer. `rounds` is the maximum number of requests of one session. Without `streams`, replies arrive in
+    one piece.
     """
 
     servers: ModelServers
     name: str
     model: str | None = None
     _: KW_ONLY
-    workbench: MakeWorkbench
+    session_tools: MakeSessionTools
     rounds: int = 50
     own_tools: FindTools | None = None
     streams: bool = True
@@ -65,7 +65,7 @@ class _Attempt:
         self._sessions = sessions
         self._request = request
         self._on_progress = on_progress
-        self._bench: SessionWorkbench | None = None
+        self._bench: SessionTools | None = None
         self._attached: tuple[Attachment, ...] = ()
         self._history: dict[bool, list[Any]] = {True: [], False: []}
         self._has_own_tools = False
@@ -109,10 +109,10 @@ class _Attempt:
         show.end()
         return reply
 
-    async def _place(self, tools: bool) -> SessionWorkbench:
-        """Return the workbench, with the user's tools if tools may be called."""
+    async def _place(self, tools: bool) -> SessionTools:
+        """Return the tools of the attempt, with the user's tools if tools may be called."""
         if self._bench is None:
-            bench = self._sessions.workbench(self._request, self._on_progress)
+            bench = self._sessions.session_tools(self._request, self._on_progress)
             self._attached = await bench.attachments()
             self._bench = bench
         own = self._sessions.own_tools

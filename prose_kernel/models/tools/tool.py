@@ -1,6 +1,6 @@
 """The interface of a tool: a name, a JSON schema, and a function that checks before it acts.
 
-A provider gets a workbench (`workbench.py`) for each attempt. The model gets a refused or failed call as an error, and
+A provider gets `SessionTools` for each attempt. The model gets a refused or failed call as an error, and
 the session continues.
 """
 

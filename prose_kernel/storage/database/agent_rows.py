@@ -16,7 +16,7 @@ from prose_kernel.runtime.ports import AgentMemory, Clock
 from prose_kernel.storage.database import schema
 from prose_kernel.storage.database.schema import Connection, Database, DatabaseError
 from prose_kernel.storage.database.statements import Statements
-from prose_kernel.storage.home import RunHome
+from prose_kernel.storage.run_directory import RunDirectory
 
 Agents = Mapping[tuple[str, str], tuple[AgentMemory, tuple[str, ...]]]
 """By the program's place and the agent: its memory, and the prompts of the sessions that have written it."""
@@ -33,7 +33,7 @@ def merged(earlier: Agents, later: Agents) -> Agents:
 class AgentRows:
     """Writes the rows of agents. `users` is the database of their memories for the user; None: that of the run."""
 
-    def __init__(self, sql: Statements, home: RunHome, clock: Clock, users: Database | None) -> None:
+    def __init__(self, sql: Statements, home: RunDirectory, clock: Clock, users: Database | None) -> None:
         self._sql = sql
         self._home = home
         self._clock = clock

@@ -15,7 +15,7 @@ from prose_kernel.runtime.values import ExecText
 from prose_kernel.storage import bindings, layout
 from prose_kernel.storage.database import schema
 from prose_kernel.storage.database.statements import Statements
-from prose_kernel.storage.home import RunHome
+from prose_kernel.storage.run_directory import RunDirectory
 
 LARGEST: Final = 100 * 1024
 """Characters of a value in a row; a larger one is an attachment."""
@@ -30,7 +30,7 @@ Problems = dict[RowKey | None, tuple[str, str]]
 class BindingRows:
     """Turns bindings into rows, and rows into texts."""
 
-    def __init__(self, sql: Statements, home: RunHome, clock: Clock) -> None:
+    def __init__(self, sql: Statements, home: RunDirectory, clock: Clock) -> None:
         self._sql = sql
         self._home = home
         self._clock = clock

@@ -19,8 +19,8 @@ from prose_kernel.storage.database.binding_rows import BindingRows, Problems, Ro
 from prose_kernel.storage.database.ownership import Heartbeat, Ownership
 from prose_kernel.storage.database.schema import Connection, Database, DatabaseError, Table
 from prose_kernel.storage.database.statements import Statements
-from prose_kernel.storage.home import RunHome
 from prose_kernel.storage.pending import MOST_HELD, storage_error, weight
+from prose_kernel.storage.run_directory import RunDirectory
 
 _PER_ROW: Final = 300
 _SMALL_BATCH: Final = 64 * 1024
@@ -96,7 +96,7 @@ class RowWriter:
     def __init__(
         self,
         database: Database,
-        home: RunHome,
+        home: RunDirectory,
         clock: Clock,
         *,
         patience: float = 10.0,

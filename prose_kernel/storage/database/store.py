@@ -18,7 +18,7 @@ from prose_kernel.storage import bindings, layout
 from prose_kernel.storage.database.binding_rows import RowKey
 from prose_kernel.storage.database.row_writer import RowWriter
 from prose_kernel.storage.database.schema import DatabaseError
-from prose_kernel.storage.home import StoreAtHome
+from prose_kernel.storage.run_directory import StoreAtHome
 
 _LIKE_AN_ITERATION: Final = re.compile(r".*__i\d+")
 

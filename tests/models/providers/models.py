@@ -13,7 +13,7 @@ from prose_kernel.access.policy import PermissionDesk, Policy
 from prose_kernel.models.providers.model_judge import ModelJudge
 from prose_kernel.models.providers.model_servers import ModelServers
 from prose_kernel.models.providers.models import ModelSessions
-from prose_kernel.models.tools.workbench import SessionWorkbench
+from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest
 from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
@@ -79,14 +79,14 @@ class Live:
         host = host or {"read": "allow", "write": "allow"}
         desk = PermissionDesk(ScriptedPerson(available=False), SystemClock())
 
-        def bench(request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionWorkbench:
+        def bench(request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionTools:
             policy = Policy.of(request.permissions, host, str(cwd))
-            return SessionWorkbench(request, policy, desk, self.where, on_progress)
+            return SessionTools(request, policy, desk, self.where, on_progress)
 
         self.bench = bench
         options = SessionOptions(servers={name: found, **(others or {})}, max_parallel=limit)
         self.servers = ModelServers(options, self.where, clock or SystemClock())
-        self.sessions = ModelSessions(self.servers, name, model, workbench=bench, rounds=rounds)
+        self.sessions = ModelSessions(self.servers, name, model, session_tools=bench, rounds=rounds)
         self.judge = ModelJudge(self.servers, name, model, clock=clock)
 
     async def run(self, request: SessionRequest | None = None) -> Any:

@@ -61,7 +61,7 @@ def sessions(servers: ModelServers) -> ModelSessions:
     def bench(*_: object) -> None:
         raise AssertionError("this server's models call no tools")
 
-    return ModelSessions(servers, "llamacpp", workbench=bench)  # type: ignore[arg-type]
+    return ModelSessions(servers, "llamacpp", session_tools=bench)  # type: ignore[arg-type]
 
 
 def ask(text: str) -> SessionRequest:

@@ -370,14 +370,14 @@ async def test_cancelling_while_a_tool_runs_ends_the_tool(stub: StubServer, wire
             return ""
 
     async with Live(stub, wire, "tool-0-read", tmp_path) as live:
-        real = live.sessions.workbench
+        real = live.sessions.session_tools
 
         def slowed(request: Any, on_progress: Any) -> Any:
             slow = Slow()
             slow.specs = real(request, on_progress).specs  # type: ignore[assignment]
             return slow
 
-        live.sessions.workbench = slowed
+        live.sessions.session_tools = slowed
         running = asyncio.create_task(live.run())
         await asyncio.wait_for(started.wait(), PATIENCE)
         running.cancel()

@@ -190,7 +190,7 @@ async def test_a44_an_option_is_sent_or_an_error_on_every_kind_of_server(
     for option, value in {"none": None, **OPTIONS}.items():
         options = {"x": ModelOptions(**({option: value} if value is not None else {}))}
         async with Live(stub, wire, None, tmp_path, others={name: structs.replace(found, options=options)}) as live:
-            sessions = ModelSessions(live.servers, name, "x", workbench=live.bench)
+            sessions = ModelSessions(live.servers, name, "x", session_tools=live.bench)
             problem = ""
             try:
                 await sessions.run(asked(), lambda _: None)

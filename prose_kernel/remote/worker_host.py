@@ -4,8 +4,8 @@ A run has one owner, the process that runs it. When a resumed run claims a worke
 ended first; a former owner that comes back is refused.
 
 Dask does not retire a worker that holds an actor: `retire_workers` gives up, and a worker whose lifetime is over closes
-with its commands. So the `Host` hears when a retirement begins, keeps the worker open until its commands have ended,
-and then completes the retirement.
+with its commands. So the `WorkerHost` hears when a retirement begins, keeps the worker open until its commands have
+ended, and then completes the retirement.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Superseded(Exception):
     """A later process has taken over the run."""
 
 
-class Host:
+class WorkerHost:
     """A plugin of one Dask worker. All calls in the worker's loop, unless documented otherwise."""
 
     def __init__(self, worker: Any) -> None:
@@ -112,20 +112,20 @@ class Host:
             self._closing = asyncio.ensure_future(self._worker.close_gracefully(restart=None, reason="retired"))
 
 
-def this_host() -> Host:
+def this_host() -> WorkerHost:
     """Return the host of the Dask worker whose actor calls this."""
     from distributed import get_worker
 
     worker: Any = get_worker()
-    found: Host | None = worker.plugins.get(_PLUGIN)
+    found: WorkerHost | None = worker.plugins.get(_PLUGIN)
     if found is None:
-        found = worker.plugins[_PLUGIN] = Host(worker)
+        found = worker.plugins[_PLUGIN] = WorkerHost(worker)
         found.watch()
     return found
 
 
 async def drained(dask_worker: Any) -> None:
     """Wait until the commands of a Dask worker have ended; runs on it, and Dask passes it."""
-    host: Host | None = dask_worker.plugins.get(_PLUGIN)
+    host: WorkerHost | None = dask_worker.plugins.get(_PLUGIN)
     if host is not None:
         await host.drain()

@@ -56,7 +56,7 @@ class _Lane:
     rows: list[_Row] = field(default_factory=list)
 
 
-class MachineAtWork(StatementHook):
+class StepDisplay(StatementHook):
     """A `StatementHook` and a listener of events for one program."""
 
     def __init__(self, language: Language, reads: Callable[[Source], Iterable[Step]]) -> None:

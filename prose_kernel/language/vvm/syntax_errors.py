@@ -1,4 +1,4 @@
-"""Error messages for unreadable expressions (docs/reference/vvm.md 10.2), and recovery inside a statement.
+"""Explains syntax errors of expressions (docs/reference/vvm.md 10.2), and recovery inside a statement.
 
 A mistake with an obvious meaning is read as that; otherwise the rest of the statement is dropped with a `Trouble`, and
 recovery.py continues after it.
@@ -12,7 +12,7 @@ from typing import Any, Final
 from prose_kernel.language.diagnostics import Findings
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm import hints, tree
+from prose_kernel.language.vvm import tree, word_hints
 from prose_kernel.language.vvm.blocks import Block
 from prose_kernel.language.vvm.brackets import (
     AGENT_CALL,
@@ -78,7 +78,7 @@ class Mistakes:
             return "a template"
         if kind == WORD and text in RESERVED:
             return f"the reserved word `{text}`"
-        return f"`{hints.shown(text)}`"
+        return f"`{word_hints.shown(text)}`"
 
     def span(self, at: int) -> tuple[int, int]:
         """Return the start and end of the token at `at`; a line's end and the end of the text are at the end of the
@@ -103,7 +103,7 @@ class Mistakes:
         """Report that another token is expected in place of the one at `at`."""
         message = f"expected {expected}, found {self.shown(at)}"
         if self.is_foreign(at):
-            own, own_hint = hints.sign(self.texts[at])
+            own, own_hint = word_hints.sign(self.texts[at])
             if own_hint or not hint:
                 message, hint = own, own_hint
         return self.trouble(at, message, hint)
@@ -183,7 +183,9 @@ class Mistakes:
             return self._reserved(at, text)
         if text in ("-", "+"):
             following = self.texts[at + 1]
-            hint = f"write `0 - {hints.shown(following)}`" if self.kind(at + 1) in (WORD, NUMBER) else "write `0 - …`"
+            hint = (
+                f"write `0 - {word_hints.shown(following)}`" if self.kind(at + 1) in (WORD, NUMBER) else "write `0 - …`"
+            )
             message = "there is no unary minus" if text == "-" else "there is no unary plus"
             if self.is_end(at + 1):
                 raise self.wrong(at + 1, f"a value after `{text}`")
@@ -191,14 +193,14 @@ class Mistakes:
                 self.report("V001", start, end, message, hint if text == "-" else "leave it out")
             return SKIP, start, end
         if text in ("!", "~") and not self.is_end(at + 1):
-            self.report("V001", start, end, *hints.sign(text))
+            self.report("V001", start, end, *word_hints.sign(text))
             return SKIP, start, end
         if text[0] == "'":
             return self._single_quoted(at, text)
         if kind == TEMPLATE:
             return self._loose_template(at)
         if text == "." and self.kind(at + 1) == NUMBER and self.starts[at + 1] == end:
-            digits = hints.shown(self.texts[at + 1])
+            digits = word_hints.shown(self.texts[at + 1])
             self.report("V001", start, end, "a number begins with a digit", f"write `0.{digits}`")
             self.at = at + 2
             return tree.Number.at(start, start, 0), start, self.tokens.end(at + 1)
@@ -220,7 +222,9 @@ class Mistakes:
             raise self.trouble(at, f"there is no `{text}` before a value", "write the arguments out, one by one")
         if text == "=" and before in ("=", "=="):
             hint = "write `==` to compare, `=` to assign"
-        after = f" after `{hints.shown(before)}`" if self.is_end(at) and before and before[0] not in '"`\n#' else ""
+        after = (
+            f" after `{word_hints.shown(before)}`" if self.is_end(at) and before and before[0] not in '"`\n#' else ""
+        )
         if after and before == "=":
             hint = "write `()` for nothing"
         raise self.wrong(at, f"a value{after}", hint)
@@ -248,7 +252,9 @@ class Mistakes:
             word in ("return", "raise") and not self.is_end(at + 1) and follows not in _AFTER_OPERAND
         ):
             hint = (
-                hints.rest(word) if word in ("if", "for") else "a statement is no value: write it on lines of its own"
+                word_hints.rest(word)
+                if word in ("if", "for")
+                else "a statement is no value: write it on lines of its own"
             )
         else:
             hint = f"a name of your own must be another word, such as `{word}_`"
@@ -264,7 +270,9 @@ class Mistakes:
         start, end = self.span(at)
         content = text[1:-1] if len(text) > 1 and text[-1] == "'" else text[1:]
         hint = (
-            'write double quotes: `"…"`' if len(content) > 40 or '"' in content else f'write `"{hints.shown(content)}"`'
+            'write double quotes: `"…"`'
+            if len(content) > 40 or '"' in content
+            else f'write `"{word_hints.shown(content)}"`'
         )
         if len(text) < 2 or text[-1] != "'":
             raise self.trouble(at, "strings stand in double quotes", 'write `"…"`')
@@ -296,7 +304,7 @@ class Mistakes:
         hint: str | None = None
         if text in _CLOSING:
             return self.closes_nothing(at)
-        own = hints.word(before) if before not in RESERVED and self.texts[at - 2] != "." else None
+        own = word_hints.word(before) if before not in RESERVED and self.texts[at - 2] != "." else None
         if own is not None and (kind in (WORD, STRING, NUMBER, TEMPLATE) or text in ("{", ":", "@")):
             return self.trouble(at - 1, f"`{before}` begins no value", own)
         if near := self._misspelt(at - 1, text):
@@ -305,12 +313,12 @@ class Mistakes:
             return self.trouble(at - 1, f"`{before}` begins no value", did_you_mean(near))
         if kind == WORD:
             if text == "is":
-                return self.trouble(at, "there is no `is`", hints.word("is"))
+                return self.trouble(at, "there is no `is`", word_hints.word("is"))
             if self.texts[at - 2] == "@":
                 return self.trouble(at, "the task of an agent is written in backticks", self._task(at))
-            hint = hints.rest(text)
+            hint = word_hints.rest(text)
         elif (kind == STRING or text[0] == "'") and KINDS.get(before[0]) == WORD:
-            if before in hints.PREFIXES and self.starts[at] == self.tokens.end(at - 1):
+            if before in word_hints.PREFIXES and self.starts[at] == self.tokens.end(at - 1):
                 return self.trouble(at, f"a string has no prefix `{before}`", "values go into a template: `{name}`")
             if self.texts[at - 2] == "@":
                 return self.trouble(at, "the task of an agent is written in backticks", self._task(at))
@@ -331,7 +339,7 @@ class Mistakes:
         word = self.texts[at]
         if at != self.first or KINDS.get(word[0]) != WORD or word in RESERVED:
             return None
-        return self.near(word, hints.ALONE if follows == ":" else hints.STATEMENTS)
+        return self.near(word, word_hints.ALONE if follows == ":" else word_hints.STATEMENTS)
 
     def _misspelt_value(self, at: int, follows: str) -> str | None:
         """The word that a name was meant to be where a value begins, as in `x = retrun 1`: a value follows it."""
@@ -340,7 +348,7 @@ class Mistakes:
             return None
         if KINDS.get(follows[0]) not in (WORD, STRING, NUMBER) or (follows in RESERVED and follows != "error"):
             return None
-        return self.near(word, (*hints.STATEMENTS, "not"))
+        return self.near(word, (*word_hints.STATEMENTS, "not"))
 
     def _task(self, at: int) -> str:
         """The call that is meant by `@writer Write a poem`, or by a task in quotes."""
@@ -410,10 +418,10 @@ class Mistakes:
         """The token at `at` cannot be the key of an object."""
         text = self.texts[at]
         if text[0] == "'" and len(text) > 1 and text[-1] == "'":
-            self.say(at, "strings stand in double quotes", f'write `"{hints.shown(text[1:-1])}"`')
+            self.say(at, "strings stand in double quotes", f'write `"{word_hints.shown(text[1:-1])}"`')
             return text[1:-1]
         if self.kind(at) == NUMBER:
-            self.say(at, "a key is a name or a string", f'write `"{hints.shown(text)}"`')
+            self.say(at, "a key is a name or a string", f'write `"{word_hints.shown(text)}"`')
             return text
         if text == ",":
             raise self.wrong(at, "a key", "write one comma between two items")
@@ -444,13 +452,13 @@ class Mistakes:
         text = self.texts[at]
         digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789")
         plain = text.replace("_", "")
-        shown = hints.shown(text)
+        shown = word_hints.shown(text)
         message = f"`{shown}` is not a number"
         hint: str | None
         if text.replace(".", "", 1).isdigit():
             message, hint = "this number is too large to be read", None
         elif plain.replace(".", "", 1).isdigit():
-            hint = f"write `{hints.shown(plain)}`"
+            hint = f"write `{word_hints.shown(plain)}`"
         elif text[-1] in "smh" and not digits.strip("0123456789."):
             hint = f'a duration is a string: `"{shown}"`'
         elif text[:2] in ("0x", "0X", "0b", "0o"):
@@ -483,4 +491,10 @@ class Mistakes:
         hint = 'write `\\\\` for a backslash; escapes are `\\\\ \\" \\/ \\n \\t \\b \\f \\r \\uXXXX`'
         if text.startswith("\\u"):
             hint = "write four hexadecimal digits after `\\u`; two of them for a character beyond `\\uFFFF`"
-        self.report("V005", start + escape.start, start + escape.end, f"unknown escape `{hints.shown(text)}`", hint)
+        self.report(
+            "V005",
+            start + escape.start,
+            start + escape.end,
+            f"unknown escape `{word_hints.shown(text)}`",
+            hint,
+        )

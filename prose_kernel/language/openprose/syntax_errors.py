@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from prose_kernel.language.nearest import Nearest, did_you_mean
-from prose_kernel.language.openprose import newcomers
+from prose_kernel.language.openprose import word_hints
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.lexer import RawToken
 from prose_kernel.language.shortening import clipped, on_one_line
@@ -103,11 +103,11 @@ def explain(line: Line) -> Trouble:
     if line.head in _LAYOUT or line.owner:
         return found
     text = line.words(line.first, line.stop)
-    hint = newcomers.line(text)
-    if hint and line.head == "NAME" and (command := newcomers.command(text)):
-        return line.on(line.first, "E004", newcomers.no_statement(command), hint)
+    hint = word_hints.line(text)
+    if hint and line.head == "NAME" and (command := word_hints.command(text)):
+        return line.on(line.first, "E004", word_hints.no_statement(command), hint)
     if hint is None and found.hint is None and line.head == "NAME":
-        hint = newcomers.sentence(text)
+        hint = word_hints.sentence(text)
     return replace(found, hint=hint) if hint else found
 
 
@@ -348,7 +348,7 @@ def _call(line: Line) -> Trouble | None:
             first -= 1
         word, method = line.words(first, line.at), line.written(line.at - 1)
         value, inside = line.words(first, line.at - 2), line.words(line.at + 1, line.at + 2)
-        if hint := newcomers.method(method, value, inside if inside != ")" else "..."):
+        if hint := word_hints.method(method, value, inside if inside != ")" else "..."):
             return line.on(line.at - 1, "E004", "values have no methods", hint)
         return line.on(first, "E025", f"there is no program `{word}`", 'import it: `use "./file.prose" as name`')
     if kind == "COLON" and line.kind(-2) in ("LPAR", "COMMA"):

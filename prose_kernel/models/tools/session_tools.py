@@ -25,8 +25,8 @@ from prose_kernel.models.tools.tool import Tool, ToolAnswer, ToolFailed, ToolRef
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime import open_request, tracing
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionProgress, SessionRequest, ToolUse
+from prose_kernel.runtime.request_steps import TOOL
 from prose_kernel.runtime.session_options import Surroundings
-from prose_kernel.runtime.steps import TOOL
 from prose_kernel.runtime.text import one_line, printable
 
 OnProgress = Callable[[SessionProgress], None]
@@ -93,7 +93,7 @@ def _made(value: Raw) -> _Made | None:
         return None
 
 
-class SessionWorkbench:
+class SessionTools:
     """The tools of one attempt. Calls run one at a time, in order, so that the trace and the results of a session are
     deterministic.
 
@@ -271,7 +271,7 @@ def _telling(arguments: Mapping[str, object]) -> str:
 # ---------------------------------------------------------------- ours
 
 
-_OURS: Final[Mapping[str, Callable[[SessionWorkbench], Tool]]] = {
+_OURS: Final[Mapping[str, Callable[[SessionTools], Tool]]] = {
     "read": lambda bench: ReadTool(bench._access),
     "list": lambda bench: ListTool(bench._access),
     "search": lambda bench: SearchTool(bench._access),

@@ -10,7 +10,7 @@ from prose_kernel.storage import layout
 from prose_kernel.storage.pending import PendingWrites
 
 
-class RunHome:
+class RunDirectory:
     """The directory `state_dir/runs/{run_id}` and what is written there.
 
     `cwd` is the directory in which the program was started: a relative `state_dir` lies in it, and paths below it are
@@ -125,7 +125,7 @@ class StoreAtHome:
     the user lie, None for the person's own home.
     """
 
-    def __init__(self, home: RunHome, chain: tuple[str, ...], user_home: Path | None) -> None:
+    def __init__(self, home: RunDirectory, chain: tuple[str, ...], user_home: Path | None) -> None:
         self.home = home
         self.chain = chain
         self._user_home = user_home
