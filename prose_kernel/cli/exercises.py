@@ -87,7 +87,7 @@ def _problems(found: Exercises, name: str, directory: Path) -> Iterator[str]:
         if passed:
             yield f"wrong answer {number} passes"
         elif wrong.says not in said:
-            yield f"wrong answer {number} is not told {wrong.says!r}, but:\n{said}"
+            yield f"the feedback to wrong answer {number} lacks {wrong.says!r}:\n{said}"
 
 
 def _left_behind(directory: str, names: list[str]) -> list[str]:

@@ -9,7 +9,8 @@ import functools
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final
+from types import UnionType
+from typing import Any, Final, TypeAlias, Union, cast, get_args, get_origin
 
 import msgspec
 from msgspec import Struct
@@ -17,11 +18,14 @@ from msgspec import Struct
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.language.nearest import nearest_hint
+from prose_kernel.language.shortening import clipped
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
 
 DIRECTORY: Final = "checks"
 _LARGEST: Final = 1_000_000
+_SHOWN: Final = 80
+_FORMAT: Final = "docs/how-to/teaching.md shows the format"
 _FEATURES: Final = (
     "value",
     "output",
@@ -36,6 +40,9 @@ _FEATURES: Final = (
     "step",
 )
 _TEXTS: Final = ("is", "contains", "matches")
+
+_Place: TypeAlias = tuple[str | int, ...]
+"""The keys and indexes that lead to a value in a file."""
 
 
 class Check(Struct, frozen=True, forbid_unknown_fields=True, rename={"is_": "is"}):
@@ -133,34 +140,128 @@ class Exercises(Struct, frozen=True):
 
 
 @functools.lru_cache(4)
-def _parsed(text: str) -> _File:
-    """The exercises in a file's text. Every %check of a notebook reads its file; YAML takes 30 ms for one lesson."""
+def _parsed(text: str, name: str) -> _File:
+    """The exercises in a file's text. Every %check of a notebook reads its file; YAML takes 30 ms for one lesson.
+
+    Raises `UsageError`.
+    """
     import yaml
 
-    return msgspec.convert(yaml.safe_load(text), _File)
+    try:
+        data = yaml.safe_load(text)
+        try:
+            return msgspec.convert(data, _File)
+        except msgspec.ValidationError as problem:
+            where, found, hint = _first_mistake(data) or ((), str(problem), _FORMAT)
+            raise _mistake(name, text, where, found, hint) from None
+    except (yaml.YAMLError, RecursionError) as problem:
+        mark, reason = getattr(problem, "problem_mark", None), getattr(problem, "problem", None)
+        at = f" line {mark.line + 1}, column {mark.column + 1}" if mark is not None else ""
+        raise UsageError(f"{name}{at}: not YAML" + (f": {reason}" if reason else ""), hint=_FORMAT) from None
+
+
+# ---------------------------------------------------------------- mistakes
+
+
+def _mistake(name: str, text: str, where: _Place, problem: str, hint: str | None = _FORMAT) -> UsageError:
+    """Return the error for a place in a file: `first_steps.yaml line 9: check 1 of greeting: ...`."""
+    match where:
+        case ("exercises", str(exercise), "checks" | "wrong" as kind, int(number), *_):
+            title = f"{'check' if kind == 'checks' else 'wrong answer'} {number + 1} of {exercise}: "
+        case ("exercises", str(exercise), *_):
+            title = f"{exercise}: "
+        case _:
+            title = ""
+    line = _line(text, where)
+    return UsageError(f"{name}{f' line {line}' if line else ''}: {title}{problem}", hint=hint)
+
+
+def _line(text: str, where: _Place) -> int | None:
+    """The line of a place in a text of YAML."""
+    import yaml
+
+    node, line = yaml.compose(text, yaml.SafeLoader), None
+    for step in where:
+        if isinstance(node, yaml.SequenceNode) and isinstance(step, int):
+            node = node.value[step]
+        elif isinstance(node, yaml.MappingNode):
+            line, node = next(
+                ((key.start_mark.line + 1, value) for key, value in node.value if key.value == str(step)), (line, None)
+            )
+            continue
+        line = node.start_mark.line + 1 if node is not None else line
+    return line
+
+
+def _first_mistake(data: object) -> tuple[_Place, str, str | None] | None:
+    """Return the place of the first mistake, with its description and hint; None for one of another kind."""
+    places: list[tuple[_Place, object, type[Struct]]] = []
+    exercises = data.get("exercises") if isinstance(data, dict) else None
+    for name, exercise in exercises.items() if isinstance(exercises, dict) else ():
+        if not isinstance(name, str):
+            return ("exercises", name), f"the name of an exercise must be a text, not {name!r}", None
+        parts: tuple[tuple[str, type[Struct]], ...] = (("checks", Check), ("wrong", Wrong))
+        for key, kind in parts:
+            items = exercise.get(key) if isinstance(exercise, dict) else None
+            for number, item in enumerate(items if isinstance(items, list) else ()):
+                places.append((("exercises", name, key, number), item, kind))
+        places.append((("exercises", name), exercise, Exercise))
+    places.append(((), data, _File))
+    for where, value, kind in places:
+        if found := _mistake_of(value, kind):
+            key, problem, hint = found
+            return ((*where, key) if key else where, problem, hint)
+    return None
+
+
+def _mistake_of(value: object, kind: type[Struct]) -> tuple[str, str, str | None] | None:
+    """Return the key of the first mistake in a mapping, with its description and hint."""
+    fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
+    if not isinstance(value, dict):
+        required = " and ".join(f"`{name}`" for name, field in fields.items() if field.required)
+        found = "nothing" if value is None else clipped(repr(value), _SHOWN)
+        return "", f"a mapping with {required} is needed, not {found}", _FORMAT
+    for key in value:
+        if key not in fields:
+            known = f"one of {', '.join(fields)}"
+            return str(key), f"there is no key `{key}`", nearest_hint(str(key), list(fields), known)
+    for name, field in fields.items():
+        if name not in value:
+            if field.required:
+                return "", f"`{name}` is missing", _FORMAT
+            continue
+        try:
+            msgspec.convert(value[name], field.type)
+        except msgspec.ValidationError:
+            return name, f"`{name}` must be {_wanted(field.type)}, not {clipped(repr(value[name]), _SHOWN)}", None
+    return None
+
+
+def _wanted(kind: object) -> str:
+    """Describe the values of a field."""
+    if get_origin(kind) in (Union, UnionType):
+        kind = next(part for part in get_args(kind) if part is not type(None))
+    words = {str: "a text", int: "a whole number", bool: "true or false", tuple: "a list"}
+    return words.get(cast("type", get_origin(kind) or kind), "a mapping")
 
 
 def read(path: Path, default: Language) -> Exercises:
     """Read a file of exercises. Raises `UsageError`."""
-    import yaml
-
     try:
-        found = _parsed(plain_files.read_text(path, _LARGEST))
+        text = plain_files.read_text(path, _LARGEST)
+        found = _parsed(text, path.name)
     except OSError as problem:
         raise UsageError(f"{path.name or path} cannot be read: {reason_of(problem)}") from None
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as problem:
-        mark = getattr(problem, "problem_mark", None)
-        where = f" at line {mark.line + 1}" if mark is not None else ""
-        raise UsageError(f"{path.name} isn't YAML{where}", hint="docs/how-to/teaching.md shows the format") from None
-    except msgspec.ValidationError as problem:
-        raise UsageError(f"{path.name}: {problem}", hint="docs/how-to/teaching.md shows the format") from None
+    except UnicodeDecodeError:
+        raise UsageError(f"{path.name} is not UTF-8 text") from None
     language = languages.of_magic(found.language) if found.language else default
     if language is None:
-        raise UsageError(f"{path.name}: there is no language {found.language}")
+        known = "prose or vvm"
+        raise _mistake(path.name, text, ("language",), f"there is no language {found.language}", f"write {known}")
     for name, exercise in found.exercises.items():
-        for number, check in enumerate(exercise.checks, 1):
+        for number, check in enumerate(exercise.checks):
             if problem_here := check.problem():
-                raise UsageError(f"{path.name}: check {number} of {name}: {problem_here}")
+                raise _mistake(path.name, text, ("exercises", name, "checks", number), problem_here, None)
     return Exercises(path.stem, language, found.exercises)
 
 

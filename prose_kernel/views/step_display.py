@@ -153,7 +153,7 @@ class StepDisplay(StatementHook):
         return f"{clip(event.question, _VALUE)} → {shown}, says {by}"
 
     def on_arm_chosen(self, event: ev.ArmChosen) -> str:
-        return f"takes way {event.arm}" if event.arm else "takes no way"
+        return f"takes branch {event.arm}" if event.arm else "takes no branch"
 
     def on_loop_pass(self, event: ev.LoopPass) -> str:
         return f"pass {event.index + 1}"

@@ -46,8 +46,8 @@ SHOWN = [
     ["3 slow", 'slow = exec "sleep 0.05; echo slow"', "ran `sleep 0.05; echo slow`; slow := slow"],
     ["4 fast", 'fast = session "Say it"', "asked the session: it; fast := it"],
     ["5", "for x in [1, 2]:", "pass 1; pass 2; leaves the loop: end"],
-    ["6", "if x == 2:", "x = 1", "takes no way"],
-    ["6", "if x == 2:", "x = 2", "takes way 1"],
+    ["6", "if x == 2:", "x = 1", "takes no branch"],
+    ["6", "if x == 2:", "x = 2", "takes branch 1"],
     ["7", 'exec "echo two"', "ran `echo two`"],
     ["8", "try:", "catches ExecError"],
     ["9", 'exec "exit 3"', "ran `exit 3`: exit code 3; fails: exec failed with exit code 3"],
@@ -97,7 +97,7 @@ async def test_functions_and_branches_of_vvm(tmp_path: Path) -> None:
         ["4 i0", "return y", "y = [1, 1]"],
         ["3 i1", "y = x + [1]", "x = [2]", "y := [2, 1]"],
         ["4 i1", "return y", "y = [2, 1]"],
-        ["6", "if len(z) > 2:", "z = [[1, 1], [2, 1]]", "takes no way"],
+        ["6", "if len(z) > 2:", "z = [[1, 1], [2, 1]]", "takes no branch"],
     ]
 
 
