@@ -157,7 +157,7 @@ def _content_difference(recorded: Any, asked: Any) -> str:
 
 def text_difference(recorded: Any, asked: Any) -> str:
     if recorded is None or asked is None:
-        return "is new" if recorded is None else "is not there any more"
+        return "is new" if recorded is None else "is missing"
     if not _is_text(recorded) or not _is_text(asked):
         return "is something else"
     was, is_now = _beginning(recorded), _beginning(asked)
@@ -216,7 +216,7 @@ def message(what: str, nearest: Nearest, req: Mapping[str, Any], at: str, *, use
     entry, same = found
     where = "the record at the same path" if same else f"the nearest record ({entry.record.at})"
     differing = differences(records.mapping(entry.record.req), req)
-    told = "; ".join(differing[:2]) + (f" and {len(differing) - 2} more" if len(differing) > 2 else "")
+    told = "; ".join(differing[:2]) + (f"; and {len(differing) - 2} more" if len(differing) > 2 else "")
     if not differing:
         told = f"has no attempt left (it has {entry.record.tried})"
     return f"nothing is recorded for {what}: {where} is {entry.place}: {told}"

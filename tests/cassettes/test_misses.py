@@ -87,7 +87,7 @@ def test_members_and_long_texts() -> None:
     assert differences.differences(was, now) == [
         "`context.a` differs after its first 1,000 characters (5,000 recorded, 5,000 now)",
         '`context.b` differs at character 3: "only" instead of "one"',
-        "`context.c` is not there any more",
+        "`context.c` is missing",
         "`context.d` is something else",
     ]
 

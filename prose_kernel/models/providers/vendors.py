@@ -142,6 +142,9 @@ def find(name: str, options: SessionOptions) -> ModelServer:
         )
     if built_in is None and server.base_url is None:
         raise UsageError(f"[providers.{name}] has no base_url", hint='add `base_url = "https://..."`')
+    if server.base_url is not None and not server.base_url.lower().startswith(("http://", "https://")):
+        problem = f"the base_url of [providers.{name}] does not begin with http:// or https://"
+        raise UsageError(problem, hint='write it like this: `base_url = "http://localhost:8000/v1"`')
     return server if server.key is not None else structs.replace(server, key="")
 
 

@@ -131,6 +131,12 @@ def test_a_key_goes_to_no_server_by_accident() -> None:
             "add `kind",
         ),
         ("mine", {"mine": ModelServer("openai")}, "[providers.mine] has no base_url", "add `base_url"),
+        (
+            "mine",
+            {"mine": ModelServer("openai", base_url="127.0.0.1:8000/v1")},
+            "the base_url of [providers.mine] does not begin with http:// or https://",
+            "write it like this: `base_url",
+        ),
     ],
 )
 def test_names_and_tables_that_make_no_sense(name: str, servers: Any, message: str, hint: str) -> None:
