@@ -1,7 +1,5 @@
-"""`prose run --resume`: resume a run that was killed, interrupted or has failed (docs/how-to/durability.md).
-
-Here a run is found, and its text compared with the file; `runs/resumption.py` has where it continues.
-"""
+"""`prose run --resume`: resume a run that was killed, interrupted or has failed (docs/how-to/durability.md). The run
+is found here, and its text compared with the file; `runs/resumption.py` has where it continues."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.notebook.background import Background
@@ -29,7 +29,7 @@ from prose_kernel.runtime.open_request import CellRun
 from prose_kernel.runtime.values import Value
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.display import Display, Output, Problem
-from prose_kernel.views.output_with_panel import OutputWithPanel, panel_removing
+from prose_kernel.views.output_with_panel import OutputWithPanel, PanelRemovingAsker
 
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Compiled, Language, Programs
@@ -106,7 +106,8 @@ class Cells:
     ) -> None:
         self.cwd = cwd
         self.front_end = front_end or FrontEnd()
-        self.asker, self._panel_removing = panel_removing(asker)
+        self._panel_removing = PanelRemovingAsker(asker)
+        self.asker = cast("Asker", self._panel_removing)
         self._kernels = language or languages.default()
         self.overrides: dict[str, Any] = {}
         self.show_warnings = True

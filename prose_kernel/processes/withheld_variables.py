@@ -8,18 +8,15 @@ from typing import Final
 
 from prose_kernel.runtime.secret_patterns import holds_private_key, tokens_in
 
-_PARTS = (
-    *("TOKEN", "SECRET", "PASSWORD", "PASSWD", "PASSPHRASE", "CREDENTIAL"),
-    *("API_KEY", "APIKEY", "ACCESS_KEY", "PRIVATE_KEY", "COOKIE"),
+_SECRET_NAME: Final = re.compile(
+    r"\AAWS_|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|API_?KEY|ACCESS_KEY|PRIVATE_KEY|COOKIE"
+    r"|_(?:KEY|PAT|PASS|PWD|AUTH)\Z"
 )
-_ENDS = ("_KEY", "_PAT", "_PASS", "_PWD", "_AUTH")
-_STARTS = ("AWS_",)
 
 
 def is_secret_name(name: str) -> bool:
     """Return whether a variable of this name is withheld from agents' commands."""
-    upper = name.upper()
-    return upper.startswith(_STARTS) or upper.endswith(_ENDS) or any(part in upper for part in _PARTS)
+    return _SECRET_NAME.search(name.upper()) is not None
 
 
 _USER: Final = re.compile(r"://(?:[^\s/:@]*:[^\s/@]+|[^\s/:@]{16,})@")

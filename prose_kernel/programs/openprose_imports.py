@@ -21,9 +21,9 @@ from prose_kernel.language.contracts import SUFFIX, file_and_node, is_contract
 from prose_kernel.language.contracts.library import LIBRARY
 from prose_kernel.language.diagnostics import SCRIPTS, Diagnostic, Profile
 from prose_kernel.language.nodes import walk
+from prose_kernel.language.openprose.call_targets import interface_of
 from prose_kernel.language.openprose.contract import abilities, all_gates, contract, place_of
 from prose_kernel.language.openprose.names import Contract
-from prose_kernel.language.openprose.script_interface import interface_of
 from prose_kernel.language.openprose.tree import Call, Program, Use
 from prose_kernel.language.source import Source
 from prose_kernel.programs import files as program_files

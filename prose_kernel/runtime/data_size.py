@@ -85,16 +85,8 @@ def joined(left: list[Any], right: list[Any]) -> list[Any]:
     """Return the two lists as one, whose measure is known without looking through it again."""
     both = left + right
     if len(both) > _LARGE:
-        one, other = measure(left), measure(right)
-        _keep(
-            both,
-            Measure(
-                max(one.levels, other.levels),
-                one.members + other.members,
-                one.characters + other.characters,
-                one.plain and other.plain,
-            ),
-        )
+        levels, members, characters, plain = zip(measure(left), measure(right), strict=True)
+        _keep(both, Measure(max(levels), sum(members), sum(characters), all(plain)))
     return both
 
 

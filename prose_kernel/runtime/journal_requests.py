@@ -120,9 +120,8 @@ class LiveRequests:
         attempt = 1 + self._repeated[key]
         for retry in range(int(retries) if retries else 0):
             attempt += 1 + self._repeated[f"{place}#{retry}" if retry else place]
-        return OpenRequest(
-            place, recorder.log.place, self._run, attempt, on_result=partial(self._completes, key, delayed)
-        )
+        completes = partial(self._completes, key, delayed)
+        return OpenRequest(place, recorder.log.place, self._run, attempt, on_result=completes)
 
     def _completes(self, key: str, delayed: bool, opened: OpenRequest, result: object) -> None:
         """Record the result of a command in the thread that sees it end, because the program may be computing in a

@@ -1,8 +1,5 @@
-"""Replaces secrets in texts: the one place where this is done.
-
-Recordings, traces and messages get a word for each secret (`Replacing`), commands that are shown get `***` (`masked`).
-`secret_patterns.py` has what is looked for.
-"""
+"""Replaces secrets in texts: by a word for each in recordings, traces and messages (`Replacing`), by `***` in commands
+that are shown (`masked`). `secret_patterns.py` has what is looked for."""
 
 from __future__ import annotations
 
@@ -26,20 +23,12 @@ from prose_kernel.runtime.secret_patterns import (
     tokens_in,
 )
 
-# ---------------------------------------------------------------- words in place of secrets
-
 
 def finds_of(environment: Mapping[str, str]) -> tuple[Find, ...]:
     """The secret values of an environment, the longest first; one that has two names goes by the first of them."""
     names = secrets_of(environment)
     values = sorted(names, key=len, reverse=True)
     return tuple(Find((value,), re.escape(value), f"«env:{names[value]}»") for value in values)
-
-
-def _instead(match: re.Match[str], words: list[str]) -> str:
-    """Return the text before a find, and the word for it."""
-    last = match.lastindex or 2
-    return match[last - 1] + words[last // 2 - 1]
 
 
 _SHORT: Final = 500
@@ -72,7 +61,12 @@ class Replacing:
             parts = (f"({find.kept})({find.expression})" for find in finds)
             expression = self._compiled[present] = re.compile("|".join(parts))
         words = [self._finds[number].word for number in present]
-        return expression.sub(lambda match: _instead(match, words), text)
+
+        def instead(match: re.Match[str]) -> str:  # the text before a find, and the word for it
+            last = match.lastindex or 2
+            return match[last - 1] + words[last // 2 - 1]
+
+        return expression.sub(instead, text)
 
 
 _learned: dict[str, str] = {}
@@ -90,11 +84,6 @@ def hidden_of_process() -> Callable[[str], str]:
     """Takes the secrets of this process's environment, and whatever looks like one, out of a text."""
     own, learned = finds_of(os.environ), finds_of(_learned)
     return Replacing((*sorted((*own, *learned), key=lambda find: -len(find.fixed[0])), *SHAPES))
-
-
-def hidden_in(data: Any) -> Any:
-    """Plain data with the secrets taken out of every text in it, the names of members too."""
-    return mapped(data, hidden_of_process())
 
 
 def mapped(data: Any, change: Callable[[str], str]) -> Any:

@@ -17,7 +17,7 @@ from typing import Any, ClassVar, Final
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import reason_of
-from prose_kernel.runtime.redaction import hidden_in
+from prose_kernel.runtime.redaction import hidden_of_process, mapped
 from prose_kernel.telemetry import measures
 from prose_kernel.telemetry.spans import Attribute, Note, Span, trace_and_span
 
@@ -96,7 +96,8 @@ class LogFile:
     def _write(self, line: dict[str, Any]) -> None:
         if self._given_up:
             return
-        data = (json.dumps(hidden_in(line), ensure_ascii=False) + "\n").encode("utf-8", "backslashreplace")
+        text = json.dumps(mapped(line, hidden_of_process()), ensure_ascii=False)
+        data = f"{text}\n".encode("utf-8", "backslashreplace")
         try:
             os.write(self._current(len(data)), data)
         except OSError as problem:

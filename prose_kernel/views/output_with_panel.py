@@ -10,7 +10,7 @@ the answer among its outputs), gets no panel.
 from __future__ import annotations
 
 import uuid
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.views.display import Display, Output, PassedOn, Problem
@@ -130,9 +130,3 @@ class PanelRemovingAsker:
         if self.output is not None and name.startswith(_SPEAKS):
             self.output.hold()
         return getattr(self._asker, name)
-
-
-def panel_removing(asker: Asker) -> tuple[Asker, PanelRemovingAsker]:
-    """Return the wrapped asker twice, typed as an `Asker` and as a `PanelRemovingAsker`."""
-    found = PanelRemovingAsker(asker)
-    return cast("Asker", found), found

@@ -11,8 +11,7 @@ from language.marked import cases, places, unmark
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose import compile_source, format_program, parse
 from prose_kernel.language.openprose import tree as t
-from prose_kernel.language.openprose.checker import free_inputs
-from prose_kernel.language.openprose.script_interface import (
+from prose_kernel.language.openprose.call_targets import (
     CallInput,
     CallOutput,
     CallProblem,
@@ -20,6 +19,7 @@ from prose_kernel.language.openprose.script_interface import (
     Interface,
     ScriptSource,
 )
+from prose_kernel.language.openprose.checker import free_inputs
 from prose_kernel.language.source import Source
 
 TARGETS = {

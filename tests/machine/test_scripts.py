@@ -11,7 +11,7 @@ from machine.fakes import Reply, World, lines, plain
 
 from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.openprose import tree as t
-from prose_kernel.language.openprose.script_interface import (
+from prose_kernel.language.openprose.call_targets import (
     CallInput,
     CallOutput,
     CallProblem,

@@ -25,7 +25,7 @@ from prose_kernel.views.live_panel import LivePanel, live_display
 from prose_kernel.views.live_run import LiveRun
 from prose_kernel.views.live_words import Line, estimate, span
 from prose_kernel.views.output_window import Limits
-from prose_kernel.views.output_with_panel import MOST, OutputWithPanel, panel_removing
+from prose_kernel.views.output_with_panel import MOST, OutputWithPanel, PanelRemovingAsker
 from prose_kernel.views.refresh import Refresh
 
 SOURCE = Source('parallel for city in cities:\n  exec "make"\n', "cell")
@@ -307,8 +307,8 @@ def test_the_result_comes_when_the_panel_is_gone(world: World) -> None:
 
 def test_who_is_asked_something_sees_no_panel_from_then_on() -> None:
     world, said = World(), list[str]()
-    asker, guard = panel_removing(cast("Any", SimpleNamespace(available=True, show=said.append)))
-    guard.output = world.panel.output
+    asker = PanelRemovingAsker(cast("Any", SimpleNamespace(available=True, show=said.append)))
+    asker.output = world.panel.output
     world.happens(Commands().run("x", bound_to="a")[0], seconds=0.7)
     assert asker.available and world.output.kinds == ["display"]
     asker.show("Who?")

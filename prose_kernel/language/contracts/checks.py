@@ -10,7 +10,7 @@ from prose_kernel.language.contracts.tests import read_test
 from prose_kernel.language.contracts.tree import SCRIPT, Item, Node
 from prose_kernel.language.contracts.units import FileUnit, Unit
 from prose_kernel.language.diagnostics import Diagnostic, diagnostic
-from prose_kernel.language.openprose.script_interface import CallProblem
+from prose_kernel.language.openprose.call_targets import CallProblem
 from prose_kernel.language.source import Span
 
 _NEAR_FENCE: Final = re.compile(r"(?:prosescript|prose)(?=\s|\Z)", re.IGNORECASE)

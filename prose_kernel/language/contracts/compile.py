@@ -30,10 +30,7 @@ from prose_kernel.language.diagnostics import (
 )
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.contract import uses_of
-from prose_kernel.language.openprose.fenced_text import fenced_text
-from prose_kernel.language.openprose.names import Contract
-from prose_kernel.language.openprose.script_interface import (
+from prose_kernel.language.openprose.call_targets import (
     CallProblem,
     CallTarget,
     CallTargets,
@@ -41,6 +38,9 @@ from prose_kernel.language.openprose.script_interface import (
     ScriptSource,
     interface_of,
 )
+from prose_kernel.language.openprose.contract import uses_of
+from prose_kernel.language.openprose.fenced_text import fenced_text
+from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source, Span
 
 

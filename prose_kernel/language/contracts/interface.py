@@ -13,7 +13,7 @@ from prose_kernel.language.contracts.items import NAME, OPTIONAL, nested
 from prose_kernel.language.contracts.tree import MISSING, Item, Node
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.script_interface import CallInput, CallOutput
+from prose_kernel.language.openprose.call_targets import CallInput, CallOutput
 
 if TYPE_CHECKING:
     from prose_kernel.language.contracts.units import Unit

@@ -11,13 +11,7 @@ from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.contracts.instances import Instance
 from prose_kernel.language.diagnostics import first_error
-from prose_kernel.language.openprose.script_interface import (
-    CallInput,
-    CallOutput,
-    CallProblem,
-    CallTarget,
-    ScriptSource,
-)
+from prose_kernel.language.openprose.call_targets import CallInput, CallOutput, CallProblem, CallTarget, ScriptSource
 
 if TYPE_CHECKING:
     from prose_kernel.language.contracts.units import Unit

@@ -23,7 +23,7 @@ from prose_kernel.language.contracts.targets import Targets
 from prose_kernel.language.contracts.tree import ContractFile, Node
 from prose_kernel.language.diagnostics import STRICT, Compiled, Diagnostic, Profile
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.script_interface import CallTarget, Interface, ScriptSource, TargetKind
+from prose_kernel.language.openprose.call_targets import CallTarget, Interface, ScriptSource, TargetKind
 from prose_kernel.language.source import Source, Span
 
 _OUTSIDE: Final = re.compile(r"[^\w-]?")

@@ -65,10 +65,10 @@ def compile_source(
     """
     from prose_kernel.language.diagnostics import Compiled, in_order
     from prose_kernel.language.nodes import uncollected
+    from prose_kernel.language.openprose.call_targets import interface_of
     from prose_kernel.language.openprose.checker import Checker, settled
     from prose_kernel.language.openprose.names import Known
     from prose_kernel.language.openprose.parser import parse
-    from prose_kernel.language.openprose.script_interface import interface_of
 
     if known is None:
         known = Known(variables=interface_of(source).known())

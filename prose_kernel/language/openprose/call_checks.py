@@ -6,18 +6,18 @@ from collections.abc import Callable, Mapping
 
 from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.name_resolution import Reader
-from prose_kernel.language.openprose.names import Contract
-from prose_kernel.language.openprose.program_index import Survey
-from prose_kernel.language.openprose.properties import PropertyChecker
-from prose_kernel.language.openprose.scopes import Result
-from prose_kernel.language.openprose.script_interface import (
+from prose_kernel.language.openprose.call_targets import (
     MODIFIERS,
     SESSION_MODIFIERS,
     CallInput,
     CallProblem,
     CallTarget,
 )
+from prose_kernel.language.openprose.name_resolution import Reader
+from prose_kernel.language.openprose.names import Contract
+from prose_kernel.language.openprose.program_index import Survey
+from prose_kernel.language.openprose.properties import PropertyChecker
+from prose_kernel.language.openprose.scopes import Result
 
 
 class CallChecker:

@@ -19,6 +19,7 @@ from prose_kernel.language.nodes import rebuilt, visitors, walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.bare_conditions import variable_in
 from prose_kernel.language.openprose.call_checks import CallChecker, check_result
+from prose_kernel.language.openprose.call_targets import CallProblem, ScriptSource, interface_of
 from prose_kernel.language.openprose.contract import LoadContract, is_executable, local_name
 from prose_kernel.language.openprose.declarations import Declarations, ImportChecker
 from prose_kernel.language.openprose.hidden_exit_codes import HiddenExitCodes
@@ -28,7 +29,6 @@ from prose_kernel.language.openprose.output_types import written_schema
 from prose_kernel.language.openprose.program_index import Survey
 from prose_kernel.language.openprose.properties import PropertyChecker, check_budget
 from prose_kernel.language.openprose.scopes import Answer, Construct, Frame, Held, Place, Result
-from prose_kernel.language.openprose.script_interface import CallProblem, ScriptSource, interface_of
 from prose_kernel.language.openprose.spawn_builder import UNREAD
 from prose_kernel.language.openprose.tree import Discretion, Name, Node, Program
 from prose_kernel.language.source import Source, Span

@@ -17,10 +17,10 @@ from prose_kernel.language import typed_answers
 from prose_kernel.language.diagnostics import SCRIPTS, Profile
 from prose_kernel.language.half_typed import Completeness, code_only, missing
 from prose_kernel.language.openprose import keywords
+from prose_kernel.language.openprose.call_targets import MODIFIERS, CallTarget, CallTargets
 from prose_kernel.language.openprose.checker import answer_at
 from prose_kernel.language.openprose.names import Known
 from prose_kernel.language.openprose.parser import LAYOUT, Parser, parse
-from prose_kernel.language.openprose.script_interface import MODIFIERS, CallTarget, CallTargets
 from prose_kernel.language.source import Source
 from prose_kernel.language.words import Completion, Offer, catalogue
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 if TYPE_CHECKING:
-    from prose_kernel.language.openprose.script_interface import CallTargets
+    from prose_kernel.language.openprose.call_targets import CallTargets
     from prose_kernel.language.openprose.tree import Block
     from prose_kernel.language.typed_answers import Schema
 

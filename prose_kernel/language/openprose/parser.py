@@ -16,11 +16,11 @@ from prose_kernel.language.diagnostics import Diagnostic, Profile, in_order
 from prose_kernel.language.nodes import uncollected
 from prose_kernel.language.openprose import tables, tree
 from prose_kernel.language.openprose.builder import Builder
+from prose_kernel.language.openprose.call_targets import ScriptSource
 from prose_kernel.language.openprose.diagnostic_collector import Findings
 from prose_kernel.language.openprose.fenced_text import fenced_text, in_file
 from prose_kernel.language.openprose.keywords import CONTEXTUAL, KEYWORDS, SCRIPT_CONTEXTUAL, SCRIPT_KINDS
 from prose_kernel.language.openprose.lexer import Lexer, RawToken
-from prose_kernel.language.openprose.script_interface import ScriptSource
 from prose_kernel.language.openprose.tree import Expression, Name, Program, ProgramCall
 from prose_kernel.language.source import Source
 

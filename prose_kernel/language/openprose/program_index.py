@@ -12,13 +12,13 @@ from typing import Literal
 from prose_kernel.language.diagnostics import SCRIPTS, Diagnostic, Findings, Profile, in_order
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose import word_hints
+from prose_kernel.language.openprose.call_targets import interface_of
 from prose_kernel.language.openprose.command_hints import braces_hint
 from prose_kernel.language.openprose.contract import block_exports, block_names, persistence
 from prose_kernel.language.openprose.keywords import KEPT
 from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
 from prose_kernel.language.openprose.output_types import written_schema
 from prose_kernel.language.openprose.scopes import Frame
-from prose_kernel.language.openprose.script_interface import interface_of
 from prose_kernel.language.openprose.tree import Agent, Block, Constant, Gate, Program, Property
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.typed_answers import Schema

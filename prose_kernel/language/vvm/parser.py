@@ -21,6 +21,7 @@ from prose_kernel.language.vvm.compound_statements import HANDLERS, PARTS, State
 from prose_kernel.language.vvm.keywords import CLAUSES, RESERVED
 from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, WORD
 from prose_kernel.language.vvm.tree import Assign, Body, ExpressionStatement, Name, Program
+from prose_kernel.language.vvm.word_hints import printable
 
 _COMMENT: Final = re.compile(r"^([ \t]*+)#", re.MULTILINE)
 _NEVER: Final = re.compile("[\ud800-\udfff]")
@@ -336,7 +337,7 @@ class Parser(StatementParser):
             and all(text == "-" for text in before[1::2])
             and all(KINDS.get(t[0]) == WORD for t in before[::2])
         ):
-            name = word_hints.shown("".join(before))
+            name = printable("".join(before))
             return self.trouble(at, f"`{name}` is not a name", f"write `{name.replace('-', '_')}`")
         if before[0] == "@":
             return self.trouble(

@@ -29,6 +29,7 @@ from prose_kernel.language.vvm.brackets import (
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import KINDS, LINE_STARTS, NUMBER, SIGN, STRING, TEMPLATE, WORD, Tokens
 from prose_kernel.language.vvm.strings import BadEscape
+from prose_kernel.language.vvm.word_hints import printable
 
 SKIP: Final = object()
 """Instead of an operand: the token has been reported and passed over; the operand comes next."""
@@ -78,7 +79,7 @@ class Mistakes:
             return "a template"
         if kind == WORD and text in RESERVED:
             return f"the reserved word `{text}`"
-        return f"`{word_hints.shown(text)}`"
+        return f"`{printable(text)}`"
 
     def span(self, at: int) -> tuple[int, int]:
         """Return the start and end of the token at `at`; a line's end and the end of the text are at the end of the
@@ -183,9 +184,7 @@ class Mistakes:
             return self._reserved(at, text)
         if text in ("-", "+"):
             following = self.texts[at + 1]
-            hint = (
-                f"write `0 - {word_hints.shown(following)}`" if self.kind(at + 1) in (WORD, NUMBER) else "write `0 - …`"
-            )
+            hint = f"write `0 - {printable(following)}`" if self.kind(at + 1) in (WORD, NUMBER) else "write `0 - …`"
             message = "there is no unary minus" if text == "-" else "there is no unary plus"
             if self.is_end(at + 1):
                 raise self.wrong(at + 1, f"a value after `{text}`")
@@ -200,7 +199,7 @@ class Mistakes:
         if kind == TEMPLATE:
             return self._loose_template(at)
         if text == "." and self.kind(at + 1) == NUMBER and self.starts[at + 1] == end:
-            digits = word_hints.shown(self.texts[at + 1])
+            digits = printable(self.texts[at + 1])
             self.report("V001", start, end, "a number begins with a digit", f"write `0.{digits}`")
             self.at = at + 2
             return tree.Number.at(start, start, 0), start, self.tokens.end(at + 1)
@@ -222,9 +221,7 @@ class Mistakes:
             raise self.trouble(at, f"there is no `{text}` before a value", "write the arguments out, one by one")
         if text == "=" and before in ("=", "=="):
             hint = "write `==` to compare, `=` to assign"
-        after = (
-            f" after `{word_hints.shown(before)}`" if self.is_end(at) and before and before[0] not in '"`\n#' else ""
-        )
+        after = f" after `{printable(before)}`" if self.is_end(at) and before and before[0] not in '"`\n#' else ""
         if after and before == "=":
             hint = "write `()` for nothing"
         raise self.wrong(at, f"a value{after}", hint)
@@ -251,11 +248,8 @@ class Mistakes:
         elif (word in ("def", "if", "for", "while", "match", "try", "with") and follows not in _AFTER_OPERAND) or (
             word in ("return", "raise") and not self.is_end(at + 1) and follows not in _AFTER_OPERAND
         ):
-            hint = (
-                word_hints.rest(word)
-                if word in ("if", "for")
-                else "a statement is no value: write it on lines of its own"
-            )
+            own = word_hints.rest(word) if word in ("if", "for") else None
+            hint = own or "a statement is no value: write it on lines of its own"
         else:
             hint = f"a name of your own must be another word, such as `{word}_`"
         message = f"`{word}` is a reserved word, not a value"
@@ -270,9 +264,7 @@ class Mistakes:
         start, end = self.span(at)
         content = text[1:-1] if len(text) > 1 and text[-1] == "'" else text[1:]
         hint = (
-            'write double quotes: `"…"`'
-            if len(content) > 40 or '"' in content
-            else f'write `"{word_hints.shown(content)}"`'
+            'write double quotes: `"…"`' if len(content) > 40 or '"' in content else f'write `"{printable(content)}"`'
         )
         if len(text) < 2 or text[-1] != "'":
             raise self.trouble(at, "strings stand in double quotes", 'write `"…"`')
@@ -418,10 +410,10 @@ class Mistakes:
         """The token at `at` cannot be the key of an object."""
         text = self.texts[at]
         if text[0] == "'" and len(text) > 1 and text[-1] == "'":
-            self.say(at, "strings stand in double quotes", f'write `"{word_hints.shown(text[1:-1])}"`')
+            self.say(at, "strings stand in double quotes", f'write `"{printable(text[1:-1])}"`')
             return text[1:-1]
         if self.kind(at) == NUMBER:
-            self.say(at, "a key is a name or a string", f'write `"{word_hints.shown(text)}"`')
+            self.say(at, "a key is a name or a string", f'write `"{printable(text)}"`')
             return text
         if text == ",":
             raise self.wrong(at, "a key", "write one comma between two items")
@@ -452,13 +444,13 @@ class Mistakes:
         text = self.texts[at]
         digits = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ_0123456789")
         plain = text.replace("_", "")
-        shown = word_hints.shown(text)
+        shown = printable(text)
         message = f"`{shown}` is not a number"
         hint: str | None
         if text.replace(".", "", 1).isdigit():
             message, hint = "this number is too large to be read", None
         elif plain.replace(".", "", 1).isdigit():
-            hint = f"write `{word_hints.shown(plain)}`"
+            hint = f"write `{printable(plain)}`"
         elif text[-1] in "smh" and not digits.strip("0123456789."):
             hint = f'a duration is a string: `"{shown}"`'
         elif text[:2] in ("0x", "0X", "0b", "0o"):
@@ -491,10 +483,4 @@ class Mistakes:
         hint = 'write `\\\\` for a backslash; escapes are `\\\\ \\" \\/ \\n \\t \\b \\f \\r \\uXXXX`'
         if text.startswith("\\u"):
             hint = "write four hexadecimal digits after `\\u`; two of them for a character beyond `\\uFFFF`"
-        self.report(
-            "V005",
-            start + escape.start,
-            start + escape.end,
-            f"unknown escape `{word_hints.shown(text)}`",
-            hint,
-        )
+        self.report("V005", start + escape.start, start + escape.end, f"unknown escape `{printable(text)}`", hint)

@@ -48,17 +48,18 @@ def sign(text: str) -> tuple[str, str | None]:
     if first in "\u00a0\u2007\u202f\u200b\u2003\u2002\u3000\ufeff":
         return f"{named(first)} is not a blank here", "type an ordinary space"
     if first.isalpha() and ord(first) > 127:
-        return f"`{shown(text)}` cannot be part of a name", "names are made of `A` to `Z`, `a` to `z`, digits and `_`"
+        message = f"`{printable(text)}` cannot be part of a name"
+        return message, "names are made of `A` to `Z`, `a` to `z`, digits and `_`"
     return f"{shown_character(text)} cannot stand here", None
 
 
-def shown(text: str) -> str:
+def printable(text: str) -> str:
     """A token in a message: short, and printable."""
     return "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in clipped(text, 40, kept=40))
 
 
 def shown_character(text: str) -> str:
-    return f"`{shown(text)}`" if text[0].isprintable() else named(text[0])
+    return f"`{printable(text)}`" if text[0].isprintable() else named(text[0])
 
 
 def named(character: str) -> str:

@@ -13,7 +13,7 @@ from typing import Final, cast
 from prose_kernel.errors import ImportProgramError, RunError, StoreFailed, ValueTypeError
 from prose_kernel.language.numbers import parse_duration
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.script_interface import (
+from prose_kernel.language.openprose.call_targets import (
     MODIFIERS,
     CallOutput,
     CallTarget,

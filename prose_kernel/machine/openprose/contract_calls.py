@@ -11,8 +11,8 @@ from typing import cast
 from prose_kernel.language.contracts.targets import Bound, Helper, Program
 from prose_kernel.language.contracts.units import Unit
 from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.call_targets import CallTarget, ScriptSource
 from prose_kernel.language.openprose.checker import free_inputs
-from prose_kernel.language.openprose.script_interface import CallTarget, ScriptSource
 from prose_kernel.machine.openprose.calls import CallRequest
 from prose_kernel.machine.openprose.contract_text import ask_session, render_node
 from prose_kernel.machine.openprose.frames import Temp

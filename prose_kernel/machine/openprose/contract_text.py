@@ -30,7 +30,7 @@ from prose_kernel.language.contracts.tree import NOTEBOOK
 from prose_kernel.language.contracts.units import Unit
 from prose_kernel.language.diagnostics import first_error
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.script_interface import ScriptSource
+from prose_kernel.language.openprose.call_targets import ScriptSource
 from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.bindings import bind, supplied
 from prose_kernel.machine.openprose.calls import CallRequest, checked_outputs, result_of, run_script

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from prose_kernel.errors import RunError, ThrowError
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.script_interface import interface_of
+from prose_kernel.language.openprose.call_targets import interface_of
 from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.code import Body, compile_expression, expression, statement
 from prose_kernel.machine.openprose.failures import error_value

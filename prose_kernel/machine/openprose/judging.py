@@ -11,7 +11,7 @@ from msgspec import structs
 
 from prose_kernel.errors import JudgeError, ProseError, Undecided, ValueTypeError
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.script_interface import interface_of
+from prose_kernel.language.openprose.call_targets import interface_of
 from prose_kernel.language.shortening import clipped
 from prose_kernel.machine.openprose.frames import Slot, visible
 from prose_kernel.machine.openprose.operators import truth

@@ -20,7 +20,6 @@ from prose_kernel.runtime import paused_evaluation
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import Node
 from prose_kernel.runtime.host import Host
-from prose_kernel.runtime.paused_evaluation import evaluated, evaluation_host, is_crossing
 from prose_kernel.runtime.preview import ReadOnlyStore
 from prose_kernel.runtime.statement_hook import Scope, StackFrame
 from prose_kernel.runtime.values import Value
@@ -35,7 +34,7 @@ def frames(s: ProgramContext, node: Node) -> tuple[StackFrame, ...]:
     layer, temps, source, span = s.layer, s.temps, s.source, node.span
     while True:
         caller = layer.frame.caller
-        if caller is None and is_crossing(s):
+        if caller is None and paused_evaluation.is_crossing(s):
             break  # nothing runs here: another language has called a block
         name = _name(layer.frame, source)
         if not found and s.branches:
@@ -77,8 +76,6 @@ def _scopes(run: ProgramRun, layer: Layer, temps: Temps) -> tuple[Scope, ...]:
     return (Scope("Locals", False, own), globals_) if layer is not run.root or temps else (globals_,)
 
 
-# ---------------------------------------------------------------- evaluating
-
 _BEFORE: Final = ("let debugger_value = ", "assert ")
 """What makes a statement of an expression, and of a condition with a marker."""
 
@@ -87,14 +84,14 @@ async def evaluate(s: ProgramContext, frame: StackFrame, text: str) -> Value:
     """See `ExecutionContext.evaluate`."""
     code, is_condition = _compiled(text)
     layer, temps = cast("_View", frame.inner)
-    host = evaluation_host(s.host)
+    host = paused_evaluation.evaluation_host(s.host)
     looks_only = code.now is not None
     context = _context(s, host, *((layer, temps) if looks_only else _copied(layer, temps)))
 
     async def computed() -> Value:
         return await holds(code, context, Asking()) if is_condition else await value_of(code, context)
 
-    return await evaluated(host, computed())
+    return await paused_evaluation.evaluated(host, computed())
 
 
 @lru_cache(maxsize=64)

@@ -11,10 +11,10 @@ from typing import Any, cast
 from prose_kernel.errors import ImportProgramError, RunError, StoreFailed
 from prose_kernel.language.contracts.library import LIBRARY
 from prose_kernel.language.openprose import tree
+from prose_kernel.language.openprose.call_targets import interface_of
 from prose_kernel.language.openprose.contract import contract, is_executable, local_name, uses_of
 from prose_kernel.language.openprose.keywords import HOST_READS
 from prose_kernel.language.openprose.names import Contract
-from prose_kernel.language.openprose.script_interface import interface_of
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose import foreign
 from prose_kernel.machine.openprose.bindings import bind

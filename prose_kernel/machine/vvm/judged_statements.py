@@ -13,8 +13,6 @@ from prose_kernel.runtime.events import ArmChosen, Constrained, OptionChosen
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
-# ---------------------------------------------------------------- match
-
 
 @statement(tree.Match)
 class MatchStep(Step):
@@ -85,9 +83,6 @@ def _matches(pattern: tree.Pattern, value: Value) -> bool:
     return pattern.kind is None or value["error"].get("kind") == pattern.kind
 
 
-# ---------------------------------------------------------------- choose
-
-
 @statement(tree.Choose)
 class ChooseStep(Step):
     nests = True
@@ -114,9 +109,6 @@ class ChooseStep(Step):
             return await call(self.bodies[label].run(s))
         finally:
             s.it = outer
-
-
-# ---------------------------------------------------------------- constrain
 
 
 @statement(tree.Constrain)

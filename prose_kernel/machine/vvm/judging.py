@@ -19,8 +19,6 @@ from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.values import LONGEST_TEXT, Value
 
-# ---------------------------------------------------------------- templates
-
 
 class TemplateCode:
     """A template, compiled at its place: `render` inserts the values (1.6, 3.7)."""
@@ -144,9 +142,6 @@ def rendered_ahead(s: Context, value: Value, templates: Sequence[TemplateCode | 
         except (ProseError, VvmRaise):
             break  # reported in its turn
     return found
-
-
-# ---------------------------------------------------------------- predicates
 
 
 @expression(tree.Predicate, lambda node: () if node.argument is None else (node.argument,))

@@ -15,7 +15,6 @@ from prose_kernel.machine.vvm.context import Context, Frame, Module, VvmRun
 from prose_kernel.runtime import paused_evaluation
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import Node
-from prose_kernel.runtime.paused_evaluation import evaluated, evaluation_host, is_crossing
 from prose_kernel.runtime.preview import ReadOnlyStore
 from prose_kernel.runtime.statement_hook import Scope, StackFrame
 from prose_kernel.runtime.values import Value
@@ -25,7 +24,7 @@ def frames(s: Context, node: Node) -> tuple[StackFrame, ...]:
     """The running functions, the module below them, then the callers from other lines of control."""
     found: list[StackFrame] = []
     frame, module, source, span = s.frame, s.module, s.source, node.span
-    while frame is not None or not is_crossing(s):
+    while frame is not None or not paused_evaluation.is_crossing(s):
         name = frame.function.name if frame is not None else source.name
         if not found and s.branches:
             name += f" [{' › '.join(step.label for step in s.branches)}]"
@@ -74,13 +73,10 @@ def _captured(frame: Frame) -> dict[str, Value]:
     return found
 
 
-# ---------------------------------------------------------------- evaluating
-
-
 async def evaluate(s: Context, frame: StackFrame, text: str) -> Value:
     """See `ExecutionContext.evaluate`."""
     inner, module = cast("tuple[Frame | None, Module]", frame.inner)
-    host = evaluation_host(s.host)
+    host = paused_evaluation.evaluation_host(s.host)
     run = VvmRun(host, ReadOnlyStore(s.run.store), s.run.name, s.run.program)
     run.depth, run.longest_input, run.modules = s.run.depth, s.run.longest_input, dict(s.run.modules)
     run.progress = copy.copy(s.run.progress)
@@ -91,7 +87,7 @@ async def evaluate(s: Context, frame: StackFrame, text: str) -> Value:
     shadow.table = {**module.table, **local}
     context = Context(run, shadow, s.source, s.cwd, "debugger")
     context.it, context.handling = s.it, s.handling
-    return await evaluated(host, value_of(_compiled(text), context))
+    return await paused_evaluation.evaluated(host, value_of(_compiled(text), context))
 
 
 def _compiled(text: str) -> Code:

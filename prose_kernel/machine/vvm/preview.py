@@ -199,10 +199,8 @@ def _read(s: Context, node: tree.Node) -> Value:
 
 def _shadow(run: VvmRun, answers: PreviewAnswers) -> VvmRun:
     """A copy of a run, whose names may be changed, and which can do nothing."""
-    nobody = Nobody()
-    ports = structs.replace(
-        run.host.ports, judge=nobody, user=nobody, store=ReadOnlyStore(run.host.ports.store), races=None
-    )
+    nobody, store = Nobody(), ReadOnlyStore(run.host.ports.store)
+    ports = structs.replace(run.host.ports, judge=nobody, user=nobody, store=store, races=None)
     host = Host(ports, (), load=run.host.load, hook=StepLimit(answers.announced))
     host.preview = answers
     shadow = VvmRun(host, ports.store, run.name, run.program)

@@ -21,15 +21,7 @@ from pydantic_ai.usage import RunUsage
 from prose_kernel.errors import ProviderError
 from prose_kernel.models.providers.model_bounds import Bounds, Patience, usage_of
 from prose_kernel.models.providers.model_calls import LONGEST_REPLY, Conversation, Reply
-from prose_kernel.models.providers.model_conversation import (
-    Handlers,
-    begun,
-    correction,
-    is_prose,
-    talk,
-    text_of,
-    worded,
-)
+from prose_kernel.models.providers.model_chat import Handlers, begun, correction, is_prose, talk, text_of, worded
 from prose_kernel.models.providers.model_errors import At, provider_error
 from prose_kernel.models.providers.model_http import client, too_long
 from prose_kernel.models.providers.model_output import Ways, is_refused

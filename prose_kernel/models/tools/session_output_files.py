@@ -26,10 +26,10 @@ class SessionOutputFiles:
     def __init__(self, request: SessionRequest, where: Surroundings) -> None:
         self._header = request.target.header if request.target is not None else ""
         self._bare = request.kind == "call"
-        self._binding = _File.of(where, request.target.location if request.target is not None else "")
+        self._binding = _File(where, request.target.location if request.target is not None else "")
         memory = request.memory if request.memory is not None and request.memory.directory else None
-        self._memory = _File.of(where, memory_file(memory) if memory is not None else "")
-        self._segment = _File.of(where, segment_file(memory) if memory is not None else "")
+        self._memory = _File(where, memory_file(memory) if memory is not None else "")
+        self._segment = _File(where, segment_file(memory) if memory is not None else "")
 
     def added_to(self, said: SessionResult) -> SessionResult:
         """Return the result with the files written since; `said` is the result of `request.answered` for the reply."""
@@ -60,13 +60,9 @@ class SessionOutputFiles:
 class _File:
     """One file, and its state at the start."""
 
-    def __init__(self, path: Path | None) -> None:
-        self._path = path
+    def __init__(self, where: Surroundings, location: str) -> None:
+        self._path = Path(where.cwd, location) if location else None
         self._before = self._mark()
-
-    @classmethod
-    def of(cls, where: Surroundings, location: str) -> _File:
-        return cls(Path(where.cwd, location) if location else None)
 
     def _mark(self) -> Mark:
         if self._path is None:

@@ -16,7 +16,7 @@ from pathlib import Path
 
 from prose_kernel.access import jsonl
 from prose_kernel.runtime.clock import timestamp
-from prose_kernel.runtime.redaction import hidden_in, hidden_of_process
+from prose_kernel.runtime.redaction import hidden_of_process, mapped
 
 _HIDDEN = "***"
 _NAMES = r"(?:token|secret|passw(?:or)?d|passphrase|pwd|api[-_]?key|access[-_]?key|private[-_]?key|credentials?|auth)"
@@ -60,7 +60,7 @@ class AuditLog:
                 self._kept.append(entry)
                 return
             try:
-                line = json.dumps(hidden_in(entry), ensure_ascii=False, default=repr)
+                line = json.dumps(mapped(entry, hidden_of_process()), ensure_ascii=False, default=repr)
                 jsonl.append(self._path, line.encode("utf-8", "replace") + b"\n", private=True)
             except OSError as problem:
                 self._failed(problem)
