@@ -259,7 +259,7 @@ async def test_an_address_that_is_not_a_server_of_tools(
         with pytest.raises(ProviderError) as caught:
             await bench.of("far")
         await bench.pool.close()
-    assert str(caught.value) == f"the tool 'far' cannot be had: the tool server far {said}"
+    assert str(caught.value) == f"the tool 'far' is not available: the tool server far {said}"
 
 
 def _listens(port: int) -> bool:
@@ -311,7 +311,7 @@ async def test_tools_that_cannot_be_described_to_a_model_are_left_out_with_one_w
     assert warning.endswith("; and 3 more")
     assert [spec.name for spec in (await bench.of("evil.good")).specs][4:] == ["evil__good"]
     with pytest.raises(
-        ProviderError, match=r"the tool 'evil\.typo' cannot be had: its schema is wrong: there is no type"
+        ProviderError, match=r"the tool 'evil\.typo' is not available: its schema is wrong: there is no type"
     ):
         await bench.of("evil.typo")
 
@@ -372,7 +372,7 @@ async def test_servers_that_cannot_be_used(
         monkeypatch.setattr(mcp_server, "START", 2.0)
     with pytest.raises(ProviderError) as caught:
         await hostile(mode).of("evil")
-    assert f"the tool 'evil' cannot be had: {said}" in str(caught.value) and "\n" not in str(caught.value)
+    assert f"the tool 'evil' is not available: {said}" in str(caught.value) and "\n" not in str(caught.value)
 
 
 async def test_extra_output_of_a_server_is_not_a_message(hostile: Callable[..., Bench]) -> None:
@@ -586,12 +586,26 @@ async def test_packages_bring_functions_as_entry_points(
     monkeypatch.setenv("PYTHONPATH", str(package.parent))
     bench = Bench(tmp_path, guard)
     assert await answer_of(await bench.of("shout"), "shout", {"text": "hi"}) == "HI"
-    with pytest.raises(ProviderError, match="the tool 'gone' cannot be had: AttributeError: "):
+    with pytest.raises(ProviderError, match="the tool 'gone' is not available: AttributeError: "):
         await bench.of("gone")
     foreign = Bench(tmp_path, guard)
     foreign.person = ScriptedPerson("y", "y")
     assert await answer_of(await foreign.of("shout", elsewhere=True), "shout", {"text": "hi"}) == "HI"
     await asyncio.gather(bench.pool.close(), foreign.pool.close())
+
+
+async def test_a_misspelt_tool_has_a_hint(functions: Bench) -> None:
+    with pytest.raises(ProviderError) as caught:
+        await functions.of("word_cuont")
+    assert (str(caught.value), caught.value.hint) == ("there is no tool 'word_cuont'", "did you mean `word_count`?")
+
+
+async def test_a_result_that_json_cannot_hold_is_an_error(tmp_path: Path, guard: Helpers) -> None:
+    (tmp_path / "prose_tools.py").write_text("def made() -> object:\n    return object()\n")
+    bench = Bench(tmp_path, guard)
+    answer = await answer_of(await bench.of("made"), "made", {})
+    assert "its result has a value of type object, which JSON cannot hold" in answer
+    await bench.pool.close()
 
 
 async def test_a_file_of_functions_that_is_wrong_says_so(tmp_path: Path, guard: Helpers) -> None:

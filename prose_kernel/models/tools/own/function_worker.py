@@ -206,7 +206,7 @@ def _plain(value: Any) -> Any:
         from pydantic_core import to_jsonable_python
 
         return to_jsonable_python(value)
-    raise NotImplementedError
+    raise TypeError(f"its result has a value of type {type(value).__name__}, which JSON cannot hold")
 
 
 # ---------------------------------------------------------------- docstrings

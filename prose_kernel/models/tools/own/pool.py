@@ -17,6 +17,7 @@ from prose_kernel.access.created_code import require_agreed
 from prose_kernel.access.function_files import pinned
 from prose_kernel.access.policy import Ask, Note, PermissionDesk, Policy, no_audit, who
 from prose_kernel.errors import PermissionDenied, ProviderError, UsageError
+from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.models.tools.access import audit_record
 from prose_kernel.models.tools.own.functions import FILE, Functions
 from prose_kernel.models.tools.own.offer import Offer
@@ -162,7 +163,8 @@ class OwnTools:
             if not specs and request.kind == "call":  # `tools` isn't a key of VVM: it may mean something else there
                 continue
             if not specs:
-                raise ProviderError(f"there is no tool '{one_line(name)}'", retryable=False, hint=self._hint(name))
+                hint = nearest_hint(name, self._known(source, listed), self._hint(name))
+                raise ProviderError(f"there is no tool '{one_line(name)}'", retryable=False, hint=hint)
             for full, spec in specs.items():
                 found[full] = OwnTool(full, spec, listed.source, request, policy, desk, self._host.note)
         return tuple(found.values())
@@ -200,7 +202,7 @@ class OwnTools:
                 raise ToolFailed(listed.offer.unusable[wanted])
         except ToolFailed as problem:
             raise ProviderError(
-                f"the tool '{one_line(name)}' cannot be had: {problem}", retryable=False, hint=self._hint(name)
+                f"the tool '{one_line(name)}' is not available: {problem}", retryable=False, hint=self._hint(name)
             ) from None
         if every:
             self._warn_of(source, listed)
@@ -214,6 +216,12 @@ class OwnTools:
             told = "; ".join(f"{one_line(name, 64)} ({why})" for name, why in list(unusable.items())[:3])
             more = f"; and {len(unusable) - 3:,} more" if len(unusable) > 3 else ""
             self._host.warn(f"the tool server {server} has tools that cannot be offered: {told}{more}")
+
+    def _known(self, source: str, listed: _Listed) -> list[str]:
+        """The names of a source's tools, and of the servers if it is the file of functions."""
+        if source in self._options.mcp:
+            return [f"{source}.{spec.name}" for spec in listed.offer.tools]
+        return [*(spec.name for spec in listed.offer.tools), *self._options.mcp]
 
     def _hint(self, name: str) -> str:
         server = name.partition(".")[0]
