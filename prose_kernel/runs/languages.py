@@ -6,6 +6,7 @@ a language is imported before it is used.
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -248,9 +249,10 @@ class Language:
 def _later(place: str) -> Any:
     """The function at `module:name`, which is imported when it is first called."""
     module, _, name = place.partition(":")
+    imported = functools.cache(importlib.import_module)
 
     def call(*given: Any, **named: Any) -> Any:
-        return getattr(importlib.import_module(f"prose_kernel.{module}"), name)(*given, **named)
+        return getattr(imported(f"prose_kernel.{module}"), name)(*given, **named)
 
     return call
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 # ---------------------------------------------------------------- words
 
@@ -77,6 +77,10 @@ class Foreign:
     rest: str = ""
 
 
+MOST: Final = 1000
+"""Rows of a table that are shown."""
+
+
 @dataclass(frozen=True, slots=True)
 class Table:
     """Rows of cells, each one line. Columns in `code` are code in notebooks. Pages set those in `numbers` on the right;
@@ -90,7 +94,7 @@ class Table:
     numbers: Collection[int] = ()
     empty: str = ""
     indent: int = 0
-    most: int | None = 1000
+    most: int | None = MOST
     data: bool = False
     rest: str = ""
     left_out: int = 0

@@ -11,6 +11,7 @@ import pytest
 from notebook.recording import Recording
 
 from prose_kernel.errors import NobodyToAsk
+from prose_kernel.language.source import Source
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.magics.registry import all_magics
 
@@ -82,6 +83,18 @@ async def test_bindings_are_a_table(cells: Cells) -> None:
     (call,) = (await fine(cells, "%bindings")).calls
     table = call[1].data["text/markdown"].split("\n")
     assert len(table) == 5 and all(line.count(" | ") == 4 for line in table)
+
+
+async def test_of_many_bindings_the_first_thousand_are_in_the_table(
+    cells: Cells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fine(cells, "".join(f"let x{number} = {number}\n" for number in range(1_003)))
+    looked_at: list[int] = []
+    monkeypatch.setattr(Source, "line_column", lambda self, offset: looked_at.append(offset) or (1, 1))
+    assert len(cells.names()) == 1_003 and not looked_at  # places are found where they are shown
+    monkeypatch.undo()
+    (text,) = (await fine(cells, "%bindings")).texts
+    assert "\nx999  " in text and "\nx1000  " not in text and text.endswith("… and 3 more")
 
 
 async def test_a_binding_is_shown_whole_with_its_metadata(cells: Cells) -> None:

@@ -311,7 +311,9 @@ class TallyMachine(Machine):
 
     def bindings(self) -> dict[str, BindingInfo]:
         return {
-            name: BindingInfo("let", variable.value, variable.key, variable.source, Source("").location(0))
+            name: BindingInfo(
+                "let", variable.value, variable.key, Source(variable.source), Span(0, len(variable.source))
+            )
             for name, variable in self._run.variables.items()
         }
 

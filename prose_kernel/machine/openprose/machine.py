@@ -172,10 +172,8 @@ def _word(value: object) -> str:
 
 
 def _info(slot: Slot) -> BindingInfo:
-    location = slot.source.location(slot.span.start)
     adopted = slot.source is foreign.ELSEWHERE
-    text = slot.source.slice(slot.span)
-    return BindingInfo(slot.kind, slot.value, slot.key, text, location, slot.spawned, adopted)
+    return BindingInfo(slot.kind, slot.value, slot.key, slot.source, slot.span, slot.spawned, adopted)
 
 
 class _Variables(Mapping[str, Variable]):

@@ -75,8 +75,7 @@ class Machine(RuntimeMachine):
             value = root.table[name]
             if name not in root.defined or root.defined[name] is not value:
                 kind = "output" if name in exported else "let"
-                text, place = source.slice(node.span), source.location(node.span.start)
-                found[name] = BindingInfo(kind, value, Key(name), text, place)  # type: ignore[arg-type]
+                found[name] = BindingInfo(kind, value, Key(name), source, node.span)  # type: ignore[arg-type]
         return found
 
     def outputs(self) -> dict[str, Value]:

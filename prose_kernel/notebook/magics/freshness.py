@@ -143,8 +143,8 @@ async def bindings(call: Call) -> None:
 
 def browsable(cells: Cells) -> Display:
     """The table of `%bindings`. A person with our extension can unfold each value, and sees what made it."""
-    plain = bundle(tables.bindings(cells))
     names = cells.names()
+    plain = bundle(tables.bindings(names))
     if not names:
         return plain
     cells.provenance.read()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,7 +19,7 @@ from prose_kernel.views.safety import clip
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
-    from prose_kernel.runs.machines import Defined
+    from prose_kernel.runs.machines import Defined, Named
 
 WHOLE = 200_000
 """Characters of one binding that `%binding` shows."""
@@ -35,15 +36,16 @@ def _defined(cells: Cells, *kinds: str) -> list[Defined]:
     return [one for one in found if one.definition.kind in kinds]
 
 
-def bindings(cells: Cells) -> doc.Table:
+def bindings(names: Mapping[str, Named]) -> doc.Table:
     """The table of `%bindings`: name, kind, size, where from, preview."""
     rows = []
-    for name, named in cells.names().items():
+    for name, named in islice(names.items(), doc.MOST):
         info, language = named.info, named.language
         text = language.text_of(info.value)
         size = f"{len(text.encode('utf-8', 'replace')):,}"
         rows.append((name, named.kind, size, clip(info.source, 40), clip(text, 60)))
-    return doc.Table(("name", "kind", "bytes", "from", "preview"), rows, (0, 3), empty="No bindings yet.")
+    head, left = ("name", "kind", "bytes", "from", "preview"), len(names) - len(rows)
+    return doc.Table(head, rows, (0, 3), empty="No bindings yet.", left_out=left)
 
 
 def binding(cells: Cells, name: str) -> doc.Group:
