@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from itertools import pairwise
 from typing import TYPE_CHECKING, Final
 
@@ -221,7 +220,7 @@ def session_notes(services: SessionServices | None, *, usage: bool = False) -> t
     if usage:
         notes += [_line(line) for line in services.usage.lines] or ["usage: no session or judgement ran"]
     elif any(_paid(line, services) for line in services.usage.lines if line.requests):
-        notes.append(_line(replace(total, provider="the run")))
+        notes.append(_line(total, "the run"))
     elif total.replayed:
         asked = total.sessions + total.judgements
         notes.append(f"replayed: {total.replayed} of {asked} answers came from recordings")
@@ -240,8 +239,8 @@ def _paid(line: Line, services: SessionServices) -> bool:
         return False
 
 
-def _line(line: Line) -> str:
-    who = " ".join(part for part in (line.provider, line.model) if part)
+def _line(line: Line, who: str = "") -> str:
+    who = who or " ".join(part for part in (line.provider, line.model) if part)
     kinds = ((line.sessions, "session"), (line.judgements, "judgement"))
     told = [counted(number, kind) for number, kind in kinds if number]
     if line.replayed:

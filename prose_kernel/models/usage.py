@@ -6,11 +6,10 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
 from operator import add, attrgetter
 from typing import Any, Final, cast
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from prose_kernel.errors import Undecided
 from prose_kernel.runtime import budgets, open_request, tracing
@@ -32,8 +31,7 @@ from prose_kernel.runtime.ports import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Struct, frozen=True):
     """The totals of one provider and model. `cost` is in US dollars, as far as known; `unpriced` counts answers without
     a known price, `uncounted` those without reported tokens. A replayed answer costs nothing and is counted only in
     `replayed` (and as a session or judgement)."""
@@ -55,7 +53,7 @@ class Line:
         return Line(self.provider, self.model, *map(add, _numbers(self), _numbers(more)))
 
 
-_numbers = attrgetter(*Line.__slots__[2:])
+_numbers = attrgetter(*Line.__struct_fields__[2:])
 
 
 _listener: ContextVar[Callable[[str, str, Usage], None] | None] = ContextVar("prose_kernel_usage", default=None)
@@ -135,14 +133,23 @@ class UsageTotals:
         _note(what, provider, model, usage, replayed)
 
     def _add(self, what: str, provider: str, model: str, usage: Usage | None, replayed: bool) -> None:
-        more = Line(provider, model, sessions=what == "session", judgements=what == "judgement", replayed=replayed)
-        if usage is not None and not replayed:
-            more = replace(
-                more,
-                **{name: getattr(usage, name) for name in ("requests", "tokens_in", "tokens_out", "tokens_cached")},
+        sessions, judgements = what == "session", what == "judgement"
+        if usage is None or replayed:
+            more = Line(provider, model, sessions, judgements, replayed)
+        else:
+            more = Line(
+                provider,
+                model,
+                sessions,
+                judgements,
+                replayed,
+                usage.requests,
+                usage.tokens_in,
+                usage.tokens_out,
                 cost=usage.cost or 0.0,
                 unpriced=usage.cost is None,
                 uncounted=not usage.counted,
+                tokens_cached=usage.tokens_cached,
             )
         self._lines[provider, model] = self._lines.get((provider, model), Line(provider, model)) + more
         if not replayed:

@@ -29,6 +29,9 @@ class Measure(NamedTuple):
 _LEAVES: Final = frozenset({str, int, float, bool, type(None)})
 _PLAIN: Final = _LEAVES | {list, dict}
 
+_LEAF: Final = Measure(0, 0, 0, True)
+_OTHER: Final = Measure(0, 0, 0, False)
+
 _known: dict[int, tuple[Any, Measure]] = {}
 """Measures of the large values that were looked at last, by identity. The values are kept, so no other gets their ids.
 
@@ -39,7 +42,7 @@ A program that adds to a large list in a loop would otherwise pay for the whole 
 def measure(value: object) -> Measure:
     """Return the size of a value. Linear in its different lists and objects."""
     if not isinstance(value, (list, dict)):
-        return Measure(0, 0, 0, type(value) in _PLAIN)
+        return _LEAF if type(value) in _PLAIN else _OTHER
     found: dict[int, Measure] = {}
     agenda: list[Any] = [value]
     while agenda:

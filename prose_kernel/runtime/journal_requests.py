@@ -6,11 +6,10 @@ import asyncio
 import threading
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from msgspec import Raw, structs
+from msgspec import Raw, Struct, structs
 
 from prose_kernel.errors import ProviderError, StateError, StoreFailed, Undecided
 from prose_kernel.runtime import journal_codec as codec
@@ -30,8 +29,7 @@ _WORK: Final = ("command", "session", "judge")
 """Requests that have effects or a cost: their answers are recorded as soon as the work has ended."""
 
 
-@dataclass(frozen=True, slots=True)
-class LiveRequest(Generic[T]):
+class LiveRequest(Struct, Generic[T], frozen=True):
     """A request that is made now. `ask` makes it. `kept` and `whole` convert its answer to the recorded value: when the
     program gets it, and before that; with only `kept` nothing is recorded before. `at_once`: the branch has not waited
     for it. `repeated`: it was made before, and had no answer. `delayed`: files are looked at between the end of its

@@ -30,6 +30,8 @@ def json_text(
     other: Callable[[Any], object] = str,
 ) -> str:
     """Data as JSON on one line; `other` makes plain data of what JSON does not know."""
+    if type(data) is int:
+        return int_text(data)
     encoder = _encoder(separators, sort, ascii_only, other)
     try:
         return encoder.encode(data)

@@ -34,6 +34,13 @@ def finds_of(environment: Mapping[str, str]) -> tuple[Find, ...]:
 _SHORT: Final = 500
 _REMEMBERED: Final = 128
 
+_RARE: Final = "~=_:/0123456789QZXJKVYUWGPFBHDLRNOMCSAEIT-.qzxjkvywpbg"
+"""Characters of fixed texts, the rarest in ordinary text first."""
+
+
+def _rarest(fixed: str) -> str:
+    return next((character for character in _RARE if character in fixed), fixed[0])
+
 
 class Replacing:
     """Puts words in the place of what is found, all in one pass: linear in the text.
@@ -43,7 +50,10 @@ class Replacing:
 
     def __init__(self, finds: tuple[Find, ...]) -> None:
         self._finds = finds
-        self._fixed = [(fixed, number) for number, find in enumerate(finds) for fixed in find.fixed]
+        self._fixed: dict[str, list[tuple[str, int]]] = {}  # those with the same character, which is looked for first
+        for number, find in enumerate(finds):
+            for fixed in find.fixed:
+                self._fixed.setdefault(_rarest(fixed), []).append((fixed, number))
         self._compiled: dict[tuple[int, ...], re.Pattern[str]] = {}
         self._in_short = lru_cache(_REMEMBERED)(self._replaced)
 
@@ -51,8 +61,9 @@ class Replacing:
         return self._in_short(text) if len(text) <= _SHORT else self._replaced(text)
 
     def _replaced(self, text: str) -> str:
-        found = dict.fromkeys([number for fixed, number in self._fixed if fixed in text])
-        present = tuple([number for number in found if self._finds[number].may_be_in(text)])
+        groups = [group for character, group in self._fixed.items() if character in text]
+        found = {number for group in groups for fixed, number in group if fixed in text}
+        present = tuple([number for number in sorted(found) if self._finds[number].may_be_in(text)])
         if not present:
             return text
         expression = self._compiled.get(present)

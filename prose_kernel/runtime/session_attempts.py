@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, Final, TypeVar
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from prose_kernel.errors import (
     ProviderError,
@@ -38,15 +38,13 @@ LONGEST_ASKED: Final = 300.0
 """Seconds that a server's `Retry-After` is honoured for, at most."""
 
 
-@dataclass(frozen=True, slots=True)
-class Success:
+class Success(Struct, frozen=True):
     """The session has answered; the value that the language has made of the answer."""
 
     value: Value
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(Struct, frozen=True):
     """The session has failed for good, or its answer could not be taken. `cause` is what the port raised, if it was
     the port."""
 

@@ -54,6 +54,7 @@ class AnswerFiles:
         self.run_id = run_id
         self.readable = f"{ROOT}/runs/{run_id}/bindings"
         self.directory = project / ROOT / "runs" / run_id
+        self._bindings = str(self.directory / "bindings")
         self._project = project
         self._clock = clock
         self._program = program
@@ -140,7 +141,7 @@ class AnswerFiles:
     def clear(self, target: Target) -> None:
         self._check()
         try:
-            self._path(target).unlink(missing_ok=True)
+            Path(self._path(target)).unlink(missing_ok=True)
         except OSError as error:
             raise self._lost(target, error) from None
 
@@ -166,14 +167,14 @@ class AnswerFiles:
         try:
             if self._durable:  # the session may have written it, and not waited for the disk
                 write_whole(path, text, durable=True)
-                sync_names(path)
+                sync_names(Path(path))
             elif self.read(target) != text:
                 write_whole(path, text)
         except OSError as error:
             raise self._lost(target, error) from None
 
-    def _path(self, target: Target) -> Path:
-        return self.directory / "bindings" / f"{target.name}.md"
+    def _path(self, target: Target) -> str:
+        return f"{self._bindings}/{target.name}.md"
 
     def _check(self) -> None:
         if self._problem is not None:

@@ -326,7 +326,7 @@ class Trace:
 
 def indentation(place: ev.Place) -> str:
     """Two spaces for each enclosing call, as far as a reader can follow: calls of VVM may be 100,000 deep."""
-    return "  " * min(place.depth, DEEPEST)
+    return "  " * min(place.depth, DEEPEST) if place.depth else ""
 
 
 def marker(event: ev.Event) -> str | None:

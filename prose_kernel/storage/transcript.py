@@ -41,7 +41,8 @@ class InContextTrace:
 
     def lines_of(self, event: ev.Event) -> list[str]:
         """The markers of an event, one on each line."""
-        return [indentation(event.place) + one_line(text) for text in self._markers(event)]
+        start = indentation(event.place)
+        return [start + one_line(text) for text in self._markers(event)]
 
     def _markers(self, event: ev.Event) -> Iterable[str]:
         """The lines of an event."""

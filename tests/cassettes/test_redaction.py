@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,7 +17,8 @@ from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import UsageError
 from prose_kernel.runtime.clock import SystemClock
-from prose_kernel.runtime.redaction import masked
+from prose_kernel.runtime.redaction import Replacing, finds_of, masked
+from prose_kernel.runtime.secret_patterns import SHAPES as FINDS
 from prose_kernel.runtime.secret_patterns import holds_private_key, looks_secret, secret_in
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 
@@ -221,3 +223,22 @@ def test_a38_a_password_in_a_url_is_secret_whatever_the_variable_is_called() -> 
 )  # fmt: skip
 def test_a38_ordinary_text_stays(shown: str) -> None:
     assert Redaction({}).text(shown) == shown
+
+
+OWN = {"MY_TOKEN": "hunter2-very-secret-99", "DB_PASSWORD": "пароль-и-ещё", "API_KEY": "abcdefgh1234wxyz"}
+PIECES = [*(fixed for find in FINDS for fixed in find.fixed), *OWN.values(), *(token for token, _ in SHAPES.items())]
+
+
+@given(
+    st.lists(st.sampled_from([*PIECES, " ", "\n", "x", "0123456789abcdefghij", "authorization: Bearer "]), max_size=8)
+)
+def test_a_find_is_replaced_whichever_character_is_looked_for_first(pieces: list[str]) -> None:
+    finds, text = (*finds_of(OWN), *FINDS), "".join(pieces)
+    present = [find for find in finds if find.may_be_in(text)]
+    whole = "|".join(f"(?P<k{at}>{find.kept})(?P<f{at}>{find.expression})" for at, find in enumerate(present))
+
+    def word(found: re.Match[str]) -> str:
+        at = next(at for at in range(len(present)) if found[f"f{at}"] is not None)
+        return found[f"k{at}"] + present[at].word
+
+    assert Replacing(finds)(text) == (re.sub(whole, word, text) if present else text)

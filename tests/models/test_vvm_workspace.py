@@ -17,6 +17,7 @@ from prose_kernel.runs import languages
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.events import Event, SessionStarted
+from prose_kernel.storage.answer_files import AnswerFiles
 
 VVM = languages.LANGUAGES["vvm"]
 SCRIPT = {
@@ -49,6 +50,17 @@ async def test_a_cell_in_context_leaves_its_journal_and_memory(tmp_path: Path) -
     finally:
         await here.close()
     assert sorted(path.name for path in (tmp_path / ".vvm").iterdir()) == [".gitignore", "memory", "runs"]
+
+
+async def test_an_answer_in_a_file_is_read_back_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    read, reads = AnswerFiles.read, []
+    monkeypatch.setattr(AnswerFiles, "read", lambda self, target: reads.append(read(self, target)) or reads[-1])
+    here = workspace(tmp_path, vvm_state="filesystem")
+    try:
+        await here.execute(AGENTS + "x = @b `About`(())\ny = @b `About`(1)\n")
+    finally:
+        await here.close()
+    assert reads == [None, "About it."] * 2  # before it is written, and to see that the file has what was recorded
 
 
 async def test_a23_the_files_of_a_notebook_are_those_of_its_run(tmp_path: Path) -> None:

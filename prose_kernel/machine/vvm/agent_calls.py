@@ -10,10 +10,9 @@ import contextlib
 import hashlib
 import re
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from msgspec import structs
+from msgspec import Struct, structs
 
 from prose_kernel.errors import (
     BudgetSpent,
@@ -78,14 +77,15 @@ ANSWER: Final = Kind("answer", lambda _: 0)
 SUMMARY: Final = 500
 SENTENCES: Final = 3
 """The maximum length of a summary."""
+_SMALL: Final = 1_000_000
+"""Characters of an answer whose file is surely small enough to be read again."""
 
 _SENTENCE: Final = re.compile(r"(?<=[.!?])\s+")
 _SUMMARY: Final = re.compile(r"(?mi)^[ \t>*_`-]*Summary[*_`]*:[*_`]*[ \t]*(.*(?:\n[ \t]*\S.*)*)")
 _CONFIRMED: Final = re.compile(r"(?mi)^[ \t>*_`-]*Binding written[*_`]*:")
 
 
-@dataclass(frozen=True, slots=True)
-class Options:
+class Options(Struct, frozen=True):
     """The message of a call besides its input (6.5)."""
 
     retry: int = 0
@@ -101,11 +101,10 @@ class Options:
             if (fault := option_fault(name, value)) is not None:
                 at = next(option for option in reversed(node.options) if option.name == name)
                 raise raised(s, at, "R212", f"bad option: {fault}", hint=fault.accepted)
-        return cls(**{name: value for name, value in given.items() if name in cls.__slots__})  # type: ignore[arg-type]
+        return cls(**{name: value for name, value in given.items() if name in cls.__struct_fields__})  # type: ignore[arg-type]
 
 
-@dataclass(frozen=True, slots=True)
-class AgentTask:
+class AgentTask(Struct, frozen=True):
     """A call of an agent of VVM with everything computed: what is left is to ask."""
 
     agent: ConfiguredAgent
@@ -487,7 +486,8 @@ class CallAttempts(SessionAttempts):
         if kept.strip():
             try:
                 answers.write(target, kept)
-                file = target.name, digest(answers.read(target) or "")
+                written = kept if len(kept) <= _SMALL else answers.read(target) or ""  # too large a file is an error
+                file = target.name, digest(written)
                 return structs.replace(result, text=None, summary="", answer_file=file, patches=found.patches)
             except StateError:  # the journal is the only place that may have it
                 pass
@@ -548,7 +548,8 @@ class CallAttempts(SessionAttempts):
             raise SessionError(
                 f"the session did not write its binding {target.name}", code="E218", details={"path": target.location}
             )
-        if answers.read(target) != text:
+        is_kept = result.answer_file is not None and text == result.text
+        if not is_kept and answers.read(target) != text:
             answers.write(target, text)
         summary = summary_of(structs.replace(result, text=text))
         return {"ref": target.location, "summary": summary, "mime": "text/markdown"}
