@@ -52,6 +52,17 @@ class Spelling:
                 return f"{{{', '.join(f'{self.key(k)}: {self.expression(v, what)}' for k, v in value.items())}}}"
             case _:
                 raise UsageError(
-                    f"{what}: a {type(value).__name__} has no counterpart in {self.language}",
+                    f"{what}: {_named(value)} has no counterpart in {self.language}",
                     hint="text, numbers, booleans, None, lists, and dicts whose keys are text can be given",
                 )
+
+
+def _named(value: object) -> str:
+    """Return the words for a value without a counterpart."""
+    match value:
+        case float():  # not a number, or infinite
+            return str(value)
+        case dict():
+            return "a dict with a key that isn't text"
+        case _:
+            return f"a value of type {type(value).__name__}"

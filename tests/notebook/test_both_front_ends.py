@@ -159,7 +159,7 @@ def test_assigning_binds_a_value(python: Client) -> None:
     assert python.run("prose['b'] = {'k': [1, 'x']}; prose['b2'] = prose['b']['k']").status == "ok"
     assert python.run('%prose output c = "{b.k[1]} {b2[0]}"').displays == ["c: text = x 1"]
     for statement, says in (
-        ("prose['x'] = object()", "prose x: a object has no counterpart in Prose"),
+        ("prose['x'] = object()", "prose x: a value of type object has no counterpart in Prose"),
         ("prose['not a name'] = 1", "'not a name' cannot be the name of a binding"),
     ):
         error = python.run(statement).error

@@ -267,7 +267,7 @@ def test_an_image_goes_into_vvm_as_a_ref_to_its_file(shell: Any) -> None:
     [
         (b"hello", "%%prose --in data: these bytes aren't an image or a PDF"),
         (png()[:50], "%%prose --in data: PNG image, 3 × 2, 50 bytes, broken: its end is missing"),
-        ([png()], "%%prose --in data: a GivenImage has no counterpart in Prose"),
+        ([png()], "%%prose --in data: a value of type GivenImage has no counterpart in Prose"),
     ],
 )
 def test_bytes_that_are_not_an_image_are_one_clear_error(shell: Any, value: object, message: str) -> None:

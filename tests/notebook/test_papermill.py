@@ -61,8 +61,8 @@ def test_parameters_become_let_statements_that_the_notebook_uses(tmp_path: Path)
 @pytest.mark.parametrize(
     ("parameters", "says"),
     [
-        ({"when": {1: 1}}, "parameter when: a dict has no counterpart in Prose"),
-        ({"x": float("nan")}, "parameter x: a float has no counterpart in Prose"),
+        ({"when": {1: 1}}, "parameter when: a dict with a key that isn't text has no counterpart in Prose"),
+        ({"x": float("nan")}, "parameter x: nan has no counterpart in Prose"),
         ({"not a name": 1}, "parameter not a name: not a name in OpenProse"),
     ],
 )
