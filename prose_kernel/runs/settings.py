@@ -377,6 +377,11 @@ def every() -> Mapping[str, Setting]:
     return found
 
 
+@functools.cache
+def _set_by_variables() -> tuple[str, ...]:
+    return tuple(name for name, setting in every().items() if not setting.in_file_only)
+
+
 def by_name(written: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a settings file by the names of `every`."""
     places = {name: (written.get(one.table, {}) if one.table else written, one.key) for name, one in every().items()}
@@ -431,10 +436,9 @@ _NO_SETTINGS: Final = frozenset(("at", "attempt", "job", "platform", "run"))
 
 def _misspelt(variables: Mapping[str, str], place: str) -> Iterator[str]:
     """Yield remarks. Other variables that begin with `PROSE_` may belong to another program or version."""
-    known = [name for name, setting in every().items() if not setting.in_file_only]
-    for variable in sorted(variables):
-        name = variable.removeprefix("PROSE_").lower()
-        if not variable.startswith("PROSE_") or name in known or name in _NO_SETTINGS or not variables[variable]:
+    for variable in sorted(name for name in variables if name.startswith("PROSE_")):
+        name, known = variable.removeprefix("PROSE_").lower(), _set_by_variables()
+        if name in known or name in _NO_SETTINGS or not variables[variable]:
             continue
         from prose_kernel.language.nearest import Nearest
 
