@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import faulthandler
 import gc
 import os
 import signal
 import sys
+import time
 import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ import hypothesis
 import pytest
 import waiting
 from _pytest.assertion.rewrite import AssertionRewritingHook
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 
 if TYPE_CHECKING:
     from postgres import PostgresServer
@@ -97,6 +100,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         return next((n for n, place in enumerate(LONG) if item.nodeid.startswith(place)), len(LONG))
 
     items.sort(key=rank)
+    scopes = [item.nodeid.rpartition("::")[0] for item in items]
+    _last.update(item for item, own, after in zip(items, scopes, [*scopes[1:], ""], strict=True) if own != after)
     posix = os.environ.get("PROSE_PLATFORM") == "posix"
     for item in items:
         if posix and item.get_closest_marker("linux"):
@@ -119,6 +124,32 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
 
     config.option.loadscopereorder = False  # the order is ours
     return ByModule(config, log)
+
+
+HANGS, LATE = 300.0, 60.0
+"""Where the processes' threads are is written down for a test of more than `HANGS` - `LATE` to `HANGS` seconds."""
+_watch = {"began": -LATE}
+_last: set[pytest.Item] = set()
+"""The last tests of their modules and classes: before one of these a worker waits until it is sent others."""
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> Iterator[None]:
+    """As pytest's `faulthandler_timeout`, which starts and ends a thread for each test; on a busy machine that took longer
+    than most tests."""
+    if time.monotonic() > _watch["began"] + LATE:
+        faulthandler.dump_traceback_later(HANGS, file=item.config.stash.get(fault_handler_stderr_fd_key, 2))
+        _watch["began"] = time.monotonic()
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or nextitem in _last:
+            faulthandler.cancel_dump_traceback_later()
+            _watch["began"] = -LATE
+
+
+def pytest_exception_interact() -> None:
+    _watch["began"] = -LATE  # pytest has just ended the thread
 
 
 _FORKS = "forks"
