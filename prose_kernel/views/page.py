@@ -112,7 +112,7 @@ def check_page(path: Path, *, force: bool) -> None:
                 f"{_named(path)} is a directory", hint=f"name a file, such as {_named(path / 'report.html')}"
             )
         if not force and path.exists() and not is_ours(path):
-            raise UsageError(f"{_named(path)} is there, and no report", hint="name another file, or add --force")
+            raise UsageError(f"{_named(path)} exists and isn't a report", hint="name another file, or add --force")
         if not path.parent.is_dir():
             raise UsageError(f"there is no directory {_named(path.parent)}", hint="make it first, or name another file")
     except (OSError, ValueError) as problem:

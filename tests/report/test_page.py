@@ -137,7 +137,7 @@ def test_a_page_replaces_only_pages(tmp_path: Path) -> None:
     assert is_ours(file)
     write_page(file, page("U", Html(), []), force=False)
     file.write_text("<!doctype html>\n<title>mine</title>")
-    with pytest.raises(UsageError, match="is there, and no report"):
+    with pytest.raises(UsageError, match="exists and isn't a report"):
         write_page(file, page("V", Html(), []), force=False)
     write_page(file, page("V", Html(), []), force=True)
     assert "<title>V</title>" in file.read_text()

@@ -613,12 +613,12 @@ def test_a_report_is_replaced_and_nothing_else(here: Path, capsys: pytest.Captur
     Path("mine.html").write_text("<!doctype html>\nmine")
     os.mkfifo("pipe")
     for wrong, said in (
-        ("mine.html", "mine.html is there, and no report"),
+        ("mine.html", "mine.html exists and isn't a report"),
         (".", ". is a directory"),
         ("none/r.html", "there is no directory none"),
-        ("pipe", "pipe is there, and no report"),
+        ("pipe", "pipe exists and isn't a report"),
         ("a\0b", "cannot be written"),
-        (str(Path("mine.html").absolute()), "Error: mine.html is there, and no report"),
+        (str(Path("mine.html").absolute()), "Error: mine.html exists and isn't a report"),
     ):
         capsys.readouterr()
         assert main(["report", "--output", wrong]) == 2

@@ -65,7 +65,7 @@ async def test_the_file_that_it_writes(cells: Cells, tmp_path: Path) -> None:
     assert await said(cells, "%report docs/run.html") == "1 cell of the run so far: docs/run.html"
     assert await said(cells, "%report docs/run.html") == "1 cell of the run so far: docs/run.html"
     (tmp_path / "report.html").write_text("mine")
-    assert "is there, and no report" in await said(cells, "%report")
+    assert "exists and isn't a report" in await said(cells, "%report")
     assert await said(cells, "%report --force") == "1 cell of the run so far: report.html"
     assert "%report: --what is not understood" in await said(cells, "%report --what")
     assert "%report: too many words" in await said(cells, "%report a b")
