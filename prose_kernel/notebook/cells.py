@@ -114,6 +114,7 @@ class Cells:
         self.stepwise = False  # whether cells show what the machine did, statement by statement
         self._workspace: Workspace | None = None
         self._stopped: Resumption | None = None  # a run that was restored, and whose last text was interrupted
+        self._unrestored: Path | None = None  # the journal of a run that is to be restored before the next program
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._in_program = False
@@ -280,6 +281,7 @@ class Cells:
     async def end(self) -> None:
         """End the run and every process of it; the next cell starts a new one."""
         workspace, self._workspace, self._stopped = self._workspace, None, None
+        self._unrestored = None
         self._record, self.provenance, self.ran = None, Provenance(self.provenance), {}
         if workspace is not None:
             self._remember_journal(workspace)
@@ -292,6 +294,7 @@ class Cells:
     async def reset(self) -> None:
         """End the run and forget every name; the next cell starts a new run in the notebook's directory."""
         self._record, self.ran, former = None, {}, self.provenance
+        self._unrestored = None
         if self._workspace is not None:
             self._remember_journal(self._workspace)
             self._workspace.remove_listener(former)
@@ -553,21 +556,37 @@ class Cells:
     async def _go_on_with(self, text: str, language: Language) -> None:
         """If the text is the one that was interrupted at the end of the restored run, continue at that point: its
         finished statements are not run again."""
-        from prose_kernel.runs.resumption import Resumption, interrupted_at
-        from prose_kernel.storage.journal_reading import read
-
+        run, path = self.current, self._unrestored
+        if run is not None and run.journal is not None and run.journal.abandoned:
+            path = run.journal.path  # interrupted while it repeated its records, so that it can ask nothing more
+        if path is not None:
+            await self._restored_from(path)
         how, self._stopped = self._stopped, None
         if how is None:
             return
         then = how.journal.texts[-1].record
         if (then.text, then.language, then.profile) == (text, language.name, language.profile or ""):
-            opening = self.provenance.calling
-            await self.end()
-            journal = read(how.journal.path)
-            await self.restore(Resumption(journal, rewind=interrupted_at(journal)))
+            await self._restored_from(how.journal.path, goes_on=True)
             self._stopped = None
-            if opening is not None:
-                self.provenance.begin(opening)
+
+    async def _restored_from(self, path: Path, *, goes_on: bool = False) -> None:
+        """Restore the run of this notebook once more; with `goes_on`, its last text is continued, which was
+        interrupted. If that is interrupted too, the next program restores it."""
+        from prose_kernel.runs.resumption import Resumption, interrupted_at
+        from prose_kernel.storage.journal_reading import read
+
+        opening = self.provenance.calling
+        ending = asyncio.ensure_future(self.end())
+        try:
+            await asyncio.shield(ending)
+            journal = read(path)
+            await self.restore(Resumption(journal, rewind=interrupted_at(journal) if goes_on else None))
+        except asyncio.CancelledError:
+            await ending
+            self._unrestored = path
+            raise
+        if opening is not None:
+            self.provenance.begin(opening)
 
     async def _listen(self, workspace: Workspace, compiled: Compiled, view: CellView) -> Value:
         record = self.record

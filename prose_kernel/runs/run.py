@@ -348,6 +348,7 @@ class Run:
     def cancel(self, task: asyncio.Task[object]) -> None:
         """End a text that runs in this task."""
         if self.journal is not None:
+            self.journal.end_replay()
             self.journal.interrupt(task)
         else:
             task.cancel()

@@ -300,6 +300,12 @@ class Journal:
         elif not isinstance(self._recorder.last, Interrupted):  # else it is on its way: nothing has happened since
             self._interrupt(0)
 
+    def end_replay(self) -> None:
+        """End a replay of which nothing is left: what happens now comes after its last record."""
+        replay = self._replay
+        if replay.active and replay.coming is None and not replay.parked:
+            replay.go_live()
+
     def give_up(self, task: asyncio.Task[object]) -> None:
         """Cancel the text that runs in `task`; it makes no more requests, and no more records are written."""
         parked = list(self._replay.parked.values())

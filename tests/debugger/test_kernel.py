@@ -629,6 +629,20 @@ def test_step_back_out_of_a_branch_and_a_try(notebook: Lab) -> None:
     assert notebook.client.run("output x").displays[-1].endswith("x")
 
 
+def test_cells_ask_again_after_an_interrupt_at_a_place_that_was_stepped_back_to(notebook: Lab) -> None:
+    notebook.start()
+    code = 'let x = exec "echo x"\nlet y = 2\nlet z = 3\n'
+    notebook.set(code, 3)
+    cell = notebook.run(code)
+    notebook.stopped(3)
+    notebook.body("stepBack", threadId=1)
+    notebook.stopped(2, "step")
+    notebook.client.ask("interrupt_request", {}, "control")
+    assert notebook.finish(cell)["ename"] == "KeyboardInterrupt"
+    assert notebook.client.run('exec "echo {x}!"').text() == "x!\n"
+    assert notebook.client.run('exec "echo more"').text() == "more\n"
+
+
 def test_answers_are_shown_as_markdown_and_asked_once(notebook: Lab) -> None:
     script = 'one: ["# first <img src=x onerror=alert(1)>", other]\ntwo: second\n'
     Path(notebook.client.directory, "answers.yaml").write_text(script)

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from notebook.kernels import Client, kernel, specification, vvm_specification
+from notebook.kernels import Client, Ran, kernel, specification, vvm_specification
 from waiting import gone, until
 
 RUN = re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}")
@@ -25,6 +25,17 @@ def die(client: Client) -> None:
 def again(client: Client) -> None:
     client.manager.restart_kernel(now=True)
     client.channels.wait_for_ready(timeout=30)
+
+
+def interrupted(client: Client, request: str) -> Ran:
+    """Interrupt a cell until it ends: an interrupt before its program has begun may do nothing."""
+    for _ in range(10):
+        client.interrupt()
+        try:
+            return client.finish(request, timeout=5)
+        except AssertionError:
+            continue
+    raise AssertionError("the cell does not end")
 
 
 def test_after_a_restart_everything_is_back(directory: Path) -> None:
@@ -123,6 +134,28 @@ def test_an_unfinished_cell_continues_when_it_is_run_again(directory: Path) -> N
         assert [row.split()[0] for row in client.run("%history").displays[0].splitlines()[1:]] == [
             *("c1", "c1/1/x0", "c2", "c2/1/x0", "c2/2/x0", "c3", "c3/1/x0"),
         ]
+
+
+def test_a_cell_that_is_interrupted_before_it_continues_loses_nothing(directory: Path) -> None:
+    cell = (
+        'let b = exec "echo b >> ran"\nlet n = 0\nrepeat 40000:\n  n = n + 1\nexec "touch on; test -e go || sleep 4817"'
+    )
+    with kernel(directory, forks=True) as client:
+        client.run('let a = exec "echo a >> ran; echo one"')
+        request = client.send(cell)
+        until((directory / "on").exists)
+        client.interrupt()
+        assert client.finish(request).status == "error"
+        again(client)
+        assert client.run("%restore").status == "ok"
+        for _ in range(2):
+            request = client.send(cell)
+            client.until(request, lambda message: message["content"].get("execution_state") == "busy")
+            assert interrupted(client, request).error["ename"] == "KeyboardInterrupt"
+        (directory / "go").touch()
+        assert client.run(cell).status == "ok"
+        assert client.run('exec "echo {a} {n}"').text() == "one 40000\n"
+        assert (directory / "ran").read_text() == "a\nb\n"
 
 
 def test_a56_restored_cells_import_what_the_journal_has_and_new_ones_the_files(directory: Path) -> None:
