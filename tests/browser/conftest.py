@@ -13,9 +13,12 @@ from browser.lab import BROWSERS, Lab, opened
 from needs import needs, needs_module
 
 IMAGES = Path(__file__).parents[2] / "docs" / "images"
+FIRST = "tests/browser/test_debugger.py"
+"""A module that needs a page which was just loaded. It runs first, because the first page is one."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(FIRST))  # the others stay in their order
     for item in items:
         if item.nodeid.startswith("tests/browser/"):  # of all tests; their paths would take seconds
             item.add_marker(pytest.mark.browser)
