@@ -226,6 +226,7 @@ def _in_turn(found: Sequence[Target], options: Options, each: Callable[[Tested],
 def _parallel(found: Sequence[Target], options: Options, workers: int, each: Callable[[Tested], None]) -> list[Tested]:
     import multiprocessing
     from concurrent.futures import ProcessPoolExecutor
+    from concurrent.futures.process import BrokenProcessPool
 
     results: list[Tested] = []
     with ProcessPoolExecutor(min(workers, len(found)) or 1, multiprocessing.get_context("spawn")) as pool:
@@ -238,6 +239,12 @@ def _parallel(found: Sequence[Target], options: Options, workers: int, each: Cal
                     break
         except KeyboardInterrupt:
             results.append(Tested("", interrupted=True))
+        except BrokenProcessPool:
+            first = found[len(results)].name
+            raise UsageError(
+                f"a process that ran tests was killed; {first} and the files after it have no result",
+                hint="prose test -n 1 FILE runs one file without further processes",
+            ) from None
         finally:
             pool.shutdown(cancel_futures=True)
     return results

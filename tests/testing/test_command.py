@@ -97,6 +97,15 @@ def test_several_processes_report_in_order(capsys: pytest.CaptureFixture[str]) -
     assert lines[:2] == ["a.ipynb: 1 passed", "b.ipynb: 2 failed"]
 
 
+def test_a_process_that_is_killed_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
+    write(Path("a.ipynb"), code('exec "kill -9 $PPID"'))
+    good("b.ipynb")
+    assert prose("test", "-n", "2") == 2
+    said = capsys.readouterr().err
+    assert "Error: a process that ran tests was killed; a.ipynb and the files after it have no result" in said
+    assert "hint: prose test -n 1 FILE" in said
+
+
 def test_a_report_in_junit_xml(capsys: pytest.CaptureFixture[str]) -> None:
     good("a.ipynb")
     book = bad("b.ipynb")
