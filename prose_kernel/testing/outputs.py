@@ -29,7 +29,6 @@ FIRST = ("text/plain", "text/markdown", "text/html")
 """Of several MIME types that differ, the one whose difference is shown."""
 ALIGNED = 400
 """Outputs of a cell that are aligned; of more the first ones that differ are shown."""
-_OVERWRITTEN = re.compile(r"[^\n]*\r")
 _ENCLOSED_LINE = re.compile(r" at line (\d+), column (\d+):")
 
 
@@ -123,7 +122,7 @@ def _stream(streams: Mapping[str, str], pieces: list[tuple[str, str, Statement |
 
 def folded(text: str) -> str:
     """A stream without what a carriage return has overwritten."""
-    return _OVERWRITTEN.sub("", text.replace("\r\n", "\n"))
+    return "\n".join(line.rpartition("\r")[2] for line in text.replace("\r\n", "\n").split("\n"))
 
 
 def _texts(data: Mapping[str, Any], rules: Rules) -> Iterator[tuple[str, str]]:

@@ -181,6 +181,8 @@ def test_metadata_and_carriage_returns_take_no_part() -> None:
     assert findings(book) == []
     half, whole = [stream("10 %\r50 %\r100 %\n")], [stream("100 %\r\n")]
     assert compare(shown(half, Rules()), shown(whole, Rules())) == []
+    long = "=" * 5_000_000  # costs are linear in the text: the time limit of a test would end this one otherwise
+    assert compare(shown([stream(f"{long}\r1\n{long}")], Rules()), shown([stream(f"1\n{long}")], Rules())) == []
 
 
 def test_images_widgets_and_json_of_a_bundle() -> None:
