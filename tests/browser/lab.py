@@ -27,7 +27,7 @@ from waiting import until
 
 START_SECONDS = 60.0
 STEP_MILLISECONDS = 30_000
-BROWSERS = ("chromium", "chromium-browser", "google-chrome")
+BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-chrome")
 CHROMIUM_OPTIONS = (
     "--no-sandbox",
     "--disable-gpu",
@@ -283,8 +283,9 @@ class Lab:
         page.on("pageerror", self._hear)
 
     def _hear(self, error: object) -> None:
-        """Messages of JupyterLab about a notebook that was closed in the middle of a request aren't our errors."""
-        if not str(error).startswith("Canceled future for"):
+        """Messages of JupyterLab about a notebook that was closed in the middle of a request or while it was saved aren't
+        our errors."""
+        if not str(error).startswith(("Canceled future for", "Disposed")):
             self.problems.append(str(error))
 
     @property
