@@ -21,7 +21,7 @@ from prose_kernel.runtime.text import one_line
 
 if TYPE_CHECKING:
     from prose_kernel.models.provider_pool import LiveProviders
-    from prose_kernel.models.providers.choice import Choice
+    from prose_kernel.models.providers.provider_names import Choice
     from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
 
@@ -91,7 +91,7 @@ def _targets(options: SessionOptions, where: Surroundings, live: LiveProviders) 
     """Each model of the chosen provider, of its fallbacks and of every server with a table, the judge, the agents: what
     they are called, and how they are asked. What has no key or no command here is left out unless it is chosen."""
     from prose_kernel.models.providers import vendors
-    from prose_kernel.models.providers.choice import Choice, choice_of, judge_choice, judge_model
+    from prose_kernel.models.providers.provider_names import Choice, choice_of, judge_choice, judge_model
     from prose_kernel.models.providers.unconfigured import detect
 
     chosen, judge = choice_of(options.provider, options), judge_choice(options)

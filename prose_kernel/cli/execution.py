@@ -21,7 +21,7 @@ from prose_kernel.runs.execution import Takes, to_end
 from prose_kernel.runs.languages import without_errors
 from prose_kernel.runs.workspace import Start, Workspace, stay
 from prose_kernel.runtime.values import Value, verbatim
-from prose_kernel.views.output_window import Limits
+from prose_kernel.views.output_limit import Limits
 
 if TYPE_CHECKING:
     from prose_kernel.cli.only_stale import Former

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.debugger.breakpoints import Breakpoint, check_hits, evaluated_in, reason
-from prose_kernel.debugger.control import ALL_ERRORS, THREAD, UNCAUGHT, Debugger, Tell, as_protocol
+from prose_kernel.debugger.pausing import ALL_ERRORS, THREAD, UNCAUGHT, Debugger, Tell, as_protocol
 from prose_kernel.debugger.texts import PREFIX, SEED, ReadCell, Texts
 from prose_kernel.debugger.variables import MEMBERS, Listed, Variables, one_line
 from prose_kernel.errors import ProseError, UsageError

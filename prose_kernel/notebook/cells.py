@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.statement_hook import StatementHook
     from prose_kernel.views.cell_view import CellView
     from prose_kernel.views.live_panel import LivePanel
-    from prose_kernel.views.output_window import Limits
+    from prose_kernel.views.output_limit import Limits
     from prose_kernel.views.run_record import RunRecord
 
 _CHANGE_ALL = (["run"], ["reset"], ["provider"], ["restore"], ["back"])
@@ -333,7 +333,7 @@ class Cells:
     @property
     def limits(self) -> Limits:
         """How much of one command's output is displayed."""
-        from prose_kernel.views.output_window import Limits
+        from prose_kernel.views.output_limit import Limits
 
         settings = self.workspace.settings
         return Limits(settings.display_cap, settings.display_lines)

@@ -171,7 +171,7 @@ def _names(cells: Cells) -> set[str]:
 
 def _providers(cells: Cells) -> list[str]:
     """The providers that could be chosen here; with settings that make no sense, none."""
-    from prose_kernel.models.providers.choice import known_names
+    from prose_kernel.models.providers.provider_names import known_names
 
     try:
         return known_names(cells.settings.session_options(cells.cwd))
@@ -181,7 +181,7 @@ def _providers(cells: Cells) -> list[str]:
 
 def _judges(cells: Cells) -> list[str]:
     """Return the providers that can judge."""
-    from prose_kernel.models.providers.choice import KEYLESS
+    from prose_kernel.models.providers.provider_names import KEYLESS
 
     return [name for name in _providers(cells) if name not in KEYLESS]
 

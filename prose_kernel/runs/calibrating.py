@@ -16,7 +16,7 @@ from prose_kernel.judging import calibration
 from prose_kernel.judging.calibration import Answer, Calibration, Item
 from prose_kernel.judging.chain import Asked
 from prose_kernel.models.providers import vendors
-from prose_kernel.models.providers.choice import AGENT, judge_choice, judge_model
+from prose_kernel.models.providers.provider_names import AGENT, judge_choice, judge_model
 from prose_kernel.models.usage import CountedJudge, LimitedJudge
 from prose_kernel.runs.session_chain import SessionServices
 from prose_kernel.runs.workspace import Workspace

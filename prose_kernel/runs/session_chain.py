@@ -35,7 +35,7 @@ from prose_kernel.models.memory import RememberingSessions, again
 from prose_kernel.models.memory_directory import IsAnswered, Memories
 from prose_kernel.models.provider_pool import LiveProviders, LiveSessions, MoreTools, ProviderContext
 from prose_kernel.models.providers import unconfigured, vendors
-from prose_kernel.models.providers.choice import Choice, choice_of, judge_choice, judge_model
+from prose_kernel.models.providers.provider_names import Choice, choice_of, judge_choice, judge_model
 from prose_kernel.models.usage import (
     CountedJudge,
     CountedPhrases,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from prose_kernel.access.policy import shown
 from prose_kernel.errors import NON_INTERACTIVE, ProseError, ProviderError
 from prose_kernel.models.providers import vendors
-from prose_kernel.models.providers.choice import AGENT, Choice
+from prose_kernel.models.providers.provider_names import AGENT, Choice
 from prose_kernel.models.request import Assembled, assemble, headline, in_message, summarise, with_row_texts
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.ports import (

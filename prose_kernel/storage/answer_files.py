@@ -25,7 +25,7 @@ from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, Target
 from prose_kernel.runtime.secret_patterns import secret_in
 from prose_kernel.storage import layout
-from prose_kernel.storage.pending import append
+from prose_kernel.storage.pending_writes import append
 from prose_kernel.storage.trace import one_line
 
 ROOT: Final = layout.VVM

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from prose_kernel.access import plain_files
 from prose_kernel.storage import layout
-from prose_kernel.storage.pending import PendingWrites
+from prose_kernel.storage.pending_writes import PendingWrites
 
 
 class RunDirectory:

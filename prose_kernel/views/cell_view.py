@@ -29,7 +29,7 @@ from prose_kernel.views.display import Display, Output
 from prose_kernel.views.files import file_display, image_display
 from prose_kernel.views.live_panel import LivePanel
 from prose_kernel.views.live_run import LiveRun
-from prose_kernel.views.output_window import CommandView, Limits, quiet_line, where_whole
+from prose_kernel.views.output_limit import CommandView, Limits, quiet_line, where_whole
 from prose_kernel.views.output_with_panel import OutputWithPanel
 from prose_kernel.views.parallel_view import ParallelView, gathered
 from prose_kernel.views.problems import warning_lines

@@ -11,8 +11,8 @@ import pytest
 from models.people import ScriptedPerson, SilentPerson
 
 from prose_kernel.errors import NobodyToAsk, NoProvider, ProviderError, UsageError
-from prose_kernel.models.providers.choice import Choice, choice_of, judge_choice
 from prose_kernel.models.providers.human import HELP, LONGEST, MORE, HumanSessions
+from prose_kernel.models.providers.provider_names import Choice, choice_of, judge_choice
 from prose_kernel.models.providers.scripted import Reply, Script, ScriptedSessions, load_script
 from prose_kernel.models.providers.unconfigured import Unconfigured
 from prose_kernel.runs.session_chain import connect

@@ -15,7 +15,7 @@ from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.runtime.values import Value
 from prose_kernel.views import cards
 from prose_kernel.views.cell_view import DISPLAYS, CellView
-from prose_kernel.views.output_window import Limits
+from prose_kernel.views.output_limit import Limits
 
 LIMITS = Limits(1000, 100)
 

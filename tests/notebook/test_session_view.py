@@ -17,7 +17,7 @@ from prose_kernel.runtime import events
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.ports import Key, SessionRequest, SessionResult, ToolUse, Usage
 from prose_kernel.views.cell_view import DISPLAYS, CellView
-from prose_kernel.views.output_window import Limits
+from prose_kernel.views.output_limit import Limits
 from prose_kernel.views.session_cards import LIVE, SHOWN, Streamed, live_display
 
 

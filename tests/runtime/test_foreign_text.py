@@ -18,7 +18,7 @@ from prose_kernel.models import request
 from prose_kernel.models.providers import model_errors
 from prose_kernel.processes import withheld_variables
 from prose_kernel.processes.exec_tool import audit
-from prose_kernel.processes.tasks.command_display import display_of
+from prose_kernel.processes.tasks.command_line_text import display_of
 from prose_kernel.runtime import redaction, secret_patterns, structured_text, text
 from prose_kernel.runtime.ports import SessionResult
 from prose_kernel.runtime.secret_patterns import looks_secret

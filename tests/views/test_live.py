@@ -24,7 +24,7 @@ from prose_kernel.views.display import Display
 from prose_kernel.views.live_panel import LivePanel, live_display
 from prose_kernel.views.live_run import LiveRun
 from prose_kernel.views.live_words import Line, estimate, span
-from prose_kernel.views.output_window import Limits
+from prose_kernel.views.output_limit import Limits
 from prose_kernel.views.output_with_panel import MOST, OutputWithPanel, PanelRemovingAsker
 from prose_kernel.views.refresh import Refresh
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prose_kernel.runtime.ports import Stream
-from prose_kernel.views.output_window import Limits, OutputWindow
+from prose_kernel.views.output_limit import Limits, OutputWindow
 
 Pieces = list[tuple[Stream, str]]
 

@@ -17,7 +17,7 @@ import msgspec
 
 from prose_kernel.language.shortening import clipped
 from prose_kernel.processes.output import MARK
-from prose_kernel.processes.tasks.command_display import display_of
+from prose_kernel.processes.tasks.command_line_text import display_of
 from prose_kernel.runtime.services import CommandRunning, TaskSnapshot, TaskStatus
 
 _NEXT: Final[Mapping[TaskStatus, tuple[TaskStatus, ...]]] = {

@@ -16,7 +16,7 @@ from prose_kernel.errors import TaskRefused
 from prose_kernel.processes.output import Collected, Live, no_op
 from prose_kernel.processes.process import EngineProcess, Launch, Record, exit_of
 from prose_kernel.processes.shell import NOT_INHERITED, Shell
-from prose_kernel.processes.tasks.command_display import display_of
+from prose_kernel.processes.tasks.command_line_text import display_of
 from prose_kernel.processes.tasks.log import Log
 from prose_kernel.processes.tasks.records import (
     PREVIEW,

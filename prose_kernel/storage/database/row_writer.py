@@ -19,7 +19,7 @@ from prose_kernel.storage.database.binding_rows import BindingRows, Problems, Ro
 from prose_kernel.storage.database.ownership import Heartbeat, Ownership
 from prose_kernel.storage.database.schema import Connection, Database, DatabaseError, Table
 from prose_kernel.storage.database.statements import Statements
-from prose_kernel.storage.pending import MOST_HELD, storage_error, weight
+from prose_kernel.storage.pending_writes import MOST_HELD, storage_error, weight
 from prose_kernel.storage.run_directory import RunDirectory
 
 _PER_ROW: Final = 300
