@@ -140,16 +140,16 @@ class AuthoredSessions:
             raise NoProvider(f"there is no answer for {request.task!r}")
         if "error" in entry:
             raise ProviderOverloaded(entry["error"])
-        bench = self._context.workbench(request, on_progress)
-        bench.add(await self._context.found(request))
+        tools = self._context.session_tools(request, on_progress)
+        tools.add(await self._context.found(request))
         places = _places(request)
         for call in entry.get("tools", ()):
             for name, arguments in call.items():
-                said = (await bench.call(name, {key: _placed(value, places) for key, value in arguments.items()})).text
+                said = (await tools.call(name, {key: _placed(value, places) for key, value in arguments.items()})).text
                 if found := _TASK.search(said):
                     places["<task>"] = found[0]
         answer = answered(entry["reply"].rstrip("\n"), provider="", origin=AUTHORED)
-        made = {"trace": bench.trace, "reads": bench.reads, "writes": bench.writes}
+        made = {"trace": tools.trace, "reads": tools.reads, "writes": tools.writes}
         return structs.replace(answer, memory_after=entry.get("memory"), **made)
 
 
