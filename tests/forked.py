@@ -326,11 +326,26 @@ def start_shared() -> dict[str, Any]:
     """Start the process that forks, and return what `use_shared` of another process needs. Ours has to live as long."""
     if sys.platform != "linux":
         return {}
-    with pytest.MonkeyPatch.context() as patch:
+    with pytest.MonkeyPatch.context() as patch, _silent():
         patch.delenv(RUN)  # each of them has its own
         _start()
     running = forkserver._forkserver
     return {name: value for name, value in vars(running).items() if name in _REACHED_BY} | {"starter": os.getpid()}
+
+
+@contextlib.contextmanager
+def _silent() -> Iterator[None]:
+    """Processes started here write nowhere: pytest captures the output of its workers only."""
+    kept = {number: os.dup(number) for number in (1, 2)}
+    with Path(os.devnull).open("w") as nowhere:
+        for number in kept:
+            os.dup2(nowhere.fileno(), number)
+    try:
+        yield
+    finally:
+        for number, former in kept.items():
+            os.dup2(former, number)
+            os.close(former)
 
 
 _REACHED_BY = ("_forkserver_address", "_forkserver_alive_fd", "_forkserver_authkey")
