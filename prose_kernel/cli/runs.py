@@ -287,9 +287,10 @@ def _page(run: KeptRun, bound: list[StoredBinding]) -> Iterator[str]:
     if bound:
         yield "\nbindings"
         yield from (f"  {one.name} ({one.kind}) = {clip(one.value)}" for one in bound)
+    can_continue = run.state in ("failed", "interrupted", "killed", "lost")
     if run.journal is not None and (damage := _damage(run.journal)) is not None:
-        yield f"\n{damage}: to let it continue before that, prose runs repair {run.id}"
-    elif run.journal is not None and run.state in ("failed", "interrupted", "killed", "lost"):
+        yield f"\n{damage}" + (f": to let it continue before that, prose runs repair {run.id}" if can_continue else "")
+    elif run.journal is not None and can_continue:
         yield f"\n{_how_it_goes_on(run.journal)}"
 
 

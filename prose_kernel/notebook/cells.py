@@ -16,7 +16,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
-from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.errors import CompileError, ResumeMismatch, RunError, UsageError
 from prose_kernel.notebook.background import Background
 from prose_kernel.notebook.earlier_tasks import EarlierTasks
 from prose_kernel.notebook.exercise_progress import ExerciseProgress
@@ -581,9 +581,13 @@ class Cells:
             await asyncio.shield(ending)
             journal = read(path)
             await self.restore(Resumption(journal, rewind=interrupted_at(journal) if goes_on else None))
-        except asyncio.CancelledError:
-            await ending
-            self._unrestored = path
+        except ResumeMismatch:
+            raise
+        except (asyncio.CancelledError, RunError):  # also one that could not be recorded: its run can ask nothing more
+            try:
+                await asyncio.shield(ending)
+            finally:
+                self._unrestored = path
             raise
         if opening is not None:
             self.provenance.begin(opening)

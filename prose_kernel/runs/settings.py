@@ -367,7 +367,9 @@ _OWN_NAMES = {
 def every() -> Mapping[str, Setting]:
     """Return all settings by their single names: `exec_memory` is `[exec] memory`."""
     found: dict[str, Setting] = {}
-    for one in fields(Settings)[:-1]:  # without `misspelt`
+    for one in fields(Settings):
+        if one.name == "misspelt":
+            continue
         if isinstance(one.type, type) and issubclass(one.type, Struct):
             for key in fields(one.type):
                 name = _OWN_NAMES.get((one.name, key.name), f"{one.name}_{key.name}")

@@ -86,7 +86,7 @@ class Steps:
         self._key = key
         self._write = write
         self._coming = deque(known)
-        self._last = max([one.step.number for one in self._coming], default=0) if self._coming else 0
+        self._last = max([one.step.number for one in self._coming], default=0)
         self._without = without
         self._now = now
         self._notes: list[list[object]] = []
