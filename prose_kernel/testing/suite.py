@@ -230,9 +230,8 @@ def _parallel(found: Sequence[Target], options: Options, workers: int, each: Cal
 
     results: list[Tested] = []
     with ProcessPoolExecutor(min(workers, len(found)) or 1, multiprocessing.get_context("spawn")) as pool:
-        futures = [pool.submit(run_one, target, options) for target in found]
         try:
-            for future in futures:
+            for future in [pool.submit(run_one, target, options) for target in found]:
                 results.append(future.result())
                 each(results[-1])
                 if results[-1].interrupted or (options.first and results[-1].failed):
