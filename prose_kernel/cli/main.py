@@ -145,7 +145,7 @@ def _run(args: list[str]) -> int:
         if isinstance(defect, FileNotFoundError) and not _directory_is_there():
             _say("Error: the directory that this command was started in is gone\nhint: cd to a directory that exists")
             return USAGE_STATUS
-        if isinstance(defect, OSError) and defect.errno == errno.ENAMETOOLONG:  # only a name that was typed can be
+        if isinstance(defect, OSError) and defect.errno == errno.ENAMETOOLONG:  # names of ours are short
             from prose_kernel.language.shortening import clipped
 
             _say(f"Error: {clipped(str(defect.filename), 200)} cannot be used: file name too long")

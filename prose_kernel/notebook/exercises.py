@@ -256,8 +256,8 @@ def read(path: Path, default: Language) -> Exercises:
         raise UsageError(f"{path.name} is not UTF-8 text") from None
     language = languages.of_magic(found.language) if found.language else default
     if language is None:
-        known = "prose or vvm"
-        raise _mistake(path.name, text, ("language",), f"there is no language {found.language}", f"write {known}")
+        missing = f"there is no language {found.language}"
+        raise _mistake(path.name, text, ("language",), missing, "write prose or vvm")
     for name, exercise in found.exercises.items():
         for number, check in enumerate(exercise.checks):
             if problem_here := check.problem():

@@ -8,19 +8,18 @@ from typing import Final
 
 from prose_kernel.runtime.secret_patterns import holds_private_key, tokens_in
 
-_SECRET_NAME: Final = re.compile(
+_WITHHELD: Final = re.compile(
     r"\AAWS_|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE|CREDENTIAL|API_?KEY|ACCESS_KEY|PRIVATE_KEY|COOKIE"
     r"|_(?:KEY|PAT|PASS|PWD|AUTH)\Z"
 )
 
+_USER: Final = re.compile(r"://(?:[^\s/:@]*:[^\s/@]+|[^\s/:@]{16,})@")
+"""A URL with a password, or with a long user name, which is a key."""
+
 
 def is_secret_name(name: str) -> bool:
     """Return whether a variable of this name is withheld from agents' commands."""
-    return _SECRET_NAME.search(name.upper()) is not None
-
-
-_USER: Final = re.compile(r"://(?:[^\s/:@]*:[^\s/@]+|[^\s/:@]{16,})@")
-"""A URL with a password, or with a long user name, which is a key."""
+    return _WITHHELD.search(name.upper()) is not None
 
 
 def without_secrets(environment: Mapping[bytes, bytes], allowed: Collection[str]) -> dict[bytes, bytes]:

@@ -1,5 +1,6 @@
 """Replaces secrets in texts: by a word for each in recordings, traces and messages (`Replacing`), by `***` in commands
-that are shown (`masked`). `secret_patterns.py` has what is looked for."""
+that are shown (`masked`). `secret_patterns.py` has what is looked for; `display` in `processes/exec_tool/audit.py` adds
+options and addresses among the arguments of agents' programs."""
 
 from __future__ import annotations
 
