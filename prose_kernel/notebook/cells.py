@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from prose_kernel.runs.workspace import Workspace
     from prose_kernel.runtime.services import Asker
     from prose_kernel.runtime.statement_hook import StatementHook
+    from prose_kernel.storage.journal_reading import JournalRead
     from prose_kernel.views.cell_view import CellView
     from prose_kernel.views.live_panel import LivePanel
     from prose_kernel.views.output_limit import Limits
@@ -114,7 +115,7 @@ class Cells:
         self.stepwise = False  # whether cells show what the machine did, statement by statement
         self._workspace: Workspace | None = None
         self._stopped: Resumption | None = None  # a run that was restored, and whose last text was interrupted
-        self._unrestored: Path | None = None  # the journal of a run that is to be restored before the next program
+        self._unrestored: Path | None = None  # the journal of a run that is to be restored before the next cell
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._in_program = False
@@ -441,6 +442,8 @@ class Cells:
 
     async def _run(self, code: str, output: Output, view: CellView, language: Language | None = None) -> Value:
         await self._tell_of_tasks(output, view)
+        if self._unrestored is not None and not _ENDS_THE_RUN.search(code):
+            await self._restored_from(self._unrestored)
         if language is None:
             language, code = own_language(code, self.language)
         view.language = language
@@ -556,23 +559,24 @@ class Cells:
     async def _go_on_with(self, text: str, language: Language) -> None:
         """If the text is the one that was interrupted at the end of the restored run, continue at that point: its
         finished statements are not run again."""
-        run, path = self.current, self._unrestored
+        run = self.current
         if run is not None and run.journal is not None and run.journal.abandoned:
-            path = run.journal.path  # interrupted while it repeated its records, so that it can ask nothing more
-        if path is not None:
-            await self._restored_from(path)
+            # It was interrupted while it repeated its records, so that it can ask nothing more.
+            await self._restored_from(run.journal.path)
         how, self._stopped = self._stopped, None
         if how is None:
             return
+        from prose_kernel.runs.resumption import interrupted_at
+
         then = how.journal.texts[-1].record
         if (then.text, then.language, then.profile) == (text, language.name, language.profile or ""):
-            await self._restored_from(how.journal.path, goes_on=True)
+            await self._restored_from(how.journal.path, interrupted_at)
             self._stopped = None
 
-    async def _restored_from(self, path: Path, *, goes_on: bool = False) -> None:
-        """Restore the run of this notebook once more; with `goes_on`, its last text is continued, which was
-        interrupted. If that is interrupted too, the next program restores it."""
-        from prose_kernel.runs.resumption import Resumption, interrupted_at
+    async def _restored_from(self, path: Path, rewind: Callable[[JournalRead], int | None] = lambda _: None) -> None:
+        """Restore the run of this notebook once more, up to the record that `rewind` returns; None: to its end. If that
+        is interrupted, the next cell restores it, to its end."""
+        from prose_kernel.runs.resumption import Resumption
         from prose_kernel.storage.journal_reading import read
 
         opening = self.provenance.calling
@@ -580,7 +584,7 @@ class Cells:
         try:
             await asyncio.shield(ending)
             journal = read(path)
-            await self.restore(Resumption(journal, rewind=interrupted_at(journal) if goes_on else None))
+            await self.restore(Resumption(journal, rewind=rewind(journal)))
         except ResumeMismatch:
             raise
         except (asyncio.CancelledError, RunError):  # also one that could not be recorded: its run can ask nothing more
@@ -618,24 +622,19 @@ class Cells:
 
     async def _again(self, compiled: Compiled, view: CellView, number: int, record: int) -> Value:
         """Run a text again after a rewind: answers from before `record` are reused."""
-        from prose_kernel.runs.resumption import Resumption
-        from prose_kernel.storage.journal_reading import read
         from prose_kernel.views.cell_view import CellView
 
         path = self.current.journal_file if self.current is not None else None
         assert path is not None
         assert self.debugger is not None
-        await self.end()
         view.settle()
         panel = None
         if view.panel is not None:
             view.panel.end()
             panel = self._panel(view.panel.output)
         view.output.clear()
-        language, opening = view.language, self.provenance.calling
-        await self.restore(Resumption(read(path), rewind=record))
-        if opening is not None:
-            self.provenance.begin(opening)
+        language = view.language
+        await self._restored_from(path, lambda _: record)
         self._view = view = CellView(
             view.output, live=view.live, limits=self.limits, directory_name=self._directory_name, panel=panel
         )

@@ -411,11 +411,12 @@ class Workspace:
     @contextlib.contextmanager
     def _interruptible(self) -> Iterator[None]:
         """`interrupt` cancels the calling task while it is in here."""
-        self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
+        before, self._task = self._task, asyncio.current_task()
+        self._loop = asyncio.get_running_loop()
         try:
             yield
         finally:
-            self._task = None
+            self._task = before
 
     async def preview(self, compiled: Compiled, language: Language | None = None) -> tuple[Preview, ...]:
         """Describe each session, command and gate of a compiled text; nothing runs."""
@@ -523,17 +524,18 @@ class Workspace:
         assert how is not None
         with self._interruptible():
             await self._prepare()
-        texts = how.journal.texts
-        run = self._open(languages.LANGUAGES[texts[0].record.language if texts else how.head.language])
-        for text in how.ended_texts:
-            await self._run_again(run, text)
-        if (unfinished := how.interrupted_text) is not None:
-            self._continue_as(run, unfinished)
-        self._listeners.mute(False)  # a cell that continues is shown as one that runs
-        if run.journal is None or not run.journal.has_more:
-            self._caught_up()
-            run.give_back()
-        await run.machine.ports.store.flush()
+            texts = how.journal.texts
+            run = self._open(languages.LANGUAGES[texts[0].record.language if texts else how.head.language])
+            for text in how.ended_texts:
+                await self._run_again(run, text)
+                await asyncio.sleep(0)  # an interrupt that came between two texts is raised here
+            if (unfinished := how.interrupted_text) is not None:
+                self._continue_as(run, unfinished)
+            self._listeners.mute(False)  # a cell that continues is shown as one that runs
+            if run.journal is None or not run.journal.has_more:
+                self._caught_up()
+                run.give_back()
+            await run.machine.ports.store.flush()
 
     async def _run_again(self, run: Run, text: Text) -> None:
         """A text that has ended: by an error or an interrupt, if that is how it ended then."""

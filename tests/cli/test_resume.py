@@ -966,6 +966,8 @@ def test_a56_a_repaired_journal_continues_before_its_damage(place: Place) -> Non
     (damaged,) = (number for number, line in enumerate(lines) if b"two" in line and b"answered" in line)
     _edit(damaged, lambda line: line.replace(b"two", b"owt"))(run / "journal.jsonl")
     whole = (run / "journal.jsonl").read_bytes()
+    # On a busy machine the result was recorded before its branch had its turn.
+    known = "2 answers" if any(b'"completed"' in line for line in lines[:damaged]) else "1 answer"
 
     asked = place.prose("runs", "repair", run.name)
     assert (asked.status, asked.out) == (2, "")
@@ -983,7 +985,7 @@ def test_a56_a_repaired_journal_continues_before_its_damage(place: Place) -> Non
     repaired = place.prose("runs", "repair", run.name, "--yes")
     assert (repaired.status, RUN.sub("RUN", repaired.out)) == (
         0,
-        f"repaired RUN: 1 answer before line {damaged + 1}\n",
+        f"repaired RUN: {known} before line {damaged + 1}\n",
     )
     assert (run / "journal.jsonl").read_bytes().startswith(whole)  # nothing was removed
     assert place.prose("report", run.name).status == 0

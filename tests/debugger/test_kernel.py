@@ -643,6 +643,25 @@ def test_cells_ask_again_after_an_interrupt_at_a_place_that_was_stepped_back_to(
     assert notebook.client.run('exec "echo more"').text() == "more\n"
 
 
+def test_an_interrupt_while_a_step_back_repeats_the_cells_before_loses_no_name(notebook: Lab) -> None:
+    notebook.start()
+    assert notebook.client.run("let n = 0\nrepeat 40000:\n  n = n + 1").status == "ok"
+    code = 'let x = exec "echo x >> ran; echo x"\nlet y = 2\nlet z = 3\n'
+    notebook.set(code, 3)
+    cell = notebook.run(code)
+    notebook.stopped(3)
+    notebook.body("stepBack", threadId=1)
+    notebook.client.ask("interrupt_request", {}, "control")  # the first cell is repeated now
+    assert notebook.finish(cell)["ename"] == "KeyboardInterrupt"
+    assert "40000" in notebook.client.run("%bindings").displays[-1]
+    cell = notebook.run(code)
+    notebook.stopped(3)
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "ok"
+    assert Path(notebook.client.directory, "ran").read_text() == "x\n", "its command is not run again"
+    assert notebook.client.run('%bindings\nexec "echo {x}{n}!"').text() == "x40000!\n"
+
+
 def test_answers_are_shown_as_markdown_and_asked_once(notebook: Lab) -> None:
     script = 'one: ["# first <img src=x onerror=alert(1)>", other]\ntwo: second\n'
     Path(notebook.client.directory, "answers.yaml").write_text(script)

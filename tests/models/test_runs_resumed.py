@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 from collections.abc import Callable, Coroutine
@@ -259,6 +260,31 @@ async def test_an_agent_that_the_run_has_not_used_yet_remembers_nothing(tmp_path
     await here.restore()
     with pytest.raises(RunError, match="no memory to resume"):
         await here.execute(CAPTAIN.format("true") + CELLS[1])
+    await here.close()
+
+
+async def test_an_interrupt_between_two_texts_ends_the_restoring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = await ran(tmp_path, "true")
+    journal = (directory / journal_reading.NAME).read_bytes()
+    here = workspace(tmp_path, "notebook", notebook=True)
+    compile_text, compiled = here.compile, []
+
+    def interrupting(text: str, *more: Any) -> Any:
+        compiled.append(text)
+        if len(compiled) == 2:
+            here.interrupt()
+        return compile_text(text, *more)
+
+    monkeypatch.setattr(here, "compile", interrupting)
+    with pytest.raises(asyncio.CancelledError):
+        await here.restore()
+    await here.close()
+    assert (directory / journal_reading.NAME).read_bytes() == journal
+    here = workspace(tmp_path, "notebook", notebook=True)
+    await here.restore()
+    assert set(here.bindings()) == {"a", "b"}
     await here.close()
 
 
