@@ -5,8 +5,10 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
@@ -15,7 +17,10 @@ from prose_kernel.programs import near_files
 from prose_kernel.runs import languages
 from prose_kernel.testing.options import Options
 from prose_kernel.testing.snapshot_file import SUFFIX
-from prose_kernel.views.test_results import Tested
+from prose_kernel.views.test_results import Finding, Outcome, Tested
+
+if TYPE_CHECKING:
+    from concurrent.futures import ProcessPoolExecutor
 
 LEFT_OUT = frozenset({"node_modules", "__pycache__", "build", "dist", "site-packages"})
 STATE = (".prose", ".vvm")
@@ -224,29 +229,59 @@ def _in_turn(found: Sequence[Target], options: Options, each: Callable[[Tested],
 
 
 def _parallel(found: Sequence[Target], options: Options, workers: int, each: Callable[[Tested], None]) -> list[Tested]:
-    import multiprocessing
-    from concurrent.futures import ProcessPoolExecutor
-    from concurrent.futures.process import BrokenProcessPool
+    from concurrent.futures import ThreadPoolExecutor
 
     results: list[Tested] = []
-    with ProcessPoolExecutor(min(workers, len(found)) or 1, multiprocessing.get_context("spawn")) as pool:
+    count = min(workers, len(found)) or 1
+    with closing(_Processes(count)) as processes, ThreadPoolExecutor(count) as threads:
         try:
-            for future in [pool.submit(run_one, target, options) for target in found]:
+            for future in [threads.submit(processes.run, target, options) for target in found]:
                 results.append(future.result())
                 each(results[-1])
                 if results[-1].interrupted or (options.first and results[-1].failed):
                     break
         except KeyboardInterrupt:
             results.append(Tested("", interrupted=True))
-        except BrokenProcessPool:
-            first = found[len(results)].name
-            raise UsageError(
-                f"a process that ran tests was killed; {first} and the files after it have no result",
-                hint="prose test -n 1 FILE runs one file without further processes",
-            ) from None
         finally:
-            pool.shutdown(cancel_futures=True)
+            threads.shutdown(cancel_futures=True)
     return results
+
+
+class _Processes:
+    """Processes that test one file at a time, each in a pool of its own: if one is killed, only its file has no
+    result."""
+
+    def __init__(self, count: int) -> None:
+        from queue import SimpleQueue
+
+        self._free: SimpleQueue[ProcessPoolExecutor] = SimpleQueue()
+        for _ in range(count):
+            self._free.put(_new_process())
+
+    def run(self, target: Target, options: Options) -> Tested:
+        from concurrent.futures.process import BrokenProcessPool
+
+        process = self._free.get()
+        try:
+            return process.submit(run_one, target, options).result()
+        except BrokenProcessPool:
+            process.shutdown()
+            process = _new_process()
+            finding = Finding("the process that ran it was killed, by one of its commands or for lack of memory")
+            return Tested(target.name, (Outcome("process", "failed", (finding,)),))
+        finally:
+            self._free.put(process)
+
+    def close(self) -> None:
+        while not self._free.empty():
+            self._free.get().shutdown()
+
+
+def _new_process() -> ProcessPoolExecutor:
+    import multiprocessing
+    from concurrent.futures import ProcessPoolExecutor
+
+    return ProcessPoolExecutor(1, multiprocessing.get_context("spawn"))
 
 
 def _shared_recordings(results: Sequence[Tested]) -> list[Tested]:
