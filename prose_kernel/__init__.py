@@ -8,11 +8,9 @@ command line and a test each need only some of them.
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING
-
 from prose_kernel._version import __version__
 
+TYPE_CHECKING = False  # type checkers know the name; `typing` would take most of the time before `cli/entry.py` begins
 if TYPE_CHECKING:
     from prose_kernel.errors import CompileError as CompileError
     from prose_kernel.errors import ProseError as ProseError
@@ -75,6 +73,8 @@ __all__ = ["__version__", "load_ipython_extension", "unload_ipython_extension", 
 
 
 def __getattr__(name: str) -> object:
+    from importlib import import_module
+
     module = _PUBLIC.get(name)
     if module is None:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,5 +1,5 @@
-"""The entry point of the command `prose`. It imports nothing, so that Ctrl-C while the command line is imported ends it
-as Ctrl-C does later: with status 130, and without a traceback."""
+"""The entry point of the command `prose`. Neither it nor the package around it imports anything, so that Ctrl-C while
+the command line is imported ends it as Ctrl-C does later: with status 130, and without a traceback."""
 
 from __future__ import annotations
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prose_kernel.cli.signals import interrupts
-from prose_kernel.errors import UsageError, usage_errors
+from prose_kernel.errors import usage_errors
 
 if TYPE_CHECKING:
     from prose_kernel.evaluation.results import Result
@@ -65,7 +65,7 @@ def evaluate(
     from prose_kernel.evaluation.spec import read
     from prose_kernel.runs import settings
     from prose_kernel.runs.parts import offer_commands
-    from prose_kernel.views.page import write_page
+    from prose_kernel.views.page import check_page, write_page
     from prose_kernel.views.plain_text import plain_text
 
     path = _path(spec)
@@ -73,8 +73,8 @@ def evaluate(
     if how.budget is not None:
         settings.budget_limits(how.budget)
     offer_commands()
-    if page is not None and not page.parent.is_dir():  # reported before any run is paid for
-        raise UsageError(f"there is no directory {page.parent}", hint="make it first, or name another file")
+    if page is not None:  # a problem is reported before any run is paid for
+        check_page(page, force=force)
     with redirect_stdout(sys.stderr):  # output that functions of the specification print isn't part of the result
         evaluation = Evaluation(read(path), how, _progress())
         with interrupts(evaluation.interrupt, (signal.SIGINT, signal.SIGTERM)):

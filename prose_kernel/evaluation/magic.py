@@ -21,7 +21,7 @@ async def evaluate(call: Call) -> None:
     from prose_kernel.evaluation.report import document, html_page
     from prose_kernel.evaluation.runner import Evaluation, Options
     from prose_kernel.evaluation.spec import read
-    from prose_kernel.views.page import write_page
+    from prose_kernel.views.page import check_page, write_page
 
     words = list(call.words)
     files = {option: taken(words, option, evaluate) for option in _FILES}
@@ -34,6 +34,8 @@ async def evaluate(call: Call) -> None:
     if at_once is not None and not (at_once.isdecimal() and int(at_once)):
         raise evaluate.wrong("-n takes a whole number above 0")
     paths = {option: below(call.cells, name) if name is not None else None for option, name in files.items()}
+    if (page := paths["--html"]) is not None:
+        check_page(page, force=False)
     default = Settings().who_answers
     chosen = {name: value for name, value in call.cells.overrides.items() if name in WHO_ANSWERS}
     options = Options(
@@ -56,5 +58,5 @@ async def evaluate(call: Call) -> None:
     call.show(document(summary))
     if evaluation.used:
         call.cells.workspace.opened.services.cassettes.note_used(evaluation.used)
-    if (path := paths["--html"]) is not None:
-        write_page(path, html_page(summary), force=False)
+    if page is not None:
+        write_page(page, html_page(summary), force=False)

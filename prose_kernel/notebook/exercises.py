@@ -17,7 +17,7 @@ from msgspec import Struct
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
-from prose_kernel.language.nearest import nearest_hint
+from prose_kernel.language.nearest import Nearest, did_you_mean, nearest_hint
 from prose_kernel.language.shortening import clipped
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
@@ -277,16 +277,26 @@ def files(directory: Path, notebook: str = "") -> list[Path]:
 def find(directory: Path, notebook: str, wanted: str, default: Language) -> tuple[Exercises, str]:
     """The exercise of a name, in the file of the notebook or in another one next to it. Raises `UsageError`."""
     known: dict[str, Exercises] = {}
+    unreadable: UsageError | None = None
     file, _, name = wanted.rpartition("/")
     for path in files(directory, notebook):
         if file and path.stem != file:
             continue
-        found = read(path, default)
+        try:
+            found = read(path, default)
+        except UsageError as problem:
+            if path.stem in (file, Path(notebook).stem):
+                raise
+            unreadable = unreadable or problem
+            continue
         if name in found.exercises:
             return found, name
         known |= {**dict.fromkeys(found.exercises, found), **known}
+    near = Nearest()(name, known)
+    if unreadable is not None and near is None:  # the exercise may be there
+        raise unreadable
     if not known:
         raise UsageError(
             "there are no exercises here", hint=f"they are in {DIRECTORY}/NOTEBOOK.yaml next to the notebook"
         )
-    raise UsageError(f"there is no exercise {wanted}", hint=nearest_hint(name, known, "%check lists them"))
+    raise UsageError(f"there is no exercise {wanted}", hint=did_you_mean(near) or "%check lists them")

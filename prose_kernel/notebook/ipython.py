@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from prose_kernel.errors import NobodyToAsk, UsageError
+from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.notebook.cells import Cells, FrontEnd
 from prose_kernel.notebook.lab_extension import TARGET, Panel
 from prose_kernel.notebook.messages import replaces_displays
@@ -413,7 +414,9 @@ class Front(FrontEnd):
         try:
             value = self.shell.user_ns[name]
         except KeyError:
-            raise UsageError(f"{by} --in {name}: there is no Python variable of that name") from None
+            known = [one for one in self.shell.user_ns if not one.startswith("_")]
+            missing = f"{by} --in {name}: there is no Python variable of that name"
+            raise UsageError(missing, hint=nearest_hint(name, known, "an earlier cell has to set it")) from None
         return without_frames(value, f"{by} --in {name}")
 
     def _bring_out(self, given: Arguments, by: str) -> None:
@@ -421,7 +424,8 @@ class Front(FrontEnd):
             for name in names:
                 if name not in self.bindings:
                     problem = f"{by} {option} {name}: the cell has bound no such name"
-                    raise as_exception(simple("UsageError", problem, "prose shows what is bound"))
+                    hint = nearest_hint(name, self.bindings, "prose shows what is bound")
+                    raise as_exception(simple("UsageError", problem, hint))
                 self.shell.user_ns[name] = self.bindings[name] if option == "--out" else self._frame(name, by)
 
     def _frame(self, name: str, by: str) -> object:

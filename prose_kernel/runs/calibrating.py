@@ -29,9 +29,11 @@ async def calibrate(
     file: str | None = None,
     category: str | None = None,
     on_answer: Callable[[Answer, int], object] = lambda answer, of: None,
+    on_begin: Callable[[], object] = lambda: None,
 ) -> Calibration:
     """The answers of the run's model or agent to the set in a file (None: the shipped one). Each is kept in the judge's
-    own recording when it comes, so that an interrupted calibration continues where it was.
+    own recording when it comes, so that an interrupted calibration continues where it was. `on_begin` is called before
+    the first question.
 
     Raises `UsageError` for a broken file or a missing judge, and the errors of `calibration.calibrate` raises.
     """
@@ -39,6 +41,7 @@ async def calibrate(
     name, judge, cassettes = _judge_of(services)
     budget = workspace.opened.budget
     try:
+        on_begin()
         with ExitStack() as open_ones:
             if budget is not None:
                 open_ones.enter_context(budgets.counting((budget,), lambda: "the calibration"))

@@ -8,7 +8,9 @@ or goes through `terminal_text` or `markdown_text`, which leave nothing in it th
 from __future__ import annotations
 
 import base64
+import errno
 import hashlib
+import os
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -105,7 +107,7 @@ def _style(choice: Choice | None) -> str:
 
 
 def check_page(path: Path, *, force: bool) -> None:
-    """Raise `UsageError` if a page can't be written to this path."""
+    """Raise `UsageError` if a page can't be written to this path. A missing directory can be created."""
     try:
         if path.is_dir():
             raise UsageError(
@@ -113,8 +115,11 @@ def check_page(path: Path, *, force: bool) -> None:
             )
         if not force and path.exists() and not is_ours(path):
             raise UsageError(f"{_named(path)} exists and isn't a report", hint="name another file, or add --force")
-        if not path.parent.is_dir():
-            raise UsageError(f"there is no directory {_named(path.parent)}", hint="make it first, or name another file")
+        directory = next(parent for parent in path.absolute().parents if parent.exists())
+        if not directory.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if not os.access(directory, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
     except (OSError, ValueError) as problem:
         raise _unwritten(path, problem) from None
 
@@ -132,8 +137,8 @@ def _unwritten(path: Path, problem: Exception) -> UsageError:
 
 
 def write_page(path: Path, content: str, *, force: bool) -> None:
-    """Write a page atomically. Raises `UsageError` if another file exists that isn't such a page (unless `force`), or a
-    directory."""
+    """Write a page atomically; a missing directory is created. Raises `UsageError` if another file exists that isn't
+    such a page (unless `force`), or a directory."""
     from prose_kernel.access.atomic import write_whole
 
     check_page(path, force=force)

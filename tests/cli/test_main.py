@@ -238,6 +238,18 @@ sys.exit(main())
     assert (ended.returncode, ended.stdout, ended.stderr) == (130, "", "")
 
 
+def test_nothing_else_is_imported_before_the_entry_point_hears_an_interrupt() -> None:
+    code = """
+import sys
+before = set(sys.modules)
+import prose_kernel.cli.entry
+print(*sorted(set(sys.modules) - before))
+"""
+    ended = subprocess.run([sys.executable, "-I", "-c", code], capture_output=True, text=True, timeout=60, check=True)
+    found = {name for name in ended.stdout.split() if name.partition(".")[0] != "prose_kernel"}
+    assert found <= {"__future__"}
+
+
 @pytest.mark.parametrize("command", ["exercises", "eval"])
 def test_the_root_directory_has_a_name_in_an_error(command: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main([command, "/"]) == 2

@@ -108,9 +108,13 @@ def test_a_file_that_cannot_be_written_is_reported_before_anything_runs(
     model = Model(arithmetic)
     model.plug_in(monkeypatch)
     path = write(tmp_path, LIVE + RIGHT, CASES)
-    assert main(["eval", str(path), "--html", str(tmp_path / "gone" / "file")]) == 2
-    assert "there is no directory" in capsys.readouterr().err
+    for taken in ("cases.jsonl", "cases.jsonl/page.html"):
+        (tmp_path / "cases.jsonl").touch()
+        assert main(["eval", str(path), "--html", str(tmp_path / taken)]) == 2
+        assert "Error: " in capsys.readouterr().err
     assert model.asked == 0
+    assert main(["eval", str(path), "--html", str(tmp_path / "new" / "page.html")]) == 0
+    assert (tmp_path / "new" / "page.html").is_file()
 
 
 def test_what_functions_do_to_the_process_is_none_of_the_result(

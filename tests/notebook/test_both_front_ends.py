@@ -218,6 +218,13 @@ def test_misuse_is_explained(python: Client, line: str, says: str) -> None:
     assert ran.error["ename"] == "UsageError" and says in ran.error["evalue"]
 
 
+def test_a_misspelt_name_has_the_probable_one_as_hint(python: Client) -> None:
+    python.run("customers = [1, 2]")
+    assert "hint: did you mean `customers`?" in python.run("%%prose --in custmers\n# nothing").error["traceback"][-1]
+    ran = python.run("%%prose --out sumary\nlet summary = 1")
+    assert "hint: did you mean `summary`?" in ran.error["traceback"][-1]
+
+
 def test_an_interrupt_ends_the_cell_and_its_children(python: Client) -> None:
 
     request = python.send('%%prose\nexec "echo started; sleep 4901"')

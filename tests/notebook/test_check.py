@@ -142,6 +142,13 @@ async def test_misuse(cells: Cells, code: str, message: str) -> None:
     assert await told(cells, code) == message
 
 
+async def test_a_damaged_file_of_another_notebook_does_not_answer_a_misspelt_name(cells: Cells) -> None:
+    (cells.cwd / "checks" / "a_damaged.yaml").write_text("exercises: [")
+    assert await told(cells, "%check greetin") == "there is no exercise greetin"
+    for name in ("a_damaged/greetin", "unlike_any_other"):  # it may be in the damaged file
+        assert (await told(cells, f"%check {name}")).startswith("a_damaged.yaml line 1")
+
+
 async def test_without_exercises(tmp_path: Path) -> None:
     cells = Cells(tmp_path, ScriptedPerson(available=False))
     assert await told(cells, "%check") == "there are no exercises here"

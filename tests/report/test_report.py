@@ -615,7 +615,7 @@ def test_a_report_is_replaced_and_nothing_else(here: Path, capsys: pytest.Captur
     for wrong, said in (
         ("mine.html", "mine.html exists and isn't a report"),
         (".", ". is a directory"),
-        ("none/r.html", "there is no directory none"),
+        ("mine.html/sub/r.html", "mine.html/sub/r.html cannot be written: not a directory"),
         ("pipe", "pipe exists and isn't a report"),
         ("a\0b", "cannot be written"),
         (str(Path("mine.html").absolute()), "Error: mine.html exists and isn't a report"),
@@ -626,6 +626,8 @@ def test_a_report_is_replaced_and_nothing_else(here: Path, capsys: pytest.Captur
     assert Path("mine.html").read_text() == "<!doctype html>\nmine"
     assert main(["report", "--output", "mine.html", "--force"]) == 0
     checked(Path("mine.html").read_text())
+    assert main(["report", "--output", "new/directory/r.html"]) == 0
+    checked(Path("new/directory/r.html").read_text())
     capsys.readouterr()
     assert main(["report", "--output", "-"]) == 0
     checked(capsys.readouterr().out)

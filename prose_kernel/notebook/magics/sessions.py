@@ -131,7 +131,9 @@ async def _calibrate(call: Call) -> None:
         raise UsageError("%judge calibrate: one file, --least and --only", hint=f"usage: {judge.usage}")
     least = _percent(given["--least"])
     progress, done = f"prose-calibrate-{uuid4().hex}", 0
-    call.output.display(bundle(doc.paragraph("The judge is asked.")), progress)
+
+    def begin() -> None:
+        call.output.display(bundle(doc.paragraph("The judge is asked.")), progress)
 
     def count(answer: object, of: int) -> None:
         nonlocal done
@@ -139,7 +141,7 @@ async def _calibrate(call: Call) -> None:
         if done % _STEP == 0:
             call.output.update(bundle(doc.paragraph(f"{done:,} of {of:,} asked.")), progress)
 
-    found = await calibrate(call.cells.workspace, words[0] if words else None, given["--only"], count)
+    found = await calibrate(call.cells.workspace, words[0] if words else None, given["--only"], count, begin)
     first, *rest = shown.parts(found)
     call.output.update(bundle(doc.group(first, facts={"consumed": shown.consumed(found)})), progress)
     for part in rest:
