@@ -39,7 +39,7 @@ class Adapter:
     """One debug session."""
 
     def __init__(self, language: Language, tell: Tell, read_cell: ReadCell, host: KernelDebugger) -> None:
-        self.texts = Texts(language.suffixes[0], read_cell)
+        self.texts = Texts(language.suffixes[0], read_cell, host.directory)
         self.debugger = Debugger(self.texts, self._event, host.mark)
         self.started = False
         self._language = language
@@ -130,7 +130,6 @@ class Adapter:
     # ------------------------------------------------------------ a session
 
     def _debug_info(self, _: Arguments) -> Body:
-        points = self.debugger.breakpoints
         return {
             "isStarted": self.started,
             "hashMethod": "Murmur2",
@@ -138,7 +137,8 @@ class Adapter:
             "tmpFilePrefix": PREFIX,
             "tmpFileSuffix": self.texts.suffix,
             "breakpoints": [
-                {"source": path, "breakpoints": [_as_set(point) for point in found]} for path, found in points.items()
+                {"source": found[0].path, "breakpoints": [_as_set(point) for point in found]}
+                for found in self.debugger.breakpoints.values()
             ],
             "stoppedThreads": [THREAD] if self.debugger.held is not None else [],
             "richRendering": True,

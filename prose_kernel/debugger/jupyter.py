@@ -33,6 +33,7 @@ class KernelDebugger:
     def __init__(self, kernel: ProseKernel, loop: asyncio.AbstractEventLoop) -> None:
         self._kernel = kernel
         self._loop = loop
+        self.directory = kernel.cells.cwd
         self._adapter = Adapter(kernel.cells.language, self._publish, self._read_cell, self)
 
     async def answer(self, request: object) -> dict[str, object]:

@@ -8,7 +8,7 @@ keep counting; answers wait until the program continues.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -96,7 +96,7 @@ class Debugger:
         self.texts = texts
         self._tell = tell
         self._mark = mark
-        self.breakpoints: dict[str, list[Breakpoint]] = {}
+        self.breakpoints: dict[str, list[Breakpoint]] = {}  # by the key of their text
         self.stops_on: frozenset[str] = frozenset()
         self.held: Held | None = None
         self.cell: Cell | None = None
@@ -157,7 +157,7 @@ class Debugger:
         edited, find their lines."""
         text = self.texts.of_source(source, language)
         known = self._known[id(source)] = _Source(source, text, {})
-        for point in self.breakpoints.get(text.path, ()):
+        for point in self._of(text):
             before = point.line
             point.place(text.line_for(point.wanted))
             if point.line != before:
@@ -167,7 +167,7 @@ class Debugger:
 
     def _place(self, known: _Source, language: str) -> None:
         path = known.text.path
-        lines = {point.line: point for point in self.breakpoints.get(path, ()) if point.line is not None}
+        lines = {point.line: point for point in self._of(known.text) if point.line is not None}
         if self._target is not None and self._target.path == path and self._target.line is not None:
             lines[self._target.line] = self._target
         known.points = {}
@@ -177,6 +177,9 @@ class Debugger:
         for line, start in spans.items():
             if line in lines:
                 known.points[start] = lines[line]
+
+    def _of(self, text: Text) -> Sequence[Breakpoint]:
+        return self.breakpoints.get(self.texts.key(text.path), ())
 
     def _stops_of(self, known: _Source, language: str) -> dict[int, int]:
         """Return the start of each line's first statement in this source; offsets may differ from the cell's."""
@@ -191,7 +194,7 @@ class Debugger:
         """A breakpoint with a condition, a count or a message."""
         frame = s.frames(node)[0]
         met, problem = await point.is_met(evaluated_in(frame))
-        if not met or self._over or all(point is not one for one in self.breakpoints.get(point.path, ())):
+        if not met or self._over or all(point is not one for points in self.breakpoints.values() for one in points):
             return  # meanwhile it may have been taken away, by a client that leaves too
         if point.log and not problem:
             language = languages.LANGUAGES[s.language]
@@ -247,9 +250,9 @@ class Debugger:
             point.id = self._ids
             if text is not None:
                 point.place(text.line_for(point.wanted))
-        self.breakpoints[path] = wanted
-        if not wanted:
-            del self.breakpoints[path]
+        self.breakpoints.pop(self.texts.key(path), None)
+        if wanted:
+            self.breakpoints[self.texts.key(path)] = wanted
         self._changed()
         return wanted
 
@@ -261,8 +264,8 @@ class Debugger:
         """Hold the program on this line, once, wherever it is held before; the line, None when nothing is there."""
         text = self.texts.at(path)
         found = text.line_for(line) if text is not None else None
-        if found is not None:
-            self._target = Breakpoint(0, path, line, found)
+        if text is not None and found is not None:
+            self._target = Breakpoint(0, text.path, line, found)
             self._changed()
         return found
 
@@ -300,14 +303,14 @@ class Debugger:
 
     def last_before(self, path: str, line: int) -> int | None:
         """The number of the last statement of the text that began on this line, before the one that is held."""
-        cell = self.cell
-        if cell is None:
+        cell, text = self.cell, self.texts.at(path)
+        if cell is None or text is None:
             return None
         for number in range(min(cell.count - 1, len(cell.marks)), 0, -1):
             _, source, start = cell.marks[number - 1]
             known = self._known.get(id(source))
             here = known.text.path if known is not None else self.texts.known_path(source)
-            if here == path and source.line_column(start)[0] == line:
+            if here == text.path and source.line_column(start)[0] == line:
                 return number
         return None
 

@@ -6,6 +6,7 @@ have the same lines, so places are given in lines, and each `Source` that runs i
 
 from __future__ import annotations
 
+import os
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,6 +17,8 @@ from prose_kernel.language.source import Source, Span
 from prose_kernel.runs import languages
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from prose_kernel.runs.languages import Language
 
 SEED: Final = 0xC70F6907
@@ -133,10 +136,11 @@ class Text:
 class Texts:
     """All texts that a client has named or a program has run since the debugger was started."""
 
-    def __init__(self, suffix: str, read_cell: ReadCell) -> None:
+    def __init__(self, suffix: str, read_cell: ReadCell, directory: Path) -> None:
         self.suffix = suffix
+        self._directory = directory
         self._read_cell = read_cell
-        self._by_path: dict[str, Text] = {}
+        self._by_key: dict[str, Text] = {}
         self._cells: dict[str, str] = {}  # path of the cell that contains a program text
 
     def path_of(self, code: str) -> str:
@@ -146,12 +150,12 @@ class Texts:
     def cell(self, code: str) -> Text:
         """A cell as it was typed."""
         path = self.path_of(code)
-        known = self._by_path.get(path)
+        known = self.at(path)
         if known is None:
             language, pieces = self._read_cell(code)
             sources = [Source.of(piece, CELL) for piece in pieces]
             stops = [stop for source in sources for stop in stops_in(source, language)]
-            known = self._by_path[path] = Text(path, CELL, code, sorted(stops, key=lambda stop: stop.line))
+            known = self._by_key[self.key(path)] = Text(path, CELL, code, sorted(stops, key=lambda stop: stop.line))
             for source in sources:
                 self._cells.setdefault(source.text, path)
         return known
@@ -165,11 +169,11 @@ class Texts:
     def of_source(self, source: Source, language: str) -> Text:
         """The text that a source, which runs, belongs to."""
         path = self.known_path(source)
-        known = self._by_path.get(path)
+        known = self.at(path)
         if known is None or (source.name != CELL and known.content != source.text):
             stops = stops_in(source, languages.LANGUAGES[language])
             known = Text(path, source.name, source.text, stops, source.name == CELL)
-            self._by_path[path] = known
+            self._by_key[self.key(path)] = known
         return known
 
     def known_path(self, source: Source) -> str:
@@ -180,8 +184,15 @@ class Texts:
 
     def at(self, path: str) -> Text | None:
         """The text of that path, when one is known."""
-        return self._by_path.get(path)
+        return self._by_key.get(self.key(path))
+
+    def key(self, path: str) -> str:
+        """The same word for all paths of one file: a program names it as it imports it, an editor from the root."""
+        try:
+            return os.path.realpath(self._directory / os.path.expanduser(path))  # noqa: PTH111 - an unknown home stays
+        except ValueError:  # characters that no path has
+            return path
 
     def files(self) -> list[Text]:
         """The program files among them."""
-        return [text for text in self._by_path.values() if not text.is_cell]
+        return [text for text in self._by_key.values() if not text.is_cell]

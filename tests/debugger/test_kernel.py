@@ -290,6 +290,24 @@ def test_imported_programs_and_their_sources(notebook: Lab) -> None:
     assert [m["name"] for m in notebook.body("modules")["modules"]] == [path]
 
 
+def test_an_editor_names_a_file_from_the_root_before_it_runs(notebook: Lab) -> None:
+    file = Path(notebook.client.directory, "rooted.prose").resolve()
+    file.write_text('let text = "hi"\noutput greeting = text\n')
+    notebook.start()
+    place = {"path": str(file)}
+    (point,) = notebook.body("setBreakpoints", source=place, breakpoints=[{"line": 2}])["breakpoints"]
+    cell = notebook.run('use "./rooted.prose" as rooted\nlet r = rooted()\n')
+    found = notebook.event("breakpoint")["breakpoint"]
+    assert found == {"id": point["id"], "verified": True, "line": 2, "source": place}
+    frames = notebook.stopped(2)
+    assert notebook.body("source", source=place) == notebook.body("source", source=frames[0]["source"])
+    assert [one["source"] for one in notebook.body("debugInfo")["breakpoints"]] == [str(file)]
+    notebook.body("setBreakpoints", source=frames[0]["source"], breakpoints=[])
+    assert notebook.body("debugInfo")["breakpoints"] == []
+    notebook.go_on()
+    assert notebook.finish(cell)["status"] == "ok"
+
+
 def test_breakpoints_of_a_file_that_is_edited_between_two_runs_find_their_lines(notebook: Lab) -> None:
     file = Path(notebook.client.directory, "edited.prose")
     file.write_text("let a = 1\nlet b = 2\noutput c = a\n")
