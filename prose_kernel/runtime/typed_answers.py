@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any, Final, cast
 
+from prose_kernel.language.nearest import Nearest
 from prose_kernel.language.shortening import clipped
 from prose_kernel.language.typed_answers import Schema, may_be_null, without_null
 from prose_kernel.runtime import data_size
@@ -81,6 +82,16 @@ def taken(text: str | None, schema: Schema, *, typed_by_hand: bool = False) -> s
     if json_in(found) is None:  # `1e999` is read as infinity, which no JSON can say
         raise WrongAnswer(_TOO_LARGE)
     return found
+
+
+def missing(text: str, schema: Schema) -> list[str] | None:
+    """Return the fields that the lines `field: value` of a person do not give yet, in backticks. None if the text is
+    something else, or a given value does not fit. Raises `WrongAnswer`."""
+    given = _from_lines(text, schema)
+    if given is None or any(_validator()({**schema, "required": []}).iter_errors(given)):
+        return None
+    parts, left = schema.get("properties", {}), [name for name in schema.get("required", ()) if name not in given]
+    return [f"`{name}`" + " (optional)" * may_be_null(parts.get(name)) for name in left]
 
 
 @cache
@@ -169,6 +180,9 @@ def _from_lines(text: str, schema: Schema) -> dict[str, object] | None:
         if not line.strip():
             continue
         if not colon or name not in properties:
+            near = Nearest()(name, properties) if colon else None
+            if near is not None:
+                raise WrongAnswer(f"there is no field `{name}`, but `{near}`")
             return None
         if data_size.is_deep_json(value):
             raise WrongAnswer(_TOO_DEEP)

@@ -227,6 +227,30 @@ async def test_a_person_sees_immediately_what_does_not_fit() -> None:
     assert any("The answer has these fields:\n  ok: boolean\n" in line for line in person.transcript)
 
 
+async def test_a_person_may_give_one_field_after_the_other() -> None:
+    fields = {"kind": {"enum": ["bug", "question"]}, "note": optional({"type": "string"}), "ok": {"type": "boolean"}}
+    person = ScriptedPerson("kind: bgu", "kind: bug", "knd: bug", "ok: perhaps", "note: x", "kind: question", "ok: yes")
+    asked = SessionRequest("session", "So?", "c1/s0", output=object_of(fields))
+    result = await HumanSessions(person).run(asked, lambda _: None)
+    assert json.loads(taken(result.text, object_of(fields), typed_by_hand=True)) == {
+        "kind": "question",
+        "note": "x",
+        "ok": True,
+    }
+    shown = [line for line in person.transcript[1:] if not line.startswith("? ")]
+    assert [line for line in shown if line.startswith("Missing")] == [
+        "Missing: `note` (optional), `ok`",
+        "Missing: `ok`",
+        "Missing: `ok`",
+    ]
+    wrong = [line for line in shown if line.startswith("That does not fit")]
+    assert [next(name for name in ("`kind`:", "`knd`", "`ok`:") if name in line) for line in wrong] == [
+        "`kind`:",
+        "`knd`",
+        "`ok`:",
+    ]
+
+
 async def test_a_person_who_skips_a_typed_session_is_not_asked_again() -> None:
     asked = SessionRequest("session", "So?", "c1/s0", output=object_of({"ok": {"type": "boolean"}}))
     with pytest.raises(ProviderError, match="skipped") as raised:

@@ -20,7 +20,7 @@ from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionR
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.structured_text import json_in
 from prose_kernel.runtime.text import printable
-from prose_kernel.runtime.typed_answers import WrongAnswer, taken
+from prose_kernel.runtime.typed_answers import WrongAnswer, missing, taken
 
 HELP = "at a text prompt: Enter ends your answer, `:more` opens several lines;\nalso :skip, :fail MESSAGE, :show, :quit"
 """In lines that a notebook of ordinary width does not break."""
@@ -40,7 +40,7 @@ class HumanSessions:
 
     An answer is one line and ends with Enter. `:more` opens several lines, which end with a line that is only `.`; `..`
     means a line with one dot, and `::` at the start of a line means one colon. Several lines in one input of a larger
-    box are one answer. `interrupt` ends the run; `:quit` calls it.
+    box are one answer. Fields of a typed answer may be given one at a time. `interrupt` ends the run; `:quit` calls it.
     """
 
     def __init__(self, asker: Asker, interrupt: Callable[[], object] | None = None) -> None:
@@ -66,6 +66,8 @@ class HumanSessions:
         form = _form(request)
         wrong = ""
         several: list[str] | None = None
+        given: list[str] = []
+        """Lines `field: value` of earlier inputs."""
         while True:
             lines: list[str] = [] if several is None else several
             # a front end with a larger box may send several lines together
@@ -107,9 +109,14 @@ class HumanSessions:
                 form = _with_values(form, said)
             answers = several is None and any(line.strip() for line in lines)
             if answers:
+                lines = [*given, *lines] if json_in(said) is None else lines
                 if not (wrong := self._wrong(request, "\n".join(lines))):
                     return _answered(request, lines)
-                self._asker.show(printable(f"{wrong}. {FIELDS}"))
+                if left := _missing(request, "\n".join(lines)):
+                    given, wrong = lines, f"Missing: {', '.join(left)}"
+                    self._asker.show(printable(wrong))
+                else:
+                    self._asker.show(printable(f"{wrong}. {FIELDS}"))
 
     def _fits(self, request: SessionRequest, text: str) -> bool:
         """Return whether this is a valid answer; if not, show the person what is wrong with it."""
@@ -129,6 +136,14 @@ class HumanSessions:
 
     def _show(self, request: SessionRequest, *, whole: bool = False) -> None:
         self._asker.show(printable(to_answer(request, whole=whole)))
+
+
+def _missing(request: SessionRequest, text: str) -> list[str] | None:
+    """Return the missing fields of an answer that is fine so far."""
+    try:
+        return missing(text, request.output) if request.output is not None else None
+    except WrongAnswer:
+        return None
 
 
 _BUTTONS = (
