@@ -64,7 +64,9 @@ def _judge_of(services: SessionServices) -> tuple[str, Judge, Cassettes]:
     options, where = services.means.options, services.means.where
     choice = judge_choice(options)
     if not choice.live:
-        raise UsageError("no model and no agent judges here", hint="%judge SERVER[:MODEL], or PROSE_JUDGE")
+        raise UsageError(
+            "no model and no agent judges here", hint="--judge SERVER[:MODEL], in a notebook %judge SERVER[:MODEL]"
+        )
     model = judge_model(choice, options)
     usual = vendors.find(choice.name, options).model if choice.kind == "model" else None
     name = ":".join(filter(None, (choice.name, model or choice.model or usual)))

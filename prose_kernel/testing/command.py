@@ -141,7 +141,8 @@ class Report:
             return INTERRUPTED
         if not files:
             click.echo(
-                "nothing to test: there is no notebook of the kernels Prose and VVM, and no program with a snapshot",
+                "nothing to test: there is no notebook of the kernels Prose and VVM, and no program with expected "
+                "results\nhint: to write those of a program: prose test --update FILE",
                 err=True,
             )
             return NOTHING_FOUND
