@@ -15,8 +15,10 @@ from pathlib import Path
 from typing import Final
 
 from prose_kernel.access import plain_files
+from prose_kernel.errors import UsageError, usage_errors
 
 _PIECE: Final = 1 << 20
+_LOOKED_AT: Final = 4096
 
 
 def write_whole(
@@ -56,6 +58,18 @@ def replace(
         with contextlib.suppress(OSError):
             os.unlink(temporary, dir_fd=directory)
         raise
+
+
+def check_replaced(path: Path, shown: str, kind: str, mark: bytes) -> None:
+    """Raise `UsageError` if `path` is something else than an earlier report of this kind, which has `mark` near its
+    beginning, or an empty file: a forgotten file name must not cost the file that follows."""
+    with usage_errors(f"cannot write {shown}"):
+        if not path.exists():
+            return
+        with plain_files.reading(path, None, follow=True) as file:
+            head = file.read(_LOOKED_AT)
+    if head and mark not in head:
+        raise UsageError(f"{shown} exists and isn't a {kind}", hint="name another file")
 
 
 def _mode(path: Path | str) -> int | None:

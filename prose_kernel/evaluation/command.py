@@ -67,6 +67,7 @@ def evaluate(
     from prose_kernel.runs.parts import offer_commands
     from prose_kernel.views.page import check_page, write_page
     from prose_kernel.views.plain_text import plain_text
+    from prose_kernel.views.test_results import check_junit
 
     path = _path(spec)
     how = Options(**options, overrides=settings.checked(provider=provider, judge=judge, cassette_mode=cassette_mode))
@@ -75,6 +76,8 @@ def evaluate(
     offer_commands()
     if page is not None:  # a problem is reported before any run is paid for
         check_page(page, force=force)
+    if junit is not None:
+        check_junit(junit, junit.name)
     with redirect_stdout(sys.stderr):  # output that functions of the specification print isn't part of the result
         evaluation = Evaluation(read(path), how, _progress())
         with interrupts(evaluation.interrupt, (signal.SIGINT, signal.SIGTERM)):
@@ -138,5 +141,5 @@ def _write_junit(path: Path, summary: Summary) -> None:
             for one in variant.results
         ]
         suites.append(Tested(f"{summary.spec.path.name}, {variant.name}", tuple(outcomes)))
-    with usage_errors(f"cannot write {path.name}", lower=False):
+    with usage_errors(f"cannot write {path.name}"):
         write_junit(path, suites, "prose eval")

@@ -13,6 +13,7 @@ from typing import Any, Final
 from msgspec import structs
 
 from prose_kernel.access import plain_files
+from prose_kernel.access.atomic import check_replaced, write_whole
 from prose_kernel.cassettes.matching import scope
 from prose_kernel.cassettes.recordings import SharedCassettes
 from prose_kernel.errors import BudgetSpent, UsageError, usage_errors
@@ -84,6 +85,8 @@ class Evaluation:
         self._assertions = Assertions(spec)
         self._check_columns()
         self._baseline = read_baseline(options.baseline, options.baseline.name) if options.baseline else None
+        if (path := options.save_baseline) is not None:
+            check_replaced(path, path.name, "baseline", b'"variants"')
         self.notes = list(self._notes())
 
     @property
@@ -197,8 +200,6 @@ class Evaluation:
             found = against_baseline(summary, self._baseline, self.options.baseline.name)
             summary = replace(summary, against=found)
         if (path := self.options.save_baseline) is not None and not self._stopped:
-            from prose_kernel.access.atomic import write_whole
-
             with usage_errors(f"cannot write {path.name}"):
                 write_whole(path, baseline_text(summary))
         return summary

@@ -74,6 +74,7 @@ def test(
     from prose_kernel.testing import suite
     from prose_kernel.testing.options import SECONDS, Options
     from prose_kernel.testing.outputs import Rules
+    from prose_kernel.views.test_results import check_junit, write_junit
 
     if options["update"] and os.environ.get("CI", "").strip().casefold() not in ("", "0", "false"):
         raise UsageError(
@@ -85,19 +86,19 @@ def test(
     if expression:
         found = suite.chosen(found, expression)
     offer_commands()
+    if junit is not None:
+        check_junit(_path(junit), junit)
     report = Report(verbose)
     results = suite.run_all(found, how, workers, report.file)
     status = report.summary(results)
     if junit is not None:
-        _write_junit(junit, results)
+        with usage_errors(f"cannot write {junit}"):
+            write_junit(_path(junit), results)
     return status
 
 
-def _write_junit(name: str, results: Sequence[Tested]) -> None:
-    from prose_kernel.views.test_results import write_junit
-
-    with usage_errors(f"cannot write {name}", lower=False):
-        write_junit(Path(os.path.expanduser(name)), results)  # noqa: PTH111
+def _path(name: str) -> Path:
+    return Path(os.path.expanduser(name))  # noqa: PTH111 - an unknown home directory is left as it is
 
 
 class Report:

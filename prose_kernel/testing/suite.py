@@ -79,6 +79,7 @@ def _meant(word: str, cwd: Path, *, update: bool, recursive: bool) -> list[Path]
         raise UsageError(f"cannot read {word}: {getattr(problem, 'strerror', None) or problem}") from None
     if word.endswith(SUFFIX) and exists:
         path = path.with_name(path.name.removesuffix(SUFFIX))
+        word = word.removesuffix(SUFFIX)
         exists = path.exists()
     if not exists:
         raise UsageError(f"there is no file {word}", hint=near_files.hint(word, languages.runnable_suffixes()))

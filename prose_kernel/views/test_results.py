@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Literal
 from xml.etree import ElementTree
 
-from prose_kernel.access.atomic import write_whole
+from prose_kernel.access.atomic import check_replaced, write_whole
 from prose_kernel.language.diagnostics import caret
 from prose_kernel.language.shortening import clipped
 from prose_kernel.views.safety import visible
@@ -133,6 +133,11 @@ def _around(line: str, other: str) -> str:
 # ---------------------------------------------------------------- JUnit XML, as GitHub, GitLab and Jenkins read it
 
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def check_junit(path: Path, shown: str) -> None:
+    """Raise `UsageError` if a report would replace another file."""
+    check_replaced(path, shown, "JUnit report", b"<testsuite")
 
 
 def write_junit(path: Path, results: Sequence[Tested], name: str = "prose test") -> None:

@@ -112,6 +112,10 @@ def test_a_file_that_cannot_be_written_is_reported_before_anything_runs(
         (tmp_path / "cases.jsonl").touch()
         assert main(["eval", str(path), "--html", str(tmp_path / taken)]) == 2
         assert "Error: " in capsys.readouterr().err
+    for option in ("--junit-xml", "--save-baseline"):
+        text = path.read_text()
+        assert main(["eval", str(path), option, str(path)]) == 2
+        assert (path.name in capsys.readouterr().err, path.read_text()) == (True, text)
     assert model.asked == 0
     assert main(["eval", str(path), "--html", str(tmp_path / "new" / "page.html")]) == 0
     assert (tmp_path / "new" / "page.html").is_file()

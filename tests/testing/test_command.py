@@ -123,6 +123,28 @@ def test_a_report_in_junit_xml(capsys: pytest.CaptureFixture[str]) -> None:
     assert "- b" in (first[0].text or "")
     assert second[0].tag == "skipped"
     assert prose("test", "--junit-xml", "a.ipynb/x.xml") == 2
+    assert prose("test", "--junit-xml", "out/report.xml") == 1
+
+
+@pytest.mark.parametrize("taken", ["a.ipynb", "directory", "pipe"])
+def test_a_report_replaces_nothing_but_a_report(capsys: pytest.CaptureFixture[str], taken: str) -> None:
+    text = good("a.ipynb").read_text()
+    good("b.ipynb")
+    Path("directory").mkdir()
+    os.mkfifo("pipe")
+    assert prose("test", "--junit-xml", taken, "b.ipynb") == 2
+    out, err = capsys.readouterr()
+    assert (out, taken in err) == ("", True)
+    assert Path("a.ipynb").read_text() == text
+    Path("empty").touch()
+    assert prose("test", "--junit-xml", "empty", "b.ipynb") == 0
+    assert Path("empty").read_text().startswith("<?xml")
+
+
+def test_results_of_a_program_that_is_gone_are_reported(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("p.prose" + SUFFIX).write_text("# p.prose\n")
+    assert prose("test", "p.prose" + SUFFIX) == 2
+    assert "there is no file p.prose\n" in capsys.readouterr().err
 
 
 def test_an_interrupt_ends_all_of_it() -> None:
