@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import re
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
@@ -122,7 +123,7 @@ async def _expression(text: str, ran: FinishedRun) -> tuple[float, str]:
 
 def _number(value: object) -> float:
     """Return the score of a result, from 0 to 1. Raises `NotEvaluated` for other values."""
-    if isinstance(value, bool | int | float) and math.isfinite(value):
+    if isinstance(value, int) or (isinstance(value, float) and math.isfinite(value)):
         return float(min(max(value, 0), 1))
     raise NotEvaluated(f"true, false or a number from 0 to 1 is wanted, not {one_line(str(value), 60)!r}")
 
@@ -150,6 +151,9 @@ async def _judge(text: str, number: int, ran: FinishedRun) -> tuple[float, str]:
     return float(verdict.answer), verdict.reason
 
 
+_ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
+
+
 class PythonFunction:
     """A function of a file, called in its own thread. One that has not ended in time is not called again: its
     thread cannot be ended. Raises `UsageError` where there is none."""
@@ -159,6 +163,8 @@ class PythonFunction:
         self._name = name
         self._blocks = False
         self._function: Callable[..., Any] = _loaded(directory, file, name)
+        if inspect.iscoroutinefunction(self._function):
+            raise UsageError(f"{name} is asynchronous", hint=f"write it without async: def {name}(...)")
         try:
             parameters = inspect.signature(self._function).parameters
         except (TypeError, ValueError):
@@ -183,33 +189,42 @@ class PythonFunction:
             "variant": ran.variant,
             "repetition": ran.repetition,
         }
-        return _said(self._name, await self._called({name: given[name] for name in self._wanted}, seconds))
+        return await self._called({name: given[name] for name in self._wanted}, seconds)
 
-    async def _called(self, given: Mapping[str, Any], seconds: float) -> object:
+    async def _called(self, given: Mapping[str, Any], seconds: float) -> tuple[float, str]:
         loop = asyncio.get_running_loop()
-        done: asyncio.Future[tuple[bool, object]] = loop.create_future()
+        done: asyncio.Future[tuple[float, str] | NotEvaluated] = loop.create_future()
 
-        def tell(answer: tuple[bool, object]) -> None:
+        def tell(answer: tuple[float, str] | NotEvaluated) -> None:
             if not done.done():
                 done.set_result(answer)
 
         def call() -> None:
             try:
-                answer: tuple[bool, object] = (True, self._function(**given))
+                answer: tuple[float, str] | NotEvaluated = _said(self._name, self._function(**given))
+            except NotEvaluated as problem:
+                answer = problem
             except BaseException as problem:  # also SystemExit: it ends only the function
-                answer = (False, f"{type(problem).__name__}: {problem}".rstrip(": "))
+                answer = NotEvaluated(f"{self._name} raised {_raised(problem)}")
             if not loop.is_closed():
                 loop.call_soon_threadsafe(tell, answer)
 
         threading.Thread(target=call, daemon=True, name=f"assertion {self._name}").start()
         try:
-            fine, value = await asyncio.wait_for(done, seconds)
+            answer = await asyncio.wait_for(done, seconds)
         except TimeoutError:
             self._blocks = True
             raise NotEvaluated(f"{self._name} has not ended within {seconds:g} s") from None
-        if not fine:
-            raise NotEvaluated(f"{self._name} raised {value}")
-        return value
+        if isinstance(answer, NotEvaluated):
+            raise answer
+        return answer
+
+
+def _raised(problem: BaseException) -> str:
+    try:
+        return f"{type(problem).__name__}: {problem}".rstrip(": ")
+    except Exception:  # its text cannot be made
+        return type(problem).__name__
 
 
 def _said(name: str, value: object) -> tuple[float, str]:
@@ -221,7 +236,8 @@ def _said(name: str, value: object) -> tuple[float, str]:
         told: dict[str, object] = value
         value, reason = told.get("score", value), told.get("reason", "")
     if not isinstance(value, bool | int | float):
-        raise NotEvaluated(f"{name} gave {one_line(repr(value), 60)}: a boolean or a number is wanted, or a pair of it")
+        shown = _ADDRESS.sub("", one_line(repr(value), 60))
+        raise NotEvaluated(f"{name} gave {shown}: a boolean or a number is wanted, or a pair of it")
     return _number(value), str(reason)
 
 

@@ -71,7 +71,7 @@ class Spec(Struct, frozen=True):
     dataset: Annotated[str, "a file of JSON Lines or CSV, a case in each line, such as 'cases.jsonl'"]
     name: str = ""
     id: str = "id"
-    repeat: int = 1
+    repeat: Annotated[int, Meta(ge=1, le=10_000, description="a whole number from 1 to 10,000")] = 1
     parallel: int = 4
     seconds: float = 300.0
     threshold: Share | None = None

@@ -114,8 +114,9 @@ def test_a_program_with_errors_runs_nothing(tmp_path: Path, model: Model) -> Non
 @pytest.mark.parametrize(
     ("spec", "message"),
     [
-        ("repeat = 0\n" + RIGHT, "line 3, column 1: repeat: a whole number above 0, not 0"),
-        ('repeat = "3"\n' + RIGHT, "repeat: a whole number above 0, not '3'"),
+        ("repeat = 0\n" + RIGHT, "line 3, column 1: repeat: a whole number from 1 to 10,000, not 0"),
+        ('repeat = "3"\n' + RIGHT, "repeat: a whole number from 1 to 10,000, not '3'"),
+        ("repeat = 99999999999\n" + RIGHT, "repeat: a whole number from 1 to 10,000"),
         ("", r"there is no \[\[assert\]\]"),
         ("assert = 3\n", r"tables \[\[assert\]\]"),
         ('[[assert]]\nname = "x"\n', r"line 3, column 3: assert\[1\]: an assertion is one of expression, rule"),
@@ -176,6 +177,23 @@ def test_python_functions_give_scores_and_reasons(tmp_path: Path) -> None:
     assert summary.status == 1
 
 
+def test_results_of_functions_that_cannot_be_converted_or_shown(tmp_path: Path) -> None:
+    (tmp_path / "checks.py").write_text(
+        "class Odd(Exception):\n    def __repr__(self): raise ValueError('no')\n    __str__ = __repr__\n"
+        "def large(): return 10**400\n"
+        "def address(): return object()\n"
+        "def hidden(): return Odd()\n"
+        "def raises(): raise Odd()\n"
+    )
+    names = ("large", "address", "hidden", "raises")
+    asserts = "".join(f'[[assert]]\nname = "{n}"\npython = "checks.py:{n}"\n' for n in names)
+    large, address, hidden, raises = evaluate(write(tmp_path, LIVE + asserts, CASES[:1])).results[0].checks
+    assert (large.score, large.passed) == (1.0, True)
+    assert (address.error, address.reason.split(":")[0]) == (True, "address gave <object object>")
+    assert hidden.reason == "hidden raised ValueError: no"
+    assert raises.reason == "raises raised Odd"
+
+
 def test_a_function_that_blocks_is_given_up_once(tmp_path: Path) -> None:
     (tmp_path / "checks.py").write_text("import threading\ndef waits():\n    threading.Event().wait(600)\n")
     summary = evaluate(
@@ -193,6 +211,7 @@ def test_a_function_that_blocks_is_given_up_once(tmp_path: Path) -> None:
         ("def other(): return True", "checks.py has no function check"),
         ("def check(output, colour): return True", "check wants `colour`"),
         ("import nowhere_at_all", "checks.py cannot be loaded: ModuleNotFoundError"),
+        ("async def check(): return True", "check is asynchronous"),
         ("def check(:", "checks.py cannot be loaded: SyntaxError"),
     ],
 )
