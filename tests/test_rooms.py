@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-from functools import partial
 from pathlib import Path
 
 import forked
@@ -22,13 +21,12 @@ names = [found.name for found in pkgutil.walk_packages(prose_kernel.__path__, "p
 for name in names:
     if not name.endswith(("_process", "_worker", "__main__", "papermill")):  # run by path; loaded by papermill
         importlib.import_module(name)
-print(len(names))
 """
 
 PROSE = """
 import sys
 from prose_kernel.cli.main import main
-for words in sys.argv[1:]:
+for words in sys.argv[2:]:
     print("status", main(words.split()), flush=True)
 """
 
@@ -78,14 +76,12 @@ def test_the_rest_imports_and_runs_without_a_room(tmp_path: Path, room: str) -> 
     (work / "prose.toml").write_text('provider = "scripted"\nscript = "s.yaml"\n')
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
 
-    run = partial(forked.python, cwd=work, env=environment, package=tmp_path)
-    ran = run(PROSE, "run p.prose --format json", "--help", *([VERBS[room]] if room in VERBS else []))
+    commands = ("run p.prose --format json", "--help", *([VERBS[room]] if room in VERBS else []))
+    ran = forked.python(PROSE + IMPORT_ALL + CELLS, str(tmp_path), *commands, cwd=work, env=environment, package=tmp_path)
     assert ran.returncode == 0, ran.stdout + ran.stderr
     output, _, rest = ran.stdout.partition("status 0\n")
     assert '"fine"' in output, ran.stdout + ran.stderr
-    commands, _, rest = rest.partition("status 0\n")
+    listed, _, rest = rest.partition("status 0\n")
     for name, verb in VERBS.items():
-        assert (f"  {verb} " in commands) == (name != room)
-    assert rest == ("status 2\n" if room in VERBS else "")
-    imported = run(IMPORT_ALL + CELLS, str(tmp_path))
-    assert (imported.returncode, imported.stdout.splitlines()[1:]) == (0, ["['a', 'b']"]), imported.stderr
+        assert (f"  {verb} " in listed) == (name != room)
+    assert rest.splitlines() == [*(["status 2"] if room in VERBS else []), "['a', 'b']"], ran.stderr
