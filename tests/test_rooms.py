@@ -77,7 +77,9 @@ def test_the_rest_imports_and_runs_without_a_room(tmp_path: Path, room: str) -> 
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
 
     commands = ("run p.prose --format json", "--help", *([VERBS[room]] if room in VERBS else []))
-    ran = forked.python(PROSE + IMPORT_ALL + CELLS, str(tmp_path), *commands, cwd=work, env=environment, package=tmp_path)
+    ran = forked.python(
+        PROSE + IMPORT_ALL + CELLS, str(tmp_path), *commands, cwd=work, env=environment, package=tmp_path
+    )
     assert ran.returncode == 0, ran.stdout + ran.stderr
     output, _, rest = ran.stdout.partition("status 0\n")
     assert '"fine"' in output, ran.stdout + ran.stderr

@@ -143,13 +143,13 @@ def _run(args: list[str]) -> int:
         return 130
     except Exception as defect:
         if isinstance(defect, FileNotFoundError) and not _directory_is_there():
-            _say("Error: the directory that this command was started in is gone\nhint: cd to a directory that exists")
-            return USAGE_STATUS
+            gone = "the directory that this command was started in is gone"
+            return _before_the_start(UsageError(gone, hint="cd to a directory that exists"), args)
         if isinstance(defect, OSError) and defect.errno == errno.ENAMETOOLONG:  # names of ours are short
             from prose_kernel.language.shortening import clipped
 
-            _say(f"Error: {clipped(str(defect.filename), 200)} cannot be used: file name too long")
-            return USAGE_STATUS
+            name = clipped(str(defect.filename), 200)
+            return _before_the_start(UsageError(f"{name} cannot be used: file name too long"), args)
         if sys.flags.dev_mode:
             raise
         click.echo(f"Internal error: {type(defect).__name__}: {defect}", err=True)

@@ -23,7 +23,7 @@ from prose_kernel.runtime.values import Value
 
 @dataclass(frozen=True, slots=True)
 class BindingInfo:
-    """A name of the root and its value: kind, where it is kept, and the statement that made it, at `span` of `text`.
+    """A name of the root and its value: kind, where it is kept, and the statement that made it, at `span` of `source`.
 
     `spawned`: the value came directly from a spawn. `adopted`: another language has bound the name.
     """
@@ -31,19 +31,19 @@ class BindingInfo:
     kind: Literal["input", "output", "let", "const"]
     value: Value
     key: Key
-    text: Source
+    source: Source
     span: Span
     spawned: Literal["exec", "session", "resume"] | None = None
     adopted: bool = False
 
     @property
-    def source(self) -> str:
+    def statement(self) -> str:
         """The text of the statement."""
-        return self.text.slice(self.span)
+        return self.source.slice(self.span)
 
     @property
     def location(self) -> Location:
-        return self.text.location(self.span.start)
+        return self.source.location(self.span.start)
 
 
 @dataclass(frozen=True, slots=True)

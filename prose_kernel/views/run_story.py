@@ -384,7 +384,7 @@ class RunStory:
             self._add("value", "", event.place).value = event.value
 
     def on_arm_chosen(self, event: ev.ArmChosen) -> None:
-        self._add("choice", f"takes arm {event.arm}" if event.arm else "takes no arm", event.place)
+        self._add("choice", f"takes branch {event.arm}" if event.arm else "takes no branch", event.place)
 
     def on_option_chosen(self, event: ev.OptionChosen) -> None:
         self._add("choice", f"takes {event.label}", event.place)

@@ -282,6 +282,7 @@ def test_a_link_to_itself_is_a_file_that_cannot_be_read(
     "arguments",
     [
         ("run", "p.prose", "--state-dir", "LONG"),
+        ("run", "p.prose", "--state-dir", "LONG", "--format", "json"),
         ("run", "--resume", "LONG/20260101-000000-abcdef"),
         ("run", "--resume", "--cwd", "LONG"),
         ("report", "LONG/20260101-000000-abcdef"),
@@ -296,5 +297,8 @@ def test_a_name_that_is_too_long_is_an_error(
     (tmp_path / "p.prose").write_text('exec "true"\n')
     monkeypatch.chdir(tmp_path)
     assert main([word.replace("LONG", "x" * 300) for word in arguments]) in (1, 2)
-    err = capsys.readouterr().err
+    out, err = capsys.readouterr()
     assert "Internal error" not in err and err.startswith("Error: "), err
+    assert ("json" in arguments) == bool(out)
+    if out:
+        assert json.loads(out)["error"]["message"].endswith("cannot be used: file name too long")

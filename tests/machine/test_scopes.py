@@ -119,7 +119,7 @@ async def test_bindings_tell_where_they_come_from() -> None:
     w = World()
     await w.run(lines("let a = 1", 'let b = exec "ls"'))
     info = w.machine.bindings()["b"]
-    assert (info.kind, info.spawned, info.source, info.location.line) == ("let", "exec", 'let b = exec "ls"', 2)
+    assert (info.kind, info.spawned, info.statement, info.location.line) == ("let", "exec", 'let b = exec "ls"', 2)
 
 
 async def test_names_with_hyphens() -> None:

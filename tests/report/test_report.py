@@ -143,7 +143,7 @@ def test_a_report_says_everything_that_happened(here: Path, capsys: pytest.Captu
         "prompt Write about birds context log system prompt You write release notes answer Notes first",
         "gate Publish it? approved by user",
         "problem: exec failed with exit code 3",
-        "takes arm 1",
+        "takes branch 1",
         "<script>alert(1)</script> [go](javascript:alert(1))",
         "gate Publish it? approved user",
         "scripted 1 2",

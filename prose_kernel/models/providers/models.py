@@ -65,7 +65,7 @@ class _Attempt:
         self._sessions = sessions
         self._request = request
         self._on_progress = on_progress
-        self._bench: SessionTools | None = None
+        self._tools: SessionTools | None = None
         self._attached: tuple[Attachment, ...] = ()
         self._history: dict[bool, list[Any]] = {True: [], False: []}
         self._has_own_tools = False
@@ -76,11 +76,13 @@ class _Attempt:
     async def converse(self, link: Link, meant: Meant, opens: Opens) -> Reply:
         """Ask this model, which continues where another one of the chain has failed."""
         request, tools = self._request, meant.server.tools
-        bench = await self._place(tools)
-        specs = bench.specs if tools else ()
+        session_tools = await self._tools_of(tools)
+        specs = session_tools.specs if tools else ()
         reads = any(spec.name == "read" for spec in specs)
         given = request.given
-        files = await in_thread(lambda _stop: bench.referenced()) if given is not None and given.references else {}
+        files = (
+            await in_thread(lambda _stop: session_tools.referenced()) if given is not None and given.references else {}
+        )
         # the wrong answers before this one are in the conversation
         fresh = structs.replace(request, correction="", wrong=())
         said = Spoken.of(in_message(fresh, reads=reads, files=files))
@@ -89,9 +91,9 @@ class _Attempt:
             said.message,
             said.system,
             specs,
-            bench.call if tools else partial(bench.call, offered=False),
+            session_tools.call if tools else partial(session_tools.call, offered=False),
             self._sessions.rounds,
-            bench.denied if tools else (),
+            session_tools.denied if tools else (),
             meant.options,
             request.settings,
             request.output,
@@ -109,17 +111,17 @@ class _Attempt:
         show.end()
         return reply
 
-    async def _place(self, tools: bool) -> SessionTools:
+    async def _tools_of(self, tools: bool) -> SessionTools:
         """Return the tools of the attempt, with the user's tools if tools may be called."""
-        if self._bench is None:
-            bench = self._sessions.session_tools(self._request, self._on_progress)
-            self._attached = await bench.attachments()
-            self._bench = bench
+        if self._tools is None:
+            session_tools = self._sessions.session_tools(self._request, self._on_progress)
+            self._attached = await session_tools.attachments()
+            self._tools = session_tools
         own = self._sessions.own_tools
         if tools and own is not None and self._request.tools and not self._has_own_tools:
             self._has_own_tools = True
-            self._bench.add(await own(self._request))
-        return self._bench
+            self._tools.add(await own(self._request))
+        return self._tools
 
     def result(self, answer: Answered) -> SessionResult:
         """Return the session's result. Raises `ProviderBadReply` if the answer is empty."""
@@ -131,8 +133,8 @@ class _Attempt:
             details["sampling"] = told
         text, memory = taken_apart(reply.text, self._request)
         said = SessionResult(text, summarise(text), name, "model", details, memory_after=memory, usage=reply.usage)
-        if self._bench is not None:
-            made = self._bench
+        if self._tools is not None:
+            made = self._tools
             said = structs.replace(said, trace=made.trace, reads=made.reads, writes=made.writes)
         if not text.strip():
             discarded(said)

@@ -43,7 +43,7 @@ def bindings(names: Mapping[str, Named]) -> doc.Table:
         info, language = named.info, named.language
         text = language.text_of(info.value)
         size = f"{len(text.encode('utf-8', 'replace')):,}"
-        rows.append((name, named.kind, size, clip(info.source, 40), clip(text, 60)))
+        rows.append((name, named.kind, size, clip(info.statement, 40), clip(text, 60)))
     head, left = ("name", "kind", "bytes", "from", "preview"), len(names) - len(rows)
     return doc.Table(head, rows, (0, 3), empty="No bindings yet.", left_out=left)
 
@@ -65,7 +65,7 @@ def binding(cells: Cells, name: str) -> doc.Group:
     spoken = "json" if isinstance(value, (list, dict)) else ""
     return doc.group(
         doc.paragraph(f"`{name}` {what}", f"{name}: {what}"),
-        doc.Forms(doc.Listing(clip(info.source, 500), language.magic)) if info.source else None,
+        doc.Forms(doc.Listing(clip(info.statement, 500), language.magic)) if info.statement else None,
         *(doc.Items([[doc.Code(remark)]]) for remark in remarks),
         doc.Foreign(text, rest) if isinstance(value, Reference) else doc.Listing(text, spoken, rest),
         facts=facts,

@@ -134,7 +134,7 @@ async def test_what_can_be_looked_at() -> None:
     w = Vvm()
     await w.cell("x = 1", "def f(a, b):", "  x = 2", "  return a", "g = f", "export x")
     infos = w.vvm.bindings()
-    assert [(name, info.kind, info.source) for name, info in infos.items()] == [
+    assert [(name, info.kind, info.statement) for name, info in infos.items()] == [
         ("x", "output", "x = 1"),
         ("g", "let", "g = f"),
     ]
