@@ -66,24 +66,30 @@ class Target:
     @property
     def place(self) -> tuple[str, int]:
         """Host and port. Raises `UsageError`."""
-        address = self.url if "://" in self.url else f"tcp://{self.url}"
-        try:
-            parts = urlsplit(address)
-            host, port = parts.hostname, parts.port
-        except ValueError:
-            host = port = None
-        if parts.scheme not in ("tcp", "tls") or not host or not port or parts.path not in ("", "/"):
+        found = _place(self.url if "://" in self.url else f"tcp://{self.url}")
+        if found is None:
             raise UsageError(
                 f"remote: {self.url!r} is not the address of a scheduler",
                 hint="write tls://HOST:PORT, tcp://HOST:PORT, or local",
             )
-        return host, port
+        return found
 
     @property
     def address(self) -> str:
         host, port = self.place
         shown = f"[{host}]" if ":" in host else host
         return f"{'tls' if self.encrypted else 'tcp'}://{shown}:{port}"
+
+
+def _place(address: str) -> tuple[str, int] | None:
+    try:
+        parts = urlsplit(address)
+        host, port = parts.hostname, parts.port
+        (host or "").encode("idna")  # as each look-up of a name does
+    except ValueError:
+        return None
+    fits = parts.scheme in ("tcp", "tls") and parts.path in ("", "/") and address.isprintable()
+    return (host, port) if fits and host and port else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,11 @@ def refused(commands: RemoteCommands) -> str:
 
 
 @pytest.mark.parametrize(
-    "url", ["", "nonsense", "http://host:1", "tcp://host", "tcp://:1", "tls://host:port", "inproc://a:1"]
+    "url",
+    [
+        *("", "nonsense", "http://host:1", "tcp://host", "tcp://:1", "tls://host:port", "inproc://a:1"),
+        *("tcp://[::1", "[", "tcp://a..b:1", f"tcp://{'a' * 70}:1", "tcp://a\0b:1", "tcp://a\nb:1"),
+    ],
 )
 def test_an_address_that_makes_no_sense(url: str, tmp_path: Path) -> None:
     commands = RemoteCommands(url, tmp_path)
