@@ -138,7 +138,7 @@ def _rule(text: str, ran: FinishedRun) -> tuple[float, str]:
 async def _judge(text: str, number: int, ran: FinishedRun) -> tuple[float, str]:
     request = JudgeRequest(text, f"{ran.at}a{number}/j0", ran.program, ran.values)
     try:
-        verdict = await ran.machine.ports.judge.decide(request)
+        verdict = await ran.machine.host.ports.judge.decide(request)
     except Undecided as problem:
         raise NotEvaluated(str(problem), nobody=not problem.failed) from None
     except BudgetSpent:

@@ -170,7 +170,7 @@ async def look_at_files(provenance: Provenance, cells: Collection[Cell] | None =
     """Find out for these cells, or all, whether files that their answers depend on have changed (`Cell.moved`). Without
     a journal, nothing is known of them."""
     answered, workspace = _answered_files(provenance), provenance.workspace
-    if not answered or workspace is None or (files := workspace.opened.machine.ports.files) is None:
+    if not answered or workspace is None or (files := workspace.opened.machine.host.ports.files) is None:
         return
     freshness = Freshness(provenance)
     places = {

@@ -106,7 +106,8 @@ class Machines:
 
     def use(self, commands: Commands, races: Races | None) -> None:
         """Let the next text use these ports."""
-        self.first.ports = structs.replace(self.first.ports, commands=commands, races=races)
+        host = self.first.host
+        host.ports = structs.replace(host.ports, commands=commands, races=races)
 
     def bindings(self) -> dict[str, Named]:
         """The names of the run with their values, whichever language has bound them."""

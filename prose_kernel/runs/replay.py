@@ -206,9 +206,9 @@ class Replaying:
     async def _text(self, text: Text, source: Source, language: Language) -> None:
         """Run a text in a separate task, which is cancelled at the end of its records."""
         machine = self._machines.of(language)
-        self._machines.use(machine.ports.commands, None)
+        self._machines.use(machine.host.ports.commands, None)
         for name, value in text.supplied.items():
-            machine.supply(name, value)
+            machine.host.supplied[name] = value
         machine.cwd = text.directory
         self._running = language
         compiled = language.compile(

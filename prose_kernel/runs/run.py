@@ -224,7 +224,7 @@ class Run:
 
             commands = TracedCommands(commands, spans)
         if services is None:  # they are made when they are needed
-            self.machines.use(commands, self.machine.ports.races)
+            self.machines.use(commands, self.machine.host.ports.races)
         else:
             self.machines.use(services.commands or commands, services.races)
 

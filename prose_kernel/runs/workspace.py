@@ -221,11 +221,11 @@ class Workspace:
 
     def _set_hook(self) -> None:
         if self.current is not None:
-            self.current.machine.hook = joined(self._hooks)
+            self.current.machine.host.hook = joined(self._hooks)
 
     def loops(self) -> Collection[OpenLoop]:
         """The loops that run now, outer ones first: for a live view, which looks a few times in a second."""
-        return self.current.machine.loops if self.current is not None else ()
+        return self.current.machine.host.loops.keys() if self.current is not None else ()
 
     def answering(self, request: SessionRequest) -> str:
         """Return the provider of a running session, and the model that the program names."""
@@ -242,7 +242,7 @@ class Workspace:
         """Give the value of an input before the program asks for it; `by_journal`: an earlier process was given it."""
         self.context.given.supply(name, value, by_journal=by_journal)
         if self.current is not None:
-            self.current.machine.supply(name, value)
+            self.current.machine.host.supplied[name] = value
 
     def declare(self, text: str, language: Language | None = None) -> Any:
         """A text that is going to run declares inputs: from now on their values decide no gate of the run. Returns its
@@ -535,7 +535,7 @@ class Workspace:
             if run.journal is None or not run.journal.has_more:
                 self._caught_up()
                 run.give_back()
-            await run.machine.ports.store.flush()
+            await run.machine.host.ports.store.flush()
 
     async def _run_again(self, run: Run, text: Text) -> None:
         """A text that has ended: by an error or an interrupt, if that is how it ended then."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -13,10 +13,8 @@ from prose_kernel.language.source import Location, Source, Span
 from prose_kernel.runtime.events import CellStarted, Place, RunEnded, RunStarted
 from prose_kernel.runtime.execution_context import ExecutionContext
 from prose_kernel.runtime.host import Host
-from prose_kernel.runtime.open_loops import OpenLoop
-from prose_kernel.runtime.ports import CommandRequest, GateRequest, Key, Ports, SessionRequest
+from prose_kernel.runtime.ports import CommandRequest, GateRequest, Key, SessionRequest
 from prose_kernel.runtime.program_run import Run
-from prose_kernel.runtime.statement_hook import StatementHook
 from prose_kernel.runtime.trampoline import drive
 from prose_kernel.runtime.values import Value
 
@@ -101,6 +99,8 @@ class Machine:
     `cwd` is the directory of the first command, `program_file` the name shown in the trace. `at` is a prefix of all
     paths, for runs that share a recording.
 
+    `host` is what everything in this run shares: its ports may be set between two texts, its hook at any time.
+
     Everything is called in one event loop, one `run` at a time. A language brings its kind of `Run`, the context of a
     text, what running one means, and what can be looked at from outside.
     """
@@ -120,7 +120,7 @@ class Machine:
         return machine
 
     def _begin_run(self, former: Run | None) -> None:
-        host = self._shared.host
+        host = self.host = self._shared.host
         self._run: Any = self.new_run(host, host.ports.store, self._shared.program_file)
         if former is not None:
             self._run.continue_from(former)
@@ -133,7 +133,7 @@ class Machine:
         """Return the context in which a text begins to run."""
         raise NotImplementedError
 
-    async def _execute(self, context: Any, program: Any) -> Value:
+    async def _execute(self, s: Any, program: Any) -> Value:
         """Run a text in its context."""
         raise NotImplementedError
 
@@ -213,7 +213,7 @@ class Machine:
 
     async def _drive(self, context: ExecutionContext, program: Any) -> Value:
         """Run the text; what it has left is kept also when it fails."""
-        turns, budget = self._shared.host.scheduler, self._shared.host.budget
+        turns, budget = self.host.scheduler, self.host.budget
         turns.text_begins()
         try:
             with budget.open() if budget is not None else contextlib.nullcontext():
@@ -228,23 +228,17 @@ class Machine:
 
     def _announce(self, source: Source, index: int, program: Any) -> None:
         place = Place(source, Span(0, 0), self._run.ordinal)
-        host = self._shared.host
-        host.loops.clear()
+        self.host.loops.clear()
         if not self._shared.started:
-            host.heard(RunStarted(place, self._shared.program_file))
+            self.host.heard(RunStarted(place, self._shared.program_file))
         self._shared.started = True
-        host.heard(CellStarted(place, index, self._valued(program)))
+        self.host.heard(CellStarted(place, index, self._valued(program)))
 
     async def _keep(self, context: ExecutionContext) -> None:
         """Everything is on disk afterwards, the trace too. Raises `StateError`."""
         await context.keep(context.run.flush)
         await context.keep(context.run.store.flush)
         context.tell_lost()
-
-    @property
-    def loops(self) -> Collection[OpenLoop]:
-        """The loops that run now, in the root program and all that it has called; outer ones first."""
-        return self._shared.host.loops.keys()
 
     async def evaluate(self, text: str) -> Value:
         """Evaluate an expression with the names of the root, between two texts. It may call definitions of the run, but
@@ -259,32 +253,5 @@ class Machine:
         self._shared.ended = True
         place = Place(Source("", self._shared.program_file), Span(0, 0), self._run.ordinal)
         outputs = len(self.outputs())
-        self._shared.host.heard(RunEnded(place, error, outputs))
+        self.host.heard(RunEnded(place, error, outputs))
         await self._run.store.flush()
-
-    def supply(self, name: str, value: str) -> None:
-        """Give the value of an input before the program asks for it."""
-        self._shared.host.supplied[name] = value
-
-    @property
-    def host(self) -> Host:
-        """The host that everything in this run shares."""
-        return self._shared.host
-
-    @property
-    def ports(self) -> Ports:
-        """The ports to the outside; they may be set between two texts."""
-        return self._shared.host.ports
-
-    @ports.setter
-    def ports(self, ports: Ports) -> None:
-        self._shared.host.ports = ports
-
-    @property
-    def hook(self) -> StatementHook | None:
-        """The hook that receives every statement before it runs; it may be set while a program runs."""
-        return self._shared.host.hook
-
-    @hook.setter
-    def hook(self, hook: StatementHook | None) -> None:
-        self._shared.host.hook = hook

@@ -122,8 +122,8 @@ async def run(cwd: Path, run_id: str, *, files: bool, live: bool) -> tuple[Any, 
     answers = AnswerFiles(cwd, run_id, w.clock) if files else None
     if answers is not None:
         answers.start("")
-    w.vvm.ports = structs.replace(
-        w.vvm.ports,
+    w.vvm.host.ports = structs.replace(
+        w.vvm.host.ports,
         sessions=RecordedSessions(inner, cassettes, asker=ScriptedPerson(available=False)),
         memories=DigestMemories(where, FakeClock()),
         answers=answers,

@@ -271,7 +271,7 @@ async def ran(text: str, files: dict[str, str], make: Callable[[], Any], before:
     rules = Rules(is_confirmed=lambda asked, answered: True)
     earlier = EarlierAnswers("before", enumerate(before.records), rules=rules) if before is not None else None
     ports = dict.fromkeys(("sessions", "commands", "files", "judge", "gates"), outside)
-    host.ports = machine.ports = structs.replace(host.ports, **ports)
+    host.ports = structs.replace(host.ports, **ports)
     journal = RunJournal(log, host, Keys("/start"), earlier=earlier)  # type: ignore[arg-type]
     with journal.text(Text(0, "any", "main", text)):
         await world.run(text, cell=True)

@@ -83,7 +83,7 @@ def test_the_hook_sees_every_statement_and_changes_nothing() -> None:
 
         w = World(hook=Hook())
         await w.run(lines("let n = 0", "block f():", "  n = n + 1", "repeat 2:", "  do f()", "let x = n"))
-        w.machine.hook = None
+        w.machine.host.hook = None
         await w.run("let y = 1\n", cell=True)
         return seen, w.value("x")
 

@@ -62,7 +62,7 @@ async def test_no_one_to_ask_is_e212_and_nothing_runs() -> None:
 
 async def test_a_value_can_be_supplied_between_cells() -> None:
     w = World()
-    w.machine.supply("a", "now")
+    w.machine.host.supplied["a"] = "now"
     await w.run('input a: "?"\n', cell=True)
     assert w.value("a") == "now"
 

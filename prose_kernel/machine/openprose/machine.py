@@ -60,20 +60,15 @@ class Machine(RuntimeMachine):
 
     new_run = ProgramRun
     _run: ProgramRun
+    _execute = staticmethod(run_text)
+    _valued = staticmethod(valued_kind)
 
     def _context(self, source: Source, path: str) -> ProgramContext:
         return ProgramContext(self._run, self._run.root, source, self.cwd, path)
 
     def _begin_run(self, former: Run | None) -> None:
         super()._begin_run(former)
-        host = self._shared.host
-        host.renderer = host.renderer or _LateRenderer()
-
-    async def _execute(self, context: ProgramContext, program: tree.Program) -> Value:
-        return await run_text(context, program)
-
-    def _valued(self, program: tree.Program) -> str:
-        return valued_kind(program)
+        self.host.renderer = self.host.renderer or _LateRenderer()
 
     def _result(self, value: Value) -> Value:
         return dict(self.outputs()) if self._run.root.outputs else value

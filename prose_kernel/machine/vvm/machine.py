@@ -32,15 +32,11 @@ class Machine(RuntimeMachine):
 
     new_run = VvmRun
     _run: VvmRun
+    _execute = staticmethod(run_text)
+    _valued = staticmethod(valued_kind)
 
     def _context(self, source: Source, path: str) -> Context:
         return Context(self._run, self._run.root, source, self.cwd, path)
-
-    async def _execute(self, context: Context, program: tree.Program) -> Value:
-        return await run_text(context, program)
-
-    def _valued(self, program: tree.Program) -> str:
-        return valued_kind(program)
 
     def _result(self, value: Value) -> Value:
         return self.outputs()

@@ -63,7 +63,9 @@ class Filed(Vvm):
         memories = DigestMemories(Surroundings(str(project)), self.clock)
         self.acting = Acting(*acts)
         sessions = self.acting if acts else self.sessions
-        self.vvm.ports = structs.replace(self.vvm.ports, sessions=sessions, memories=memories, answers=self.files)
+        self.vvm.host.ports = structs.replace(
+            self.vvm.host.ports, sessions=sessions, memories=memories, answers=self.files
+        )
         self.vvm._shared.host.listeners = (self.files, *self.vvm._shared.host.listeners)
         self.files.start("the program\n")
 

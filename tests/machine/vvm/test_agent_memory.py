@@ -25,7 +25,7 @@ HERE = ".vvm/memory/team%2Fa%3A1"
 def world(tmp_path: Path, **more: Any) -> Vvm:
     w = Vvm(**more)
     memories = DigestMemories(Surroundings(str(tmp_path), environment={"HOME": str(tmp_path / "home")}), w.clock)
-    w.vvm.ports = structs.replace(w.vvm.ports, memories=memories)
+    w.vvm.host.ports = structs.replace(w.vvm.host.ports, memories=memories)
     return w
 
 
@@ -118,8 +118,8 @@ class Announced:
 
 async def test_a_memory_is_freed_when_its_call_is_interrupted_before_its_turn(tmp_path: Path) -> None:
     w = world(tmp_path, listening=False)
-    memories = Announced(w.vvm.ports.memories)
-    w.vvm.ports = structs.replace(w.vvm.ports, memories=memories)
+    memories = Announced(w.vvm.host.ports.memories)
+    w.vvm.host.ports = structs.replace(w.vvm.host.ports, memories=memories)
     f = ("def f(n):", "  if n == 1:", "    return @a `one`(())", "  while true:", "    n = n + 1")
     running = asyncio.ensure_future(w.cell(AGENT, *f, "pmap([1, 2], f)"))
     await memories.opened.wait()  # the other branch computes on and keeps the turn
@@ -149,7 +149,7 @@ async def test_m3_the_memory_is_locked_through_all_attempts(tmp_path: Path) -> N
             self.run = run
 
     w.sessions_say["x"] = [Reply(fails="1"), Reply(fails="2"), patched("x", digest="3")]
-    w.vvm.ports = structs.replace(w.vvm.ports, sessions=Probing())
+    w.vvm.host.ports = structs.replace(w.vvm.host.ports, sessions=Probing())
     await w.cell(AGENT, '@a `x`((), retry=2, backoff="fixed")')
     assert seen == [True, True, True]
     assert digest(tmp_path) == "3"

@@ -79,7 +79,7 @@ async def test_its_failure_raises_after_the_retries_of_the_session() -> None:
 async def test_a_memory_of_vvm_is_kept_from_openprose(tmp_path: Path) -> None:
     w = Both(sessions_say={"Go": 'ok\n```vvm-memory\n{"digest": "kept"}\n```'})
     memories = DigestMemories(Surroundings(str(tmp_path)), w.clock)
-    w.vvm.ports = structs.replace(w.vvm.ports, memories=memories)
+    w.vvm.host.ports = structs.replace(w.vvm.host.ports, memories=memories)
     await w.cell('agent scribe(memory={scope: "project", key: "k"})')
     await w.prose("let r = session: scribe", '  prompt: "Go"')
     assert plain(w.machine.bindings()["r"].value) == "ok"
@@ -94,7 +94,7 @@ async def test_a_memory_of_vvm_is_kept_from_openprose(tmp_path: Path) -> None:
 async def test_a_call_that_loses_a_race_frees_its_memory_and_writes_nothing(tmp_path: Path) -> None:
     slow = Reply('late\n```vvm-memory\n{"digest": "kept"}\n```', after=60)
     w = Both(sessions_say={"slow": slow, "fast": Reply("quick", after=1)})
-    w.vvm.ports = structs.replace(w.vvm.ports, memories=DigestMemories(Surroundings(str(tmp_path)), w.clock))
+    w.vvm.host.ports = structs.replace(w.vvm.host.ports, memories=DigestMemories(Surroundings(str(tmp_path)), w.clock))
     await w.cell('agent m(memory={scope: "project", key: "k"})', "def f(x):", "  return @m `slow`(x)")
     await w.prose(
         'parallel ("first"):', '  a = do f("1")', "  b = session: m", '    prompt: "slow"', '  session "fast"'

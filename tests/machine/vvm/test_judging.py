@@ -28,7 +28,7 @@ from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 
 def judged_by(judge: Judge, **world: Any) -> Vvm:
     w = Vvm(**world)
-    w.vvm.ports = structs.replace(w.vvm.ports, judge=judge)
+    w.vvm.host.ports = structs.replace(w.vvm.host.ports, judge=judge)
     return w
 
 

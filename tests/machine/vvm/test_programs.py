@@ -184,7 +184,7 @@ def documented(error: VvmRaise) -> str:
 async def outcome(text: str, program: Any = None, *, listening: bool = True) -> list[object]:
     """All that can be seen of a run."""
     w = Vvm(depth=6, listening=listening)
-    w.vvm.ports = structs.replace(w.vvm.ports, judge=Oracle(w))
+    w.vvm.host.ports = structs.replace(w.vvm.host.ports, judge=Oracle(w))
     source = Source(text, "cell")
     code: object = None
     try:
