@@ -18,7 +18,9 @@ import time
 from collections.abc import Callable
 
 from prose_kernel.language import openprose, vvm
+from prose_kernel.language.openprose import parser as openprose_parser
 from prose_kernel.language.source import Source
+from prose_kernel.language.vvm import parser as vvm_parser
 
 HEAD = (
     'agent writer:\n  model: opus\nlet c = "x"\nlet notes = "y"\nblock review(x, y):\n  session "review {x} with {y}"\n'
@@ -147,9 +149,9 @@ def measure(lines: int) -> dict[str, float]:
     python = text_of(PYTHON, lines)
     assert vvm.compile_source(program).ok
     works: dict[str, Callable[[], object]] = {
-        "parse": lambda: openprose.parse(prose),
+        "parse": lambda: openprose_parser.parse(prose),
         "compile": lambda: openprose.compile_source(prose),
-        "vvm_parse": lambda: vvm.parse(program),
+        "vvm_parse": lambda: vvm_parser.parse(program),
         "vvm_compile": lambda: vvm.compile_source(program),
         "ast": lambda: ast.parse(python),
     }

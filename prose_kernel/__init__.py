@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from prose_kernel.errors import UsageError as UsageError
     from prose_kernel.judging.function import Decision as Decision
     from prose_kernel.language.openprose import compile_source as compile_source
-    from prose_kernel.language.openprose import format_program as format_program
+    from prose_kernel.language.openprose.formatter import format_program as format_program
     from prose_kernel.models.providers.function import Prompt as Prompt
     from prose_kernel.runs.api import AsyncSession as AsyncSession
     from prose_kernel.runs.api import EventStream as EventStream
@@ -63,7 +63,7 @@ _PUBLIC = {
     "compile": "prose_kernel.runs.api",
     "compile_source": "prose_kernel.language.openprose",
     "events": "prose_kernel.runtime.events",
-    "format_program": "prose_kernel.language.openprose",
+    "format_program": "prose_kernel.language.openprose.formatter",
     "run": "prose_kernel.runs.api",
     "stream": "prose_kernel.runs.api",
 }

@@ -159,7 +159,7 @@ class ContractFiles:
         shown = self.shown(address)
         if address in self._texts:
             return Source.of(self._texts[address], shown)
-        from prose_kernel.language.openprose import decode
+        from prose_kernel.language.diagnostics import decode
 
         try:
             program_files.stamp(address)

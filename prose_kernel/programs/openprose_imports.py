@@ -318,7 +318,7 @@ class LocalPrograms:
     ) -> dict[Where, Candidate]:
         """Also what the other imports of a text lead to, so that one question covers all. What is wrong with one of
         them is said when its turn comes."""
-        from prose_kernel.language.openprose import parse
+        from prose_kernel.language.openprose.parser import parse
 
         program = parse(importer, self._profile).program
         for path in dict.fromkeys(item.path.raw for item in program.items if isinstance(item, Use)):
@@ -414,7 +414,8 @@ class LocalPrograms:
         return text
 
     def _parse(self, where: Where, stamp: Stamp, data: bytes) -> _Text:
-        from prose_kernel.language.openprose import decode, parse
+        from prose_kernel.language.diagnostics import decode
+        from prose_kernel.language.openprose.parser import parse
 
         try:
             source = decode(data, where.shown)

@@ -184,10 +184,11 @@ class LocalModules:
 
 
 def _parsed(file: Where, stamp: program_files.Stamp | str, data: bytes) -> _Text:
-    from prose_kernel.language.vvm import decode, parse
+    from prose_kernel.language.diagnostics import decode
+    from prose_kernel.language.vvm.parser import parse
 
     try:
-        source = decode(data, file.shown)
+        source = decode(data, file.shown, "V001")
     except CompileError as error:
         found = tuple(one for one in error.diagnostics if isinstance(one, Diagnostic))
         return _Text(file, stamp, Source("", file.shown), Program(()), found, ())

@@ -271,9 +271,8 @@ def _words(language: str) -> Words:
 
 
 _PLACES: Final = {
-    "decode": "language.{}:decode",
     "compile": "language.{}:compile_source",
-    "format_program": "language.{}:format_program",
+    "format_program": "language.{}.formatter:format_program",
     "contract": "language.{}.contract:contract",
     "flow": "language.{}.flow:flow",
     "stops": "language.{}.flow:stops",
@@ -378,7 +377,7 @@ def _refused(program: Any, source: Source, given: Collection[str]) -> Diagnostic
     return why
 
 
-_reported: Final = _by_form("language.openprose:format_program", "language.contracts.compile:report")
+_reported: Final = _by_form("language.openprose.formatter:format_program", "language.contracts.compile:report")
 
 
 OPENPROSE: Final = Language(
@@ -392,6 +391,7 @@ OPENPROSE: Final = Language(
     computing=("let computed_value = ", "assert "),
     elsewhere=True,
     has_inputs=True,
+    decode=_later("language.diagnostics:decode"),
     declared={"let": "let", "const": "const", "output": "output", "input": "input"},
     report=lambda program, name, warnings: _reported(program),
     upgrade=_by_form("language.contracts.upgrade:upgraded", "language.contracts.upgrade:downgraded"),
@@ -416,7 +416,9 @@ OPENPROSE: Final = Language(
     **{
         **_own("openprose"),
         "compile": _compile_openprose,
-        "format_program": _by_form("language.openprose:format_program", "language.contracts.compile:format_file"),
+        "format_program": _by_form(
+            "language.openprose.formatter:format_program", "language.contracts.compile:format_file"
+        ),
         "index": _by_form("language.openprose.symbols:index", "language.contracts.symbols:index"),
         "known_in": _known_in,
     },
@@ -445,6 +447,7 @@ VVM: Final = Language(
     sample="x = 1\n",
     delimiters=("`",),
     computing=("computed_value = ",),
+    decode=partial(_later("language.diagnostics:decode"), code="V001"),
     declared={"output": "export"},
     markers={
         "✗": "\N{CROSS MARK}",

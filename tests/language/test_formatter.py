@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 from language.programs import PROGRAMS
 
-from prose_kernel.language.openprose import format_program, parse
 from prose_kernel.language.openprose import tree as t
+from prose_kernel.language.openprose.formatter import format_program
+from prose_kernel.language.openprose.parser import parse
 from prose_kernel.language.openprose.tree import Interpolation, Text
 from prose_kernel.language.source import Source
 

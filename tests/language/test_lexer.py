@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from prose_kernel.errors import CompileError
-from prose_kernel.language.diagnostics import Profile
-from prose_kernel.language.openprose import decode, parse
+from prose_kernel.language.diagnostics import Profile, decode
 from prose_kernel.language.openprose import tree as t
 from prose_kernel.language.openprose.lexer import tokenize
+from prose_kernel.language.openprose.parser import parse
 from prose_kernel.language.openprose.tree import Interpolation, Name, Text
 from prose_kernel.language.source import Source
 

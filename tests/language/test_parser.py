@@ -6,8 +6,9 @@ import pytest
 from language.marked import PROFILES, cases, unmark
 
 from prose_kernel.language.diagnostics import Profile
-from prose_kernel.language.openprose import parse, tables
+from prose_kernel.language.openprose import tables
 from prose_kernel.language.openprose import tree as t
+from prose_kernel.language.openprose.parser import parse
 from prose_kernel.language.openprose.tree import ExpressionStatement as Run
 from prose_kernel.language.openprose.tree import Name, Number, Text
 from prose_kernel.language.source import Source

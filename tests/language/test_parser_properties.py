@@ -9,10 +9,12 @@ from language.trees import program, script_program
 
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.nodes import Node, rebuilt
-from prose_kernel.language.openprose import compile_source, format_program, parse
+from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.openprose import tree as t
 from prose_kernel.language.openprose.completion import completeness, expected
+from prose_kernel.language.openprose.formatter import format_program
 from prose_kernel.language.openprose.lexer import tokenize
+from prose_kernel.language.openprose.parser import parse
 from prose_kernel.language.source import Source
 
 QUICK = settings(max_examples=2 * settings().max_examples, deadline=None, suppress_health_check=list(HealthCheck))

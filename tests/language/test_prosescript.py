@@ -9,7 +9,7 @@ import pytest
 from language.marked import cases, places, unmark
 
 from prose_kernel.language.diagnostics import Profile
-from prose_kernel.language.openprose import compile_source, format_program, parse
+from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.openprose import tree as t
 from prose_kernel.language.openprose.call_targets import (
     CallInput,
@@ -20,6 +20,8 @@ from prose_kernel.language.openprose.call_targets import (
     ScriptSource,
 )
 from prose_kernel.language.openprose.checker import free_inputs
+from prose_kernel.language.openprose.formatter import format_program
+from prose_kernel.language.openprose.parser import parse
 from prose_kernel.language.source import Source
 
 TARGETS = {

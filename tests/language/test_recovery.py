@@ -9,10 +9,11 @@ from language.marked import PROFILES, cases, unmark
 from scaling import assert_linear
 
 from prose_kernel.language.diagnostics import Diagnostic, Profile
-from prose_kernel.language.openprose import compile_source, parse
+from prose_kernel.language.openprose import compile_source
 from prose_kernel.language.openprose import tree as t
 from prose_kernel.language.openprose.expression_builder import DEPTH_LIMIT
 from prose_kernel.language.openprose.lexer import NESTING_LIMIT
+from prose_kernel.language.openprose.parser import parse
 from prose_kernel.language.source import Source
 
 TABLES = {
@@ -152,7 +153,7 @@ def test_operators_have_a_limit(chain: str) -> None:
 
 
 def test_trees_within_the_limit_can_be_compared_hashed_shown_and_formatted() -> None:
-    from prose_kernel.language.openprose import format_program
+    from prose_kernel.language.openprose.formatter import format_program
 
     inner = "(" * (NESTING_LIMIT - 1) + "a + 1" + ")" * (NESTING_LIMIT - 1)
     for text in (deep(NESTING_LIMIT), f"let x = {'[' * DEPTH_LIMIT}{']' * DEPTH_LIMIT}", f"let x = {inner}"):

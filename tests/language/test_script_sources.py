@@ -8,8 +8,9 @@ from scaling import assert_linear
 
 from prose_kernel.language.contracts import compile as contracts
 from prose_kernel.language.nodes import walk
-from prose_kernel.language.openprose import compile_source, parse, tree
+from prose_kernel.language.openprose import compile_source, tree
 from prose_kernel.language.openprose.call_targets import ScriptSource
+from prose_kernel.language.openprose.parser import parse
 from prose_kernel.language.source import Source, Span
 
 FILE = "# Title\n\n  ```prose\n  let x = 1\n    \n  ```\ntext\n\n~~~ prose\nlet y = zz\n~~~\n"

@@ -14,7 +14,7 @@ from msgspec import structs
 
 from prose_kernel.errors import NobodyToAsk, ProviderError, RunError, StateError, Undecided
 from prose_kernel.language.diagnostics import Profile
-from prose_kernel.language.openprose import parse
+from prose_kernel.language.openprose.parser import parse
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose.machine import Machine
 from prose_kernel.runtime.events import Event

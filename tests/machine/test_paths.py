@@ -10,7 +10,7 @@ from pathlib import Path
 from machine.fakes import World, lines
 
 from prose_kernel.errors import RunError
-from prose_kernel.language.openprose import parse
+from prose_kernel.language.openprose.parser import parse
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.events import CommandStarted, GateOpened, Judged, Place, SessionStarted
 

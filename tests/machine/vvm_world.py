@@ -19,8 +19,9 @@ from machine.fakes import (
 
 from prose_kernel.errors import ImportProgramError, RunError, VvmRaise
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm import modules, parse
+from prose_kernel.language.vvm import modules
 from prose_kernel.language.vvm.contract import contract
+from prose_kernel.language.vvm.parser import parse
 from prose_kernel.language.vvm.tree import Program
 from prose_kernel.machine.vvm.machine import Machine
 from prose_kernel.runtime.events import Event

@@ -334,7 +334,8 @@ def format_file(program: ContractProgram) -> str:
 
 def _formatted(file: FileUnit, fence: Block) -> str:
     """The lines of one fence. Several fences of a section stay several, each is formatted by itself."""
-    from prose_kernel.language.openprose import format_program, parse
+    from prose_kernel.language.openprose.formatter import format_program
+    from prose_kernel.language.openprose.parser import parse
 
     program = parse(fenced_text(file.source, [(fence.inside, fence.margin)]), file.files.script_profile).program
     if not program.items:

@@ -1,7 +1,7 @@
 """OpenProse: text in, tree and diagnostics out.
 
-`decode`, `parse`, `format_program` and `compile_source` are the package's interface. It imports its modules on first
-use, so importing the package is cheap.
+`compile_source` reads and checks a text; `parser.parse` only reads it, `formatter.format_program` writes the tree. The
+package imports its modules on first use, so importing it is cheap.
 """
 
 from __future__ import annotations
@@ -26,27 +26,6 @@ _NAMES: Final = frozenset({"E007", "E131", "E132", "E140"})
 _PARTS: Final = frozenset({"W121", "W140", "E196"})  # on the line of what could not be read
 _OPERATIONS: Final = frozenset({"E171", "E172"})  # what stands below them is the body of no operation
 _PARTS_BELOW: Final = frozenset({"W121", "E015"})  # on the line before it
-
-
-def decode(data: bytes, name: str) -> Source:
-    """Decode a file's bytes: drop a BOM, turn CRLF into LF. Raises CompileError with E109 for bad UTF-8."""
-    from prose_kernel.language.diagnostics import decode
-
-    return decode(data, name)
-
-
-def parse(source: Source, profile: Profile = "default") -> Parsed:
-    """Parse without checks: the tree as far as the text is readable, and the syntax errors (openprose.md 1, 2)."""
-    from prose_kernel.language.openprose.parser import parse
-
-    return parse(source, profile)
-
-
-def format_program(program: Program) -> str:
-    """Return the canonical form (openprose.md 8). It parses to an equal program, except for the order of its parts."""
-    from prose_kernel.language.openprose.formatter import format_program
-
-    return format_program(program)
 
 
 def compile_source(

@@ -1,7 +1,7 @@
 """VVM: text in, tree and diagnostics out.
 
-`decode`, `parse`, `format_program` and `compile_source` are the package's interface. It imports its modules on first
-use, so importing the package is cheap.
+`compile_source` reads and checks a text; `parser.parse` only reads it, `formatter.format_program` writes the tree. The
+package imports its modules on first use, so importing it is cheap.
 """
 
 from __future__ import annotations
@@ -13,30 +13,7 @@ if TYPE_CHECKING:
     from prose_kernel.language.source import Source
     from prose_kernel.language.vvm.modules import LoadModule
     from prose_kernel.language.vvm.names import Known
-    from prose_kernel.language.vvm.parser import Parsed
     from prose_kernel.language.vvm.tree import Program
-
-
-def decode(data: bytes, name: str) -> Source:
-    """The source in a file's bytes: a BOM is dropped, CRLF becomes LF. Raises CompileError with V001 for bad UTF-8."""
-    from prose_kernel.language.diagnostics import decode
-
-    return decode(data, name, "V001")
-
-
-def parse(source: Source) -> Parsed:
-    """Parse without checks: the tree as far as the text is readable, and the syntax errors (docs/reference/vvm.md 1,
-    2)."""
-    from prose_kernel.language.vvm.parser import parse
-
-    return parse(source)
-
-
-def format_program(program: Program) -> str:
-    """The canonical text of a program, with its comments (docs/reference/vvm.md 14). Never raises."""
-    from prose_kernel.language.vvm.formatter import format_program
-
-    return format_program(program)
 
 
 def compile_source(

@@ -15,8 +15,7 @@ from prose_kernel.language.contracts.layout import blocks
 from prose_kernel.language.contracts.reader import read
 from prose_kernel.language.contracts.symbols import index
 from prose_kernel.language.contracts.tree import ContractFile
-from prose_kernel.language.diagnostics import Profile
-from prose_kernel.language.openprose import decode
+from prose_kernel.language.diagnostics import Profile, decode
 from prose_kernel.language.source import Source
 
 HEAD = "---\nname: brief\nkind: function\n---\n"

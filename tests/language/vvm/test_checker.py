@@ -15,11 +15,12 @@ from scaling import assert_linear
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Compiled
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm import compile_source, parse
+from prose_kernel.language.vvm import compile_source
 from prose_kernel.language.vvm.checker import check
 from prose_kernel.language.vvm.contract import contract
 from prose_kernel.language.vvm.modules import Module
 from prose_kernel.language.vvm.names import Known
+from prose_kernel.language.vvm.parser import parse
 
 CHECKS = cases("vvm_checks")
 

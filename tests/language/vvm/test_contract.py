@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm import parse
 from prose_kernel.language.vvm.contract import Contract, contract, report
 from prose_kernel.language.vvm.modules import Module, execution_order
+from prose_kernel.language.vvm.parser import parse
 
 TEXT = """\
 import "search" from "npm:search"

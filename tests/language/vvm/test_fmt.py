@@ -11,9 +11,9 @@ from language.vvm.random_trees import commented, expression, programs
 from scaling import assert_linear
 
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm import parse
 from prose_kernel.language.vvm import tree as t
 from prose_kernel.language.vvm.formatter import format_program
+from prose_kernel.language.vvm.parser import parse
 from prose_kernel.runs import reference
 
 

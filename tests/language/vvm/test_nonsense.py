@@ -13,10 +13,10 @@ from language.vvm.programs import PROGRAMS
 from scaling import assert_linear
 
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm import parse
 from prose_kernel.language.vvm import tree as t
 from prose_kernel.language.vvm.completion import complete, completeness
 from prose_kernel.language.vvm.keywords import RESERVED
+from prose_kernel.language.vvm.parser import parse
 
 QUICK = settings(max_examples=settings().max_examples * 5 // 2, deadline=None, suppress_health_check=list(HealthCheck))
 SIGNS = "= == < + - . , : ( ) [ ] { } @ ? ` # & && ; {x} _ \0 \u00e9 $ ' \\ x f kind 1 0.5"
@@ -162,7 +162,7 @@ def test_a32_blocks_nest_five_hundred_levels(levels: int, places: list[tuple[str
 
 def test_the_language_room_imports_no_other() -> None:
     code = (
-        "import sys\nfrom prose_kernel.language.vvm import parse\nfrom prose_kernel.language.source import Source\n"
+        "import sys\nfrom prose_kernel.language.vvm.parser import parse\nfrom prose_kernel.language.source import Source\n"
         "parse(Source('x = 1'))\nprint([m for m in sys.modules if 'lark' in m or 'openprose' in m])"
     )
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

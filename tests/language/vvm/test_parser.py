@@ -7,8 +7,8 @@ from language.vvm.programs import PROGRAMS
 
 from prose_kernel.language.nodes import Node
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm import parse
 from prose_kernel.language.vvm import tree as t
+from prose_kernel.language.vvm.parser import parse
 
 
 def read(text: str) -> t.Program:

@@ -6,9 +6,10 @@ import pytest
 from language.marked import cases, places, unmark
 
 from prose_kernel.errors import CompileError
+from prose_kernel.language.diagnostics import decode
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm import decode, parse
 from prose_kernel.language.vvm import tree as t
+from prose_kernel.language.vvm.parser import parse
 
 TABLE = cases("../syntax/vvm")
 
@@ -45,7 +46,7 @@ def test_the_hint_about_a_task_in_quotes_keeps_the_input(call: str, meant: str) 
 
 def test_bytes_that_are_not_text() -> None:
     with pytest.raises(CompileError) as caught:
-        decode(b'\xef\xbb\xbfx = 1\r\ny = "\xff"\r\n', "a.vvm")
+        decode(b'\xef\xbb\xbfx = 1\r\ny = "\xff"\r\n', "a.vvm", "V001")
     (found,) = caught.value.diagnostics
     assert found.render().splitlines()[0] == "Error at line 2, column 6: not UTF-8: byte 0xff [V001]"
 

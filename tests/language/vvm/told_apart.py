@@ -6,9 +6,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm import parse
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import END, KINDS, LINE, NUMBER, STRING, TEMPLATE, WORD, Tokens
+from prose_kernel.language.vvm.parser import parse
 from prose_kernel.runs import reference
 
 ROOT = Path(__file__).parents[3]

@@ -17,7 +17,7 @@ from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import JudgeError, Undecided, VvmRaise
 from prose_kernel.judging.chain import JudgeChain
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm import parse
+from prose_kernel.language.vvm.parser import parse
 from prose_kernel.machine.vvm.program_text import judged_texts
 from prose_kernel.models.providers.model_judge import message, statement
 from prose_kernel.models.providers.scripted import Script

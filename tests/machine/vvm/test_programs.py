@@ -15,7 +15,8 @@ from msgspec import structs
 
 from prose_kernel.errors import VvmRaise
 from prose_kernel.language.source import Source
-from prose_kernel.language.vvm import format_program, parse
+from prose_kernel.language.vvm.formatter import format_program
+from prose_kernel.language.vvm.parser import parse
 from prose_kernel.runtime.events import Bound, Judged
 from prose_kernel.runtime.ports import JudgeRequest, Pick, Verdict
 from prose_kernel.runtime.values import LanguageValue
