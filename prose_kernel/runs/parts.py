@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec.structs import asdict
+
 from prose_kernel.errors import StateError, UsageError
 from prose_kernel.runtime.ports import Owner
 
@@ -294,16 +296,7 @@ def task_service(context: RunContext, home: RunDirectory | None) -> TaskService:
     from prose_kernel.runs.settings import surroundings
 
     settings, cwd = context.settings, context.start.cwd
-    options = TaskOptions(
-        shell=settings.shell,
-        active=settings.tasks.at_once,
-        per_session=settings.tasks.per_session,
-        max_runtime=settings.tasks.seconds,
-        kept=settings.tasks.kept,
-        log_head=settings.tasks.log // 4,
-        log_tail=settings.tasks.log - settings.tasks.log // 4,
-        pass_environment=settings.tasks.environment,
-    )
+    options = TaskOptions(**asdict(settings.tasks), shell=settings.shell)
     directory = pointer = None
     if home is not None:
         directory = home.directory
@@ -319,17 +312,7 @@ def agent_programs(context: RunContext, home: RunDirectory | None) -> AgentProgr
     from prose_kernel.processes.exec_tool.options import ExecOptions
     from prose_kernel.processes.exec_tool.tool import AgentPrograms
 
-    settings = context.settings
-    options = ExecOptions(
-        enabled=True,
-        memory_bytes=settings.exec.memory,
-        home=settings.exec.home,
-        allow_exec_from_writable=settings.exec.from_writable,
-        network=settings.exec.network,
-        lists=settings.exec.lists,
-        refuse_env=settings.exec.refuse_env,
-        allow_env=settings.exec.allow_env,
-    )
+    options = ExecOptions(**asdict(context.settings.exec))
     audit = _audit_log(context, home.directory if home is not None else None)
     return AgentPrograms(context.engine(), options, audit, warn=context.warnings.append)
 

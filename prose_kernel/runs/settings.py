@@ -24,6 +24,7 @@ from prose_kernel.runtime.session_options import (
     AgentCommand,
     CassetteOptions,
     CassetteSettings,
+    ExecSettings,
     JudgeOptions,
     JudgeSettings,
     McpServer,
@@ -33,6 +34,7 @@ from prose_kernel.runtime.session_options import (
     Rule,
     SessionOptions,
     Surroundings,
+    TaskSettings,
     Unpriced,
 )
 
@@ -100,44 +102,6 @@ class ToolSettings(Struct, frozen=True):
 class FunctionSettings(Struct, frozen=True):
     env: tuple[str, ...] = ()
     """Further variables for functions of `prose_tools.py`."""
-
-
-class TaskSettings(Struct, frozen=True):
-    at_once: int = 32
-    """Active tasks of a run."""
-    per_session: int = 8
-    """Active tasks of a session."""
-    seconds: int | None = None
-    """Seconds that a task may run; default: as long as the run."""
-    kept: int = 500
-    """Finished tasks that a run keeps."""
-    log: int = 16 * 1024 * 1024
-    """Bytes of a task's log."""
-    environment: tuple[str, ...] = ()
-    """Variables for agents' commands although they look like secrets."""
-
-
-class ExecSettings(Struct, frozen=True):
-    enabled: bool = False
-    """Offer the tool `Exec` under `execute:` rules."""
-    memory: int = 512 * 1024 * 1024
-    """Address space of a program, in bytes."""
-    home: Literal["tmp", "inherit", "private"] = "tmp"
-    """[Environment of programs](exec-and-tasks.md#35-environment): `tmp`, `inherit`, `private`."""
-    network: Literal["strict", "best-effort"] = "strict"
-    """If `network: deny` cannot be enforced: refuse (`strict`), or warn (`best-effort`)."""
-    lists: Literal["strict", "permissive"] = "strict"
-    """The same for file lists: `strict`, `permissive`."""
-    from_writable: bool = False
-    """Run programs from directories that the agent may write."""
-    refuse_env: tuple[str, ...] = ()
-    """Further variables that agents may not set; `*` is a wildcard."""
-    allow_env: tuple[str, ...] = ()
-    """Refused variables that agents may set."""
-    audit_required: bool = False
-    """Refuse calls that cannot be logged."""
-    pipefail: bool = False
-    """Default of `pipefail` of `exec`."""
 
 
 class RemoteSettings(Struct, frozen=True):

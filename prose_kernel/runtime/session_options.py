@@ -1,4 +1,4 @@
-"""The options of sessions, judge and recordings: providers, the place of recordings, permissions.
+"""The options of sessions, judge, recordings, tasks and `Exec`: providers, the place of recordings, permissions.
 
 Plain data that the rooms share. `runs/settings.py` fills it from `prose.toml` and the environment; nothing here reads
 either. The structs are also the declaration of tables of `prose.toml`: a field is a key.
@@ -214,6 +214,48 @@ class JudgeOptions(JudgeSettings, frozen=True):
 
     criteria: bool = False
     """Whether the rules decide criteria of VVM too."""
+
+
+class TaskSettings(Struct, frozen=True):
+    """Tasks: the table `[tasks]` (exec-and-tasks.md 4.10)."""
+
+    at_once: int = 32
+    """Active tasks of a run."""
+    per_session: int = 8
+    """Active tasks of a session."""
+    seconds: int | None = None
+    """Seconds that a task may run; default: as long as the run."""
+    kept: int = 500
+    """Finished tasks that a run keeps."""
+    log: int = 16 * 1024 * 1024
+    """Bytes of a task's log."""
+    environment: tuple[str, ...] = ()
+    """Variables for agents' commands although they look like secrets."""
+
+
+class ExecSettings(Struct, frozen=True):
+    """Commands, and the programs of agents: the table `[exec]` (exec-and-tasks.md 3)."""
+
+    enabled: bool = False
+    """Offer the tool `Exec` under `execute:` rules."""
+    memory: int = 512 * 1024 * 1024
+    """Address space of a program, in bytes."""
+    home: Literal["tmp", "inherit", "private"] = "tmp"
+    """[Environment of programs](exec-and-tasks.md#35-environment): `tmp`, `inherit`, `private`."""
+    network: Literal["strict", "best-effort"] = "strict"
+    """If `network: deny` cannot be enforced: refuse (`strict`), or warn (`best-effort`)."""
+    lists: Literal["strict", "permissive"] = "strict"
+    """The same for file lists: `strict`, `permissive`."""
+    from_writable: bool = False
+    """Run programs from directories that the agent may write."""
+    refuse_env: tuple[str, ...] = ()
+    """Further variables that agents may not set; `*` is a wildcard."""
+    allow_env: tuple[str, ...] = ()
+    """Refused variables that agents may set."""
+    audit_required: bool = False
+    """Refuse calls that cannot be logged."""
+    pipefail: bool = False
+    """Default of `pipefail` of `exec`."""
 
 
 @dataclass(frozen=True, slots=True)

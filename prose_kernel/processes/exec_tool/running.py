@@ -39,7 +39,7 @@ def limits(options: ExecOptions, timeout: int) -> tuple[tuple[int, int, int], ..
     cpu = options.cpu_seconds or max(timeout, 1)
     return (
         (resource.RLIMIT_CPU, cpu, cpu + _CPU_BACKSTOP),
-        (resource.RLIMIT_AS, options.memory_bytes, options.memory_bytes),
+        (resource.RLIMIT_AS, options.memory, options.memory),
         (resource.RLIMIT_FSIZE, options.file_bytes, options.file_bytes),
         (resource.RLIMIT_NOFILE, options.open_files, options.open_files),
         (resource.RLIMIT_CORE, 0, 0),

@@ -79,7 +79,7 @@ class ExecTool:
         return result
 
     def _checked(self, arguments: Arguments, call: Call) -> tuple[Checked, Plan, str | None]:
-        checked = checks.check(arguments, call.record, self.options.allow_exec_from_writable)
+        checked = checks.check(arguments, call.record, self.options.from_writable)
         home = self._home(call.agent) if self.options.home == "private" else None
         return checked, sandbox_plan.plan(call.record, self.found(), checked, home), home
 

@@ -117,7 +117,7 @@ class Manager:
             if self._closed:
                 raise TaskRefused("runtime_closed", "the run has ended; no command can be started in it")
             plan = await self._plan(caller, shell, identity)
-            environment = environment_for(caller, self._options.pass_environment)
+            environment = environment_for(caller, self._options.environment)
             environment |= {os.fsencode(name): os.fsencode(value) for name, value in extra.items()}
             command = self._command(call, caller, identity, live, watched=watched)
             self._spawn(command, shell, environment, plan)
@@ -196,8 +196,8 @@ class Manager:
         if coming:
             holders += [command for command in self._commands if command.call.yield_time_ms == 0]
         own = sum(1 for command in holders if command.caller.session == caller.session)
-        if len(holders) >= self._options.active:
-            limit, whose = self._options.active, "in this run"
+        if len(holders) >= self._options.at_once:
+            limit, whose = self._options.at_once, "in this run"
         elif caller.session is not None and own >= self._options.per_session:
             limit, whose = self._options.per_session, "of this session"
         else:
@@ -215,7 +215,8 @@ class Manager:
     ) -> Command:
         task_id = new_id()
         path = self._directory / DIRECTORY / f"{task_id}.log" if self._directory is not None else None
-        recorder = Recorder(Log(path, self._options.log_head, self._options.log_tail))
+        begin = self._options.log // 4
+        recorder = Recorder(Log(path, begin, self._options.log - begin))
         if live is not None:
             recorder.watch(live)
         answer = self._engine.loop.create_future()
@@ -295,8 +296,8 @@ class Manager:
             command.recorder.unwatch(command.live)
         del self._commands[command]
         self._tasks[record.task_id] = command
-        if self._options.max_runtime is not None:
-            left = max(0.0, self._options.max_runtime - (self._clock.monotonic() - command.started))
+        if self._options.seconds is not None:
+            left = max(0.0, self._options.seconds - (self._clock.monotonic() - command.started))
             command.limit = self._engine.loop.call_later(left, self._out_of_time, command)
         preview, _ = command.recorder.collected.combined.preview(command.call.budget)
         command.answer.set_result(
@@ -348,7 +349,7 @@ class Manager:
             self._retry_wanting()
 
     def _out_of_time(self, command: Command) -> None:
-        command.failure = {"kind": "max_runtime", "message": f"ended after {self._options.max_runtime:g} s"}
+        command.failure = {"kind": "max_runtime", "message": f"ended after {self._options.seconds:g} s"}
         command.process.stop("cancelled", self._options.grace)
 
     def _retry_wanting(self) -> None:

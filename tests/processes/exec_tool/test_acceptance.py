@@ -186,7 +186,7 @@ async def test_acceptance_12_what_the_agent_may_write_it_cannot_run(bench: Bench
     for prefix in (tmp_path / "area", tmp_path / "area" / "deep", mine):
         agent = bench.agent(*SYSTEM, (str(tmp_path), "r"), (str(prefix), "rw"))
         assert (await bench(str(mine), agent=agent)).error == "fs_denied"
-    bench.use(allow_exec_from_writable=True)
+    bench.use(from_writable=True)
     assert result(await bench(str(mine), agent=agent))["stdout"] == "ran\n"
 
 
@@ -328,7 +328,7 @@ async def test_acceptance_20_whole_characters_only(bench: Bench) -> None:
 async def test_acceptance_21_memory(bench: Bench) -> None:
     answer = result(await bench.python("x = bytearray(700 * 1024 * 1024); print('got it')"))
     assert answer["exit_code"] == 1 and "MemoryError" in str(answer["stderr"])
-    bench.use(memory_bytes=2 * 1024**3)
+    bench.use(memory=2 * 1024**3)
     assert result(await bench.python("x = bytearray(700 * 1024 * 1024); print('got it')"))["stdout"] == "got it\n"
 
 

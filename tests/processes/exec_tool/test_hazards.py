@@ -134,7 +134,7 @@ async def test_hazard_33_the_wall_clock_is_not_looked_at(bench: Bench, monkeypat
 
 
 async def test_hazard_37_too_little_memory_is_reported_by_the_program(bench: Bench) -> None:
-    bench.use(memory_bytes=4 * 1024 * 1024)
+    bench.use(memory=4 * 1024 * 1024)
     outcome = await bench.python("print(1)")
     assert not outcome.ok or outcome.result["exit_code"] != 0
 

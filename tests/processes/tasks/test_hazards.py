@@ -232,7 +232,7 @@ async def test_an_agents_session_has_its_own_limit(make_desk: MakeDesk) -> None:
 
 
 async def test_a_window_that_ends_at_the_limit_waits_for_a_place(make_desk: MakeDesk) -> None:
-    desk = make_desk(active=1)
+    desk = make_desk(at_once=1)
     waiting = asyncio.ensure_future(desk.start("echo second; touch up; sleep 69", yield_time_ms=1000))
     await appears(desk.directory / "up")
     first = await desk.task("sleep 70")
@@ -246,7 +246,7 @@ async def test_a_window_that_ends_at_the_limit_waits_for_a_place(make_desk: Make
 
 
 async def test_and_is_ended_when_no_place_comes_free(make_desk: MakeDesk) -> None:
-    desk = make_desk(active=1, patience=0.1)
+    desk = make_desk(at_once=1, patience=0.1)
     waiting = asyncio.ensure_future(desk.start("touch up; sleep 71", yield_time_ms=1000))
     await appears(desk.directory / "up")
     await desk.task("sleep 72")
@@ -269,7 +269,7 @@ async def test_foreground_commands_wait_for_their_turn(make_desk: MakeDesk) -> N
 
 
 async def test_a_task_may_be_given_a_time(make_desk: MakeDesk) -> None:
-    desk = make_desk(max_runtime=0.2)
+    desk = make_desk(seconds=0.2)
     task = await desk.task("echo a; sleep 73")
     ended = await desk.end(task)
     assert (ended.status, ended.error) == ("failed", {"kind": "max_runtime", "message": "ended after 0.2 s"})
@@ -277,7 +277,7 @@ async def test_a_task_may_be_given_a_time(make_desk: MakeDesk) -> None:
 
 
 async def test_88_a_task_that_writes_for_long_is_bounded(make_desk: MakeDesk) -> None:
-    desk = make_desk(log_head=10_000, log_tail=20_000, snapshot_every=0.01)
+    desk = make_desk(log=30_000, snapshot_every=0.01)
     task = await desk.task("for i in $(seq 3000); do echo line $i of many that are written; done; sleep 0.1")
     ended = await desk.end(task)
     assert desk.run_directory is not None
