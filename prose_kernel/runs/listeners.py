@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from prose_kernel.runtime.events import Audience, Event, Listener, UnreportedBegins
+from prose_kernel.runtime.events import Audience, Listener, UnreportedBegins
 
 
 class Listeners:
@@ -29,8 +29,8 @@ class Listeners:
         """Only note events, instead of passing them to the listeners."""
         if muted is not self._muted:
             self._muted = muted
-            self.all.remove(self._live if muted else self._note)
-            self.all.add(self._note if muted else self._live)
+            self.all.remove(self._live if muted else self._unreported.note)
+            self.all.add(self._unreported.note if muted else self._live)
 
     def tell_open(self) -> None:
         """Pass on the begin of activities that began while the listeners were muted and have not ended. Listeners added
@@ -46,6 +46,3 @@ class Listeners:
         """The run is over."""
         self._unreported.take()
         self.mute(False)
-
-    def _note(self, event: Event) -> None:
-        self._unreported.note(event)

@@ -17,7 +17,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager, contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any, Final, Literal, NamedTuple
 
 from msgspec import structs
@@ -235,8 +235,8 @@ class Budget:
             yield "W221", f"80 % of the budget of {self.title} is spent ({self.limits.text})"
 
     def end_others(self, last: Request) -> None:
-        """End all running requests of this spent budget, except `last`, which has finished already."""
-        for request in tuple(self._waiting):
+        """If this budget is spent, end all its running requests except `last`, which has finished already."""
+        for request in tuple(self._waiting) if self.over else ():
             if request is not last:
                 request.expire(self)
 
@@ -256,9 +256,9 @@ class Budget:
         most = max(self.where.items(), key=lambda item: (item[1].usd, item[1].tokens, item[1].sessions), default=None)
         where = f", most of it at {most[0]} ({most[1]})" if most is not None and len(self.where) > 1 else ""
         where = where or (f", all of it at {most[0]}" if most is not None else "")
-        spent = Spent(**{one.name: getattr(self.spent, one.name) for one in fields(Spent)})
+        spent = f": {self.spent}{where}" if self.where else ""
         return BudgetSpent(
-            f"the budget of {self.title} is spent ({self.limits.text})" + (f": {spent}{where}" if self.where else ""),
+            f"the budget of {self.title} is spent ({self.limits.text}){spent}",
             details={"kind": "budget", "budget": self.title},
             hint=_OF_THE_RUN if self.key == RUN else None,
             budget=self.key,
@@ -345,8 +345,7 @@ def consumed(usage: Usage | None, *, session: bool = False, by: str = "") -> Non
         request.counted.usd += usage.cost or 0.0
     for budget in request.budgets:
         budget.count(place, usage, session=session, by=by)
-        if budget.over:
-            budget.end_others(request)
+        budget.end_others(request)
 
 
 def recorded(usage: Usage) -> None:
@@ -535,8 +534,7 @@ def release(used: Usage) -> None:
     if (request := _request.get()) is not None:
         request.so_far = Spent(used.cost or 0.0, used.tokens_in + used.tokens_out)
         for budget in request.budgets:
-            if budget.over:
-                budget.end_others(request)
+            budget.end_others(request)
         _release(request)
 
 

@@ -110,13 +110,17 @@ async def collection(code: Code, s: ProgramContext, name: str) -> list[Value]:
     """The items of a loop's or pipeline's collection, each called `name` in its body. Raises E210 at its place."""
     if s.host.preview is not None:
         return cast("list[Value]", await s.host.preview.items(s, code, name))
-    value = await value_of(code, s)
+    return await items_of(s, code.node, await value_of(code, s))
+
+
+async def items_of(s: ProgramContext, node: tree.Node, value: Value) -> list[Value]:
+    """The items of a collection. Raises E210 at `node`."""
     if isinstance(value, list):
         return value
     try:
-        return await judging.items(s, code.node, value)
+        return await judging.items(s, node, value)
     except RunError as error:
-        raise located(s, error, code.node) from None
+        raise located(s, error, node) from None
 
 
 class RepeatCode(Code):

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from prose_kernel.errors import RunError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.branches import ALL, each, until_return
 from prose_kernel.machine.openprose.code import Body, compile_expression, expression
 from prose_kernel.machine.openprose.frames import Spawned, Temp, Temps
-from prose_kernel.machine.openprose.loops import collection
+from prose_kernel.machine.openprose.loops import collection, items_of
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime.compiled_code import Code
-from prose_kernel.runtime.execution_context import ControlFlow, located
+from prose_kernel.runtime.execution_context import ControlFlow
 from prose_kernel.runtime.open_loops import Items, progressed
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
@@ -47,17 +46,11 @@ class PipeCode(Code):
         value: Value = await collection(self.parts[0], s, _item_name(self.node.operations[0]))
         preview = s.host.preview
         for operation, body in zip(self.node.operations, self.bodies, strict=True):
-            items = value if isinstance(value, list) else await self._items(s, operation, value)
+            items = await items_of(s, operation, value)
             if preview is not None and operation.kind == "reduce":
                 items = [preview.unknown(name.id) for name in operation.names]
             value = await call(_OPERATIONS[operation.kind](s, operation, body, items))
         return value
-
-    async def _items(self, s: ProgramContext, operation: tree.PipeOperation, value: Value) -> list[Value]:
-        try:
-            return await judging.items(s, operation, value)
-        except RunError as error:
-            raise located(s, error, operation) from None
 
 
 def _item_name(operation: tree.PipeOperation) -> str:
