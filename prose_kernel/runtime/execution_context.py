@@ -23,12 +23,7 @@ from prose_kernel.runtime import budgets
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.events import BranchStep, Event, Failed, Place, Warned
 from prose_kernel.runtime.numbering import ForkAllocation, NumberSequence
-from prose_kernel.runtime.ports import (
-    CommandRequest,
-    GateRequest,
-    Question,
-    Wait,
-)
+from prose_kernel.runtime.ports import CommandRequest, GateRequest, Question, Wait
 from prose_kernel.runtime.program_run import Recent, Run
 from prose_kernel.runtime.requests import Request
 from prose_kernel.runtime.scheduler import Scheduler, Suspension

@@ -11,11 +11,7 @@ from weakref import WeakValueDictionary
 from prose_kernel.errors import StateError
 from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.numbering import NumberSequence
-from prose_kernel.runtime.ports import (
-    Binding,
-    Key,
-    Store,
-)
+from prose_kernel.runtime.ports import Binding, Key, Store
 from prose_kernel.runtime.shared_names import Adopter
 from prose_kernel.runtime.values import ExecText, Reference, Value
 

@@ -6,16 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from machine.fakes import (
-    FakeClock,
-    FakeCommands,
-    FakeGates,
-    FakeJudge,
-    FakeSessions,
-    FakeUser,
-    MemoryStore,
-    World,
-)
+from machine.fakes import FakeClock, FakeCommands, FakeGates, FakeJudge, FakeSessions, FakeUser, MemoryStore, World
 
 from prose_kernel.errors import ImportProgramError, RunError, VvmRaise
 from prose_kernel.language.source import Source

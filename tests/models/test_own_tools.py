@@ -35,13 +35,7 @@ from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionRequest
-from prose_kernel.runtime.session_options import (
-    CassetteOptions,
-    McpServer,
-    ModelServer,
-    SessionOptions,
-    Surroundings,
-)
+from prose_kernel.runtime.session_options import CassetteOptions, McpServer, ModelServer, SessionOptions, Surroundings
 
 SERVER = str(Path(__file__).parents[1] / "stubs" / "mcp_tools.py")  # over HTTP
 BY_HAND = str(Path(__file__).parents[1] / "stubs" / "mcp_by_hand.py")

@@ -24,15 +24,7 @@ from storage.backends import RUN, Backend, backends, in_database, tiny_disk, tol
 from prose_kernel.errors import Interrupted, RunError, StateError
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime import events as ev
-from prose_kernel.runtime.ports import (
-    AgentMemory,
-    Binding,
-    CommandResult,
-    Key,
-    SessionRequest,
-    SessionResult,
-    Store,
-)
+from prose_kernel.runtime.ports import AgentMemory, Binding, CommandResult, Key, SessionRequest, SessionResult, Store
 from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value
 from prose_kernel.storage import bindings
 from prose_kernel.storage.database.postgres import PostgresDatabase

@@ -13,12 +13,7 @@ from typing import Final, cast
 from prose_kernel.errors import ImportProgramError, RunError, StoreFailed, ValueTypeError
 from prose_kernel.language.numbers import parse_duration
 from prose_kernel.language.openprose import tree
-from prose_kernel.language.openprose.call_targets import (
-    MODIFIERS,
-    CallOutput,
-    CallTarget,
-    interface_of,
-)
+from prose_kernel.language.openprose.call_targets import MODIFIERS, CallOutput, CallTarget, interface_of
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode, bind
 from prose_kernel.machine.openprose.code import compile_expression, expression

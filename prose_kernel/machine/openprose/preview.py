@@ -29,12 +29,7 @@ from prose_kernel.runtime import structured_text
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.machine import Preview
-from prose_kernel.runtime.ports import (
-    Binding,
-    CommandRequest,
-    GateRequest,
-    SessionRequest,
-)
+from prose_kernel.runtime.ports import Binding, CommandRequest, GateRequest, SessionRequest
 from prose_kernel.runtime.preview import (
     PASSES,
     Announced,

@@ -20,13 +20,7 @@ from prose_kernel.errors import TaskRefused, UsageError
 from prose_kernel.notebook.magics.registry import Call, in_cell, magic, use
 from prose_kernel.processes.tasks.records import ending_of
 from prose_kernel.runs import languages
-from prose_kernel.runtime.services import (
-    CommandCompleted,
-    TaskCaller,
-    TaskEvent,
-    TaskFollowUp,
-    TaskSnapshot,
-)
+from prose_kernel.runtime.services import CommandCompleted, TaskCaller, TaskEvent, TaskFollowUp, TaskSnapshot
 from prose_kernel.views import task_cards
 from prose_kernel.views.display import Output
 from prose_kernel.views.safety import TerminalText

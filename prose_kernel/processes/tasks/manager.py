@@ -26,12 +26,7 @@ from prose_kernel.processes.tasks.ledger import Ledger
 from prose_kernel.processes.tasks.log import Log
 from prose_kernel.processes.tasks.options import TaskOptions
 from prose_kernel.processes.tasks.pointers import Pointer
-from prose_kernel.processes.tasks.records import (
-    TaskRecord,
-    already_running,
-    new_id,
-    snapshot_of,
-)
+from prose_kernel.processes.tasks.records import TaskRecord, already_running, new_id, snapshot_of
 from prose_kernel.processes.tasks.requests import CommandCall, read_call
 from prose_kernel.processes.tasks.running import (
     Command,
