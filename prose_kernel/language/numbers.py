@@ -14,13 +14,7 @@ _PLAIN = re.compile(rf"({_PART})(ms|s|m|h)")
 _GATE_PART = re.compile(rf"({_PART})(ms|s|m|h|d)")
 _GATE = re.compile(rf"(?:{_PART}(?:ms|s|m|h|d))+")
 
-_SECONDS = {
-    "ms": Decimal("0.001"),
-    "s": Decimal(1),
-    "m": Decimal(60),
-    "h": Decimal(3600),
-    "d": Decimal(86400),
-}
+_SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400)}
 
 LONG = 600.0
 """Seconds above which the timeout of an `exec` is remarked on (W050)."""

@@ -222,12 +222,7 @@ def optional(schema: dict[str, Any]) -> dict[str, Any]:
 
 def object_of(fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
     """The schema of an object with exactly these fields."""
-    return {
-        "type": "object",
-        "properties": dict(fields),
-        "required": list(fields),
-        "additionalProperties": False,
-    }
+    return {"type": "object", "properties": dict(fields), "required": list(fields), "additionalProperties": False}
 
 
 # ---------------------------------------------------------------- what is known about fields

@@ -424,11 +424,7 @@ class Workspace:
         return await self.machine_of(language).preview(compiled.program, compiled.source)
 
     async def execute(
-        self,
-        text: str,
-        name: str = "cell",
-        inputs: Mapping[str, str] | None = None,
-        language: Language | None = None,
+        self, text: str, name: str = "cell", inputs: Mapping[str, str] | None = None, language: Language | None = None
     ) -> Value:
         """Compile and run a text. Raises `CompileError` when it has errors: then nothing of it was executed."""
         return await self.run(languages.without_errors(self.compile(text, name, language)), inputs, language)

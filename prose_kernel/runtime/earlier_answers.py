@@ -116,11 +116,7 @@ class EarlierAnswers:
     """
 
     def __init__(
-        self,
-        run: str,
-        records: Iterable[tuple[int, Record]],
-        cause: str = "",
-        rules: Rules = _NO_RULES,
+        self, run: str, records: Iterable[tuple[int, Record]], cause: str = "", rules: Rules = _NO_RULES
     ) -> None:
         self.run = run
         self._rules = rules

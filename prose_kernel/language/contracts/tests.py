@@ -174,10 +174,7 @@ def _assertions(unit: Unit) -> Iterator[Assertion]:
 
 
 def _cases(
-    subject: Unit,
-    alone: _Fixtures,
-    named: list[tuple[Item, dict[str, Any]]],
-    assertions: tuple[Assertion, ...],
+    subject: Unit, alone: _Fixtures, named: list[tuple[Item, dict[str, Any]]], assertions: tuple[Assertion, ...]
 ) -> Iterator[Case]:
     inputs, takes_more = subject.contract.inputs, subject.contract.takes_more
     names = {one.name for one in inputs}
@@ -192,11 +189,7 @@ def _cases(
 
 
 def _findings(
-    unit: Unit,
-    subject: Unit,
-    alone: _Fixtures,
-    cases: tuple[Case, ...],
-    assertions: tuple[Assertion, ...],
+    unit: Unit, subject: Unit, alone: _Fixtures, cases: tuple[Case, ...], assertions: tuple[Assertion, ...]
 ) -> Iterator[Diagnostic]:
     source, strict = unit.file.source, unit.file.files.profile in STRICT
     inputs = dict.fromkeys(sorted(one.name for one in subject.contract.inputs))

@@ -45,12 +45,7 @@ def completeness(text: str, profile: Profile = "default") -> tuple[Completeness,
 
 
 def complete(
-    text: str,
-    inside: str,
-    start: int,
-    known: Known | None,
-    values: Mapping[str, Any],
-    profile: Profile = "default",
+    text: str, inside: str, start: int, known: Known | None, values: Mapping[str, Any], profile: Profile = "default"
 ) -> Completion:
     """Complete the end of `text`, which is in code, or in a text or marker that begins at `start`."""
     known = known or Known()

@@ -46,10 +46,7 @@ def known_in(program: Program, load: Callable[[str], object]) -> Known:
     imports = [item for item in program.items if isinstance(item, tree.ModuleImport)]
     agents = [*own.agents, *(item.local.id for item in imports if item.agent)]
     return Known(
-        frozenset(item.local.id for item in imports if not item.agent),
-        own.functions,
-        dict.fromkeys(agents),
-        own.skills,
+        frozenset(item.local.id for item in imports if not item.agent), own.functions, dict.fromkeys(agents), own.skills
     )
 
 

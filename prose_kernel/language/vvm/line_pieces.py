@@ -219,13 +219,7 @@ class Header:
 
     def visit_object(self, node: tree.Object) -> list[_Part]:
         pairs = [
-            (
-                pair.span.start,
-                (
-                    f"{pair.key if _WORD.match(pair.key) else quoted(pair.key)}: ",
-                    (pair.value, _OR),
-                ),
-            )
+            (pair.span.start, (f"{pair.key if _WORD.match(pair.key) else quoted(pair.key)}: ", (pair.value, _OR)))
             for pair in node.pairs
         ]
         return self.bracketed("{", pairs, "}", node.span.end)

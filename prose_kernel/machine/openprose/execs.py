@@ -143,12 +143,7 @@ class ExecCode(SpawnCode):
         return ExecText(result.stdout, result, bare, form)
 
     async def _attempts(
-        self,
-        s: ProgramContext,
-        place: Place,
-        spawn: int,
-        request: CommandRequest,
-        written: _Written,
+        self, s: ProgramContext, place: Place, spawn: int, request: CommandRequest, written: _Written
     ) -> tuple[CommandRequest, CommandResult]:
         """Run the command until it succeeds or `retry` allows no further attempt; return the last request and its
         result."""

@@ -104,16 +104,7 @@ def _about(s: ProgramContext, text: str, at: str, asking: Asking, node: tree.Nod
     if s.recent.result is not None and not any(name in bindings for name in NAME.findall(text)):
         bindings[LAST_RESULT] = s.recent.result
     return JudgeRequest(
-        text,
-        at,
-        s.run.name,
-        bindings,
-        s.recent.steps,
-        asking.loop,
-        asking.index,
-        asking.maximum,
-        written,
-        inserted,
+        text, at, s.run.name, bindings, s.recent.steps, asking.loop, asking.index, asking.maximum, written, inserted
     )
 
 

@@ -262,11 +262,7 @@ async def _run_program(
 
 
 async def run_program(
-    s: ProgramContext,
-    node: tree.Node,
-    entry: ImportedProgram,
-    supplied: dict[str, Value],
-    kind: Callable[[str], Kind],
+    s: ProgramContext, node: tree.Node, entry: ImportedProgram, supplied: dict[str, Value], kind: Callable[[str], Kind]
 ) -> Value:
     """Run the program with its own frames, registries, numbers and store; its final outputs are the result. `kind`
     gives the numbers of its calls."""
