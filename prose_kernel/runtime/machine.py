@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal, Self
 
@@ -157,7 +157,7 @@ class Machine:
         """The program's outputs with their values by now."""
         raise NotImplementedError
 
-    def definitions(self) -> tuple[Definition, ...]:
+    def definitions(self) -> Iterable[Definition]:
         """The agents, the callables and the imported programs that the next cell may use."""
         raise NotImplementedError
 

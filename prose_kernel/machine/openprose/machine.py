@@ -11,7 +11,7 @@ from typing import Any
 
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.contract import persistence
-from prose_kernel.language.openprose.names import Contract, Known, KnownAgent, Variable
+from prose_kernel.language.openprose.names import Known, KnownAgent, Variable
 from prose_kernel.language.openprose.output_types import written_schema
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose import (  # noqa: F401 - each registers the code of its constructs
@@ -107,15 +107,12 @@ class Machine(RuntimeMachine):
                 **{name: function.parameters for name, function in run.functions.items()},
                 **{name: tuple(p.id for p in entry.node.parameters) for name, entry in run.blocks.items()},
             },
-            programs=self._contracts(),
+            programs={name: entry.contract for name, entry in run.programs.items()},
             skills=frozenset(run.skills),
             gates=frozenset(run.gate_names),
             bodies={name: entry.node for name, entry in run.blocks.items()},
             uses=run.uses,
         )
-
-    def _contracts(self) -> dict[str, Contract | None]:
-        return {name: entry.contract for name, entry in self._run.programs.items()}
 
     def bindings(self) -> dict[str, BindingInfo]:
         return {name: _info(slot) for name, slot in self._run.root.table.items()}
@@ -123,10 +120,7 @@ class Machine(RuntimeMachine):
     def outputs(self) -> dict[str, Value]:
         return {name: slot.value for name, slot in self._run.root.outputs.items()}
 
-    def definitions(self) -> tuple[Definition, ...]:
-        return tuple(self._definitions())
-
-    def _definitions(self) -> Iterator[Definition]:
+    def definitions(self) -> Iterator[Definition]:
         for name, agent in self._run.agents.items():
             yield Definition("agent", name, agent.source.slice(agent.node.span), _agent_facts(agent))
         for name, block in self._run.blocks.items():

@@ -77,10 +77,7 @@ class Machine(RuntimeMachine):
     def outputs(self) -> dict[str, Value]:
         return data_alone(self._run.root.exported)
 
-    def definitions(self) -> tuple[Definition, ...]:
-        return tuple(self._definitions())
-
-    def _definitions(self) -> Iterator[Definition]:
+    def definitions(self) -> Iterator[Definition]:
         root = self._run.root
         for name, function in root.defined.items():
             if root.table.get(name) is function:
