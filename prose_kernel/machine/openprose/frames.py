@@ -120,12 +120,6 @@ class Frame:
             frame = frame.caller.layer.frame if frame.caller else None
 
 
-def find(name: str, temps: Temps, layer: Layer) -> Temp | Slot | None:
-    """Return the variable that a name refers to here, or None."""
-    found = find_home(name, temps, layer)
-    return found[0] if found is not None else None
-
-
 def find_home(name: str, temps: Temps, layer: Layer) -> tuple[Temp | Slot, Layer] | None:
     """The variable with the layer that holds it (3.5: temporary names, table, soft exports, then the caller's in that
     order). A soft export is reported with the layer it was made in."""

@@ -12,7 +12,7 @@ from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.keywords import NOT_STRICT
 from prose_kernel.language.shortening import clipped
 from prose_kernel.language.source import Source
-from prose_kernel.machine.openprose.frames import Frame, Layer, Slot, Temp, Temps, find
+from prose_kernel.machine.openprose.frames import Frame, Layer, Slot, Temp, Temps, find_home
 from prose_kernel.machine.openprose.program_text import (
     ANONYMOUS,
     EXECUTION,
@@ -155,7 +155,9 @@ class ProgramContext(ExecutionContext):
     # ------------------------------------------------------------ names
 
     def find(self, name: str) -> Temp | Slot | None:
-        return find(name, self.temps, self.layer)
+        """Return the variable that a name refers to here, or None."""
+        found = find_home(name, self.temps, self.layer)
+        return found[0] if found is not None else None
 
     def key(self, name: str) -> Key:
         """Return the key under which a variable declared here is stored."""
