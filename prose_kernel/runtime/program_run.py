@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from weakref import WeakValueDictionary
 
 from prose_kernel.errors import StateError
 from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.numbering import NumberSequence
 from prose_kernel.runtime.ports import Binding, Key, Store
-from prose_kernel.runtime.shared_names import Adopter
 from prose_kernel.runtime.values import ExecText, Reference, Value
+
+if TYPE_CHECKING:
+    from prose_kernel.runtime.machine import Machine
 
 RECENT: Final = 10
 """The number of finished steps that a judge is shown."""
@@ -84,7 +86,7 @@ class Run:
     `member` is the machine whose root this is, None for a called program.
     """
 
-    member: Adopter | None = None
+    member: Machine | None = None
     is_file = True
     """Whether the text that runs is a file, and no cell."""
 

@@ -13,12 +13,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from prose_kernel.runtime.values import LanguageValue, Value
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.execution_context import ExecutionContext, Node
+    from prose_kernel.runtime.machine import Machine
     from prose_kernel.runtime.session_attempts import Failure, Success
 
 
@@ -82,19 +83,6 @@ class Agent(LanguageValue):
         raise NotImplementedError
 
 
-class Adopter(Protocol):
-    """A machine, as far as names are shared with it."""
-
-    def adopt(self, name: str, value: Value) -> None:
-        """Another language has bound the name at its root: here it means the same from now on."""
-
-    def shared(self) -> Mapping[str, Value]:
-        """The names of the root with what they stand for, functions and agents among them."""
-
-    def fixed(self, name: str) -> str | None:
-        """The reason why another language must not rebind the name, as in `a const of cell 2`; None if it may."""
-
-
 class SharedNames:
     """The directory of names of one run.
 
@@ -104,10 +92,10 @@ class SharedNames:
     __slots__ = ("_members", "several")
 
     def __init__(self) -> None:
-        self._members: tuple[Adopter, ...] = ()
+        self._members: tuple[Machine, ...] = ()
         self.several = False
 
-    def join(self, member: Adopter) -> None:
+    def join(self, member: Machine) -> None:
         """A machine takes part from now on: it adopts all that the others hold."""
         for other in self._members:
             for name, value in other.shared().items():
@@ -115,14 +103,14 @@ class SharedNames:
         self._members = (*self._members, member)
         self.several = len(self._members) > 1
 
-    def publish(self, member: Adopter, name: str, value: Value) -> None:
+    def publish(self, member: Machine, name: str, value: Value) -> None:
         """A machine has bound a name at its root."""
         if self.several:
             for other in self._members:
                 if other is not member:
                     other.adopt(name, value)
 
-    def fixed(self, member: Adopter, name: str) -> str | None:
+    def fixed(self, member: Machine, name: str) -> str | None:
         """Why `member` must not bind the name: another language has bound it for good."""
         if not self.several:
             return None
