@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of, usage_errors
@@ -19,13 +19,16 @@ from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.language.source import Source
 from prose_kernel.programs import near_files
 from prose_kernel.runs import languages, settings
-from prose_kernel.runs.languages import Compiled, Language
+from prose_kernel.runs.languages import Language
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.settings_file import written
 from prose_kernel.runs.toml_file import Key, TomlFile
 from prose_kernel.runs.workspace import Workspace
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.session_options import ModelServer
+
+if TYPE_CHECKING:
+    from prose_kernel.runs.languages import Compiled
 
 LARGEST: Final = 16 * 1024 * 1024
 

@@ -55,6 +55,21 @@ class Diagnostic:
 
 
 @dataclass(frozen=True, slots=True)
+class ParsedText(Generic[P]):
+    """The readable part of a program, and the findings.
+
+    `incomplete`: the text stops in the middle; something is unclosed (`unclosed` names it: a bracket, a string, another
+    literal), or a header has no body yet. `ends_indented`: the last line is in a block.
+    """
+
+    program: P
+    diagnostics: tuple[Diagnostic, ...]
+    incomplete: bool = False
+    unclosed: str | None = None
+    ends_indented: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Compiled(Generic[P]):
     """A program with all that was found at compile time, sorted; `ok` when none of it is an error."""
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cache
-from typing import Literal, Protocol
+from typing import Any, Literal
+
+from prose_kernel.language.diagnostics import ParsedText
 
 Completeness = Literal["complete", "incomplete", "invalid"]
 Inside = Literal["code", "string", "triple", "marker", "comment"]
@@ -94,21 +96,7 @@ def code_only(text: str, delimiters: tuple[str, ...]) -> str:
 STEP = "  "
 
 
-class HalfTyped(Protocol):
-    """A parser's report on the end of a text: the open literal or bracket, whether a body has to come, whether it ends
-    inside an indented block."""
-
-    @property
-    def unclosed(self) -> str | None: ...
-
-    @property
-    def incomplete(self) -> bool: ...
-
-    @property
-    def ends_indented(self) -> bool: ...
-
-
-def missing(text: str, parsed: HalfTyped, *, invalid: bool) -> tuple[Completeness, str] | None:
+def missing(text: str, parsed: ParsedText[Any], *, invalid: bool) -> tuple[Completeness, str] | None:
     """Why a cell is not complete, with the indentation that its next line should have; None for one that may be.
 
     As in IPython a cell that ends inside an indented block is complete only after a blank line. A last line of only

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, unquote, urlsplit
 
 from prose_kernel.access import plain_files
@@ -17,7 +17,10 @@ from prose_kernel.language.source import Source
 from prose_kernel.language.symbols import Index, Symbol, Target
 from prose_kernel.lsp.positions import Encoding, Text
 from prose_kernel.runs import languages
-from prose_kernel.runs.languages import Compiled, Language, Programs
+from prose_kernel.runs.languages import Language, Programs
+
+if TYPE_CHECKING:
+    from prose_kernel.runs.languages import Compiled
 
 _LARGEST: Final = 4_000_000
 """Bytes of a file that is looked into though it is not open."""

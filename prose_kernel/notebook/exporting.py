@@ -13,7 +13,7 @@ import re
 import shlex
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from prose_kernel.errors import UsageError
 from prose_kernel.language.fixes import replaced
@@ -22,7 +22,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.notebook.notebook_files import language_info
 from prose_kernel.notebook.scan import has_statements, is_no_program, looks_ahead, own_language, segments
 from prose_kernel.runs import languages
-from prose_kernel.runs.languages import Compiled, Language
+from prose_kernel.runs.languages import Language
 
 ROUNDS = 8
 """How often a joined text is changed and compiled again; each round fixes all findings of the one before."""
@@ -35,6 +35,9 @@ _LOOKS = frozenset(
         *("stale", "check"),
     )
 )
+
+if TYPE_CHECKING:
+    from prose_kernel.runs.languages import Compiled
 """Magics that only look: a program runs the same without them."""
 _SETTINGS = frozenset((*_OPTIONS, "cassette", "cd", "cwd", "gate"))  # by themselves they inspect, too
 

@@ -18,6 +18,7 @@ from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.language.contracts import PRIOR, is_contract
 
 if TYPE_CHECKING:
+    from prose_kernel.language import diagnostics
     from prose_kernel.language.diagnostics import Diagnostic, Profile
     from prose_kernel.language.fixes import Edit, Fix
     from prose_kernel.language.flow import Step
@@ -30,21 +31,8 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.ports import JudgedText, LoadedProgram, LoadRequest
     from prose_kernel.runtime.values import Value
 
-
-class Compiled(Protocol):
-    """A text with all that was found at compile time, sorted; `ok` when none of it is an error."""
-
-    @property
-    def source(self) -> Source: ...
-
-    @property
-    def program(self) -> Any: ...
-
-    @property
-    def diagnostics(self) -> tuple[Diagnostic, ...]: ...
-
-    @property
-    def ok(self) -> bool: ...
+    Compiled = diagnostics.Compiled[Any]
+    """A text of any language."""
 
 
 def without_errors(compiled: Compiled) -> Compiled:

@@ -71,9 +71,7 @@ def stay() -> None:
 def _with_findings(compiled: Compiled, more: Sequence[Diagnostic]) -> Compiled:
     from prose_kernel.language.diagnostics import in_order
 
-    found: Any = compiled
-    both: Compiled = replace(found, diagnostics=in_order([*compiled.diagnostics, *more]))
-    return both
+    return replace(compiled, diagnostics=in_order([*compiled.diagnostics, *more]))
 
 
 def _resume_steps(how: Resumption | None, start: Start) -> ResumeSteps | None:

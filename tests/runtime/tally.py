@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Self
 
 from prose_kernel.errors import CompileError, RunError, ValueTypeError
-from prose_kernel.language.diagnostics import Diagnostic
+from prose_kernel.language.diagnostics import Compiled, Diagnostic
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.symbols import Index
 from prose_kernel.language.words import Completion
@@ -68,17 +68,6 @@ class Text:
     items: tuple[Node, ...]
 
 
-@dataclass(frozen=True)
-class Compiled:
-    source: Source
-    program: Text
-    diagnostics: tuple[Diagnostic, ...]
-
-    @property
-    def ok(self) -> bool:
-        return not self.diagnostics
-
-
 _FORMS = {
     Let: re.compile(r"let (\w+) = (\w+(?:\(\w+\))?)"),
     Def: re.compile(r"def (\w+)\((\w+)\) = (\w+) \+ (\w+)"),
@@ -88,7 +77,7 @@ _FORMS = {
 }
 
 
-def compile_text(source: Source, **_: Any) -> Compiled:
+def compile_text(source: Source, **_: Any) -> Compiled[Text]:
     items: list[Node] = []
     wrong: list[Diagnostic] = []
     at = 0

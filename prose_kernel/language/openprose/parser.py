@@ -12,7 +12,7 @@ from functools import cache, cached_property
 from operator import itemgetter
 from typing import Any, Final, cast
 
-from prose_kernel.language.diagnostics import Diagnostic, Profile, in_order
+from prose_kernel.language.diagnostics import ParsedText, Profile, in_order
 from prose_kernel.language.nodes import uncollected
 from prose_kernel.language.openprose import tables, tree
 from prose_kernel.language.openprose.builder import Builder
@@ -39,19 +39,10 @@ Plan = tuple[int, str, int, Any, Callable[..., Any] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
-    """The readable part of a program, and the findings.
+class Parsed(ParsedText[Program]):
+    """The result of a parse. `positional_calls` are calls of programs with unnamed arguments, which only a checker can
+    distinguish from block calls."""
 
-    `incomplete`: the text stops in the middle; something is unclosed (`unclosed` names it: a bracket, a string, a
-    marker), or a header has no body yet. `ends_indented`: the last line is in a block. `positional_calls` are calls of
-    programs with unnamed arguments, which only a checker can distinguish from block calls.
-    """
-
-    program: Program
-    diagnostics: tuple[Diagnostic, ...]
-    incomplete: bool = False
-    unclosed: str | None = None
-    ends_indented: bool = False
     positional_calls: tuple[ProgramCall, ...] = field(default=(), repr=False)
 
 

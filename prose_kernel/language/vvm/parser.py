@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
-from prose_kernel.language.diagnostics import Diagnostic, in_order
+from prose_kernel.language.diagnostics import Diagnostic, ParsedText, in_order
 from prose_kernel.language.nodes import uncollected
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import tree, word_hints
@@ -31,19 +31,10 @@ _PART_CLASSES: Final = {"case": tree.Case, "option": tree.Option, "require": tre
 
 
 @dataclass(frozen=True, slots=True)
-class Parsed:
-    """The readable part of a program, and the findings.
+class Parsed(ParsedText[Program]):
+    """The result of a parse. `awaited` are the diagnostics that further lines may still resolve: a missing body, a
+    missing `except`."""
 
-    `incomplete`: the text stops in the middle; something is unclosed (`unclosed` names it: a bracket, a string, a
-    template), or a header has no body yet. `ends_indented`: its last line is in a block. `awaited` are the diagnostics
-    that further lines may still resolve: a missing body, a missing `except`.
-    """
-
-    program: Program
-    diagnostics: tuple[Diagnostic, ...]
-    incomplete: bool = False
-    unclosed: str | None = None
-    ends_indented: bool = False
     awaited: tuple[Diagnostic, ...] = ()
 
 
