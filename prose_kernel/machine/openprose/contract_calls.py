@@ -18,7 +18,8 @@ from prose_kernel.machine.openprose.contract_text import ask_session, render_nod
 from prose_kernel.machine.openprose.frames import Temp
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.machine.openprose.program_text import any_call_of
-from prose_kernel.machine.openprose.programs import Called, in_program, nested_context, program_at, run_program
+from prose_kernel.machine.openprose.programs import in_program, nested_context, program_at, run_program
+from prose_kernel.runtime.events import ProgramCalled
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
@@ -82,5 +83,6 @@ async def _in_own_run(
     target, source = request.target, unit.file.source
     inner = nested_context(s, node, target.name, (unit.handle, target.name), source, "", any_call_of)
     inputs = {one.name: not one.optional for one in target.inputs}
-    called = Called(target.name, source.name, inputs, tuple(one.name for one in target.outputs))
+    outputs = tuple(one.name for one in target.outputs)
+    called = ProgramCalled(s.place(node), target.name, inner.run.program[-1], source.name, inputs, outputs)
     return await call(in_program(s, node, inner, called, render_node(inner, unit, request, script, values)))

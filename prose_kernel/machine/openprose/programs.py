@@ -4,7 +4,7 @@ imports, its first inputs, its definitions, its statements; and the calls of the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
 from typing import Any, cast
 
@@ -272,30 +272,21 @@ async def run_program(
     inner = nested_context(s, node, entry.alias, program, loaded.source, loaded.source.text, kind)
     inner.run.supplied, inner.run.elsewhere = supplied, bool(loaded.url)
     work = run_text(inner, loaded.program, entry.imports, used=not known.outputs)
-    called = Called(entry.alias, entry.path, known.inputs, known.outputs or ())
+    outputs = known.outputs or ()
+    called = ProgramCalled(s.place(node), entry.alias, inner.run.program[-1], entry.path, known.inputs, outputs)
     last = await call(in_program(s, node, inner, called, work))
     if not known.outputs:
         return last
     return ProgramResult({name: slot.value for name, slot in inner.run.root.outputs.items()}, entry.alias)
 
 
-@dataclass(frozen=True, slots=True)
-class Called:
-    """The callee, for the listeners: its name, its path, its inputs and outputs."""
-
-    alias: str
-    path: str
-    inputs: Mapping[str, bool]
-    outputs: tuple[str, ...]
-
-
 async def in_program(
-    s: ProgramContext, node: tree.Node, inner: ProgramContext, called: Called, work: Coroutine[Any, Any, Value]
+    s: ProgramContext, node: tree.Node, inner: ProgramContext, called: ProgramCalled, work: Coroutine[Any, Any, Value]
 ) -> Value:
-    """Run a called program in its own run, and send events to the listeners; its errors surface at the call."""
-    place, alias = s.place(node), called.alias
+    """Run a called program in its own run, between the events for listeners; its errors surface at the call."""
+    place, alias = called.place, called.alias
     if s.host.listeners:
-        s.emit(ProgramCalled(place, alias, inner.run.program[-1], called.path, called.inputs, called.outputs))
+        s.emit(called)
     try:
         value = await call(work)
         await inner.flush()
