@@ -311,7 +311,7 @@ class _Reader:
                 continue
             sign = text[self._at]
             if sign in "<>" and text[self._at + 1 : self._at + 2] == "(":
-                one.inner.append(self._substitution(2))
+                one.inner.append(self._substitution())
             elif sign.isspace() or sign in "|&;()<>":
                 break
             else:
@@ -345,7 +345,7 @@ class _Reader:
 
     def _dollar(self, one: _Command) -> str:
         if self._text.startswith("$(", self._at):
-            inner = self._substitution(2)
+            inner = self._substitution()
             if _ARITHMETIC.fullmatch(inner):
                 return "0"
             one.inner.append(inner)
@@ -384,10 +384,10 @@ class _Reader:
                 self._at = end
         raise _Unreadable
 
-    def _substitution(self, opening: int) -> str:
-        """The text between `$(` and its `)`."""
+    def _substitution(self) -> str:
+        """The text between `$(` or `<(` and its `)`."""
         inner = _Reader(self._text)
-        inner._at = begin = self._at + opening
+        inner._at = begin = self._at + 2
         inner.commands(")")
         self._at = inner._at
         return self._text[begin : self._at - 1]

@@ -33,7 +33,7 @@ class SpawnBuilder(ExpressionBuilder):
     def spawn(self, start: int, end: int, head: Head, block: tree.Properties | Text) -> tree.Spawn:
         if isinstance(block, Text):
             at = block.span.start if self.is_strict else start  # the text is what `strict` does not expect
-            self._legacy(at, "session", "the prompt of a session belongs into `prompt:`", 'write `prompt: "..."`')
+            self._legacy(at, "the prompt of a session belongs into `prompt:`", 'write `prompt: "..."`')
             block = (tree.Property.at(*block.span, Name("prompt", span=block.span), block),)
         return self._spawn(start, end, head, block)
 
@@ -59,9 +59,9 @@ class SpawnBuilder(ExpressionBuilder):
         else:
             self.add("W107", start, start + 7, "a session without agent is an old form", hint)
 
-    def _legacy(self, start: int, word: str, message: str, hint: str) -> None:
-        code = "E004" if self.is_strict else "W107"
-        self.add(code, start, start + len(word), message, hint)
+    def _legacy(self, start: int, message: str, hint: str) -> None:
+        """Report an old form of `session`, which begins at `start`."""
+        self.add("E004" if self.is_strict else "W107", start, start + len("session"), message, hint)
 
     def link(self, start: int, end: int, spawn: Head | tree.Spawn) -> tree.Spawn:
         if isinstance(spawn, tuple):
@@ -75,7 +75,7 @@ class SpawnBuilder(ExpressionBuilder):
         return ("session", title, None, None, ())
 
     def titled_colon(self, start: int, end: int, title: Text) -> Head:
-        self._legacy(start, "session", "the colon after a session's text is an old form", "leave the colon out")
+        self._legacy(start, "the colon after a session's text is an old form", "leave the colon out")
         return ("session", title, None, None, ())
 
     def titled_parenthesis(
@@ -89,7 +89,7 @@ class SpawnBuilder(ExpressionBuilder):
         return self.titled_line(start, end, title, (first, *others))
 
     def titled_line(self, start: int, end: int, title: Text, properties: Sequence[tree.Property | None]) -> Head:
-        self._legacy(start, "session", "properties on the session's line are an old form", "indent them below it")
+        self._legacy(start, "properties on the session's line are an old form", "indent them below it")
         return ("session", title, None, None, tuple([p for p in properties if p is not None]))
 
     def titled_agent(self, start: int, end: int, label: Name | None, agent: Name, text: Text) -> Head:
