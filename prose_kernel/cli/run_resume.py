@@ -114,16 +114,11 @@ def _run_of(target: str | None, given: RunOptions, cwd: Path) -> KeptRun:
         found = runs.find(where, given.resume) if given.resume else _last(runs.all_runs(where), target, given, cwd)
     if (given.at is None and not given.changed) or not found.has_journal:
         found = brought(found, cwd)
-    if found.problem is not None and given.resume:
-        raise found.problem
-    if found.problem is not None:
+    if found.problem is not None and not given.resume:
         way_on = f"name another run, or remove this one: prose runs rm {found.id}"
         hint = f"{found.problem.hint}; or {way_on}" if found.problem.hint else way_on
         raise UsageError(str(found.problem), hint=hint)
-    if found.journal is None:
-        raise UsageError(
-            f"run {found.id} has no journal", hint="an earlier version made it, or the setting journal was off"
-        )
+    found.kept_journal()
     if found.interactive:
         raise UsageError(f"run {found.id} belongs to a notebook", hint=f"%restore {found.id} there brings it back")
     if found.state == "running" and given.at is None and not given.changed:

@@ -101,6 +101,15 @@ class KeptRun:
         """Why its journal cannot be used."""
         return self._read[1]
 
+    def kept_journal(self) -> JournalRead:
+        """Return the journal of a run in any state. Raises `UsageError` if it is missing or unusable."""
+        if self.problem is not None:
+            raise self.problem
+        if self.journal is None:
+            hint = "an earlier version made it, or the setting journal was off"
+            raise UsageError(f"run {self.id} has no journal", hint=hint)
+        return self.journal
+
     def ended_journal(self) -> JournalRead:
         """Return the journal of a run that no process runs now. Raises `UsageError` if there is none."""
         if self.state == "running":

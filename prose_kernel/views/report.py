@@ -14,7 +14,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.errors import UsageError
 from prose_kernel.language.flow import Step, Way
 from prose_kernel.language.source import Source, Span
 from prose_kernel.models.usage import UsageTotals
@@ -475,12 +474,7 @@ def _coloured(source: str, language: Language) -> list[Html]:
 
 async def report_of(run: KeptRun, settings: Settings, redact: Callable[[str], str]) -> str:
     """Return the report of a stored run. Raises `UsageError` if its journal is missing or unusable."""
-    if run.problem is not None:
-        raise run.problem
-    if run.journal is None:
-        hint = "an earlier version made it, or the setting journal was off"
-        raise UsageError(f"run {run.id} has no journal", hint=hint)
-    return await run_report(run.journal, run.state, settings, redact)
+    return await run_report(run.kept_journal(), run.state, settings, redact)
 
 
 def secrets_out(settings: Settings, cwd: Path) -> Callable[[str], str]:

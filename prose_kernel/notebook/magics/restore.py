@@ -166,16 +166,12 @@ def _run_of(cells: Cells, wanted: str) -> KeptRun | None:
         if not mine:
             return None
         found = mine[-1]
-    if found.problem is not None:
-        raise found.problem
-    if found.journal is None:
-        hint = "an earlier version made it, or the setting journal was off"
-        raise UsageError(f"run {found.id} has no journal", hint=hint)
+    journal = found.kept_journal()
     if not found.interactive:
         raise UsageError(f"run {found.id} is one of a file", hint=f"prose run --resume {found.id} continues it")
     if found.state == "running":
         raise UsageError(f"run {found.id} is being run by another process", hint="shut the other kernel down first")
-    there = Path(found.journal.head.directory)
+    there = Path(journal.head.directory)
     runs.check_directory(found.id, there, [cells.cwd], f"%restore {found.id} in a notebook of that directory")
     return found
 
