@@ -10,8 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
 
-from prose_kernel.runtime.ports import OnOutput
-
 # ---------------------------------------------------------------- helpers
 
 
@@ -191,14 +189,9 @@ class CommandRunning:
     """`exec_command` that started nothing, because the same command runs as a task already."""
 
     task_id: str
-    number: int
     status: TaskStatus
     cmd_display: str
-    cmd_digest: str
     workdir: str
-    shell: str
-    login: bool
-    tty: bool
     summary_text: str
     disposition: Literal["already_running"] = "already_running"
 
@@ -298,16 +291,11 @@ class Tasks(Protocol):
     its id; the person may also give its number.
     """
 
-    async def start(
-        self, fields: Mapping[str, object], caller: TaskCaller, on_output: OnOutput | None = None
-    ) -> TaskReceipt:
+    async def start(self, fields: Mapping[str, object], caller: TaskCaller) -> TaskReceipt:
         """`exec_command`: start, wait until it ends or the window closes, promote. Cancelling the call ends a command
         that is still in its window, and changes nothing about a task."""
 
     async def active(self, caller: TaskCaller, limit: object = 20) -> TaskListing: ...
-
-    async def history(self) -> tuple[TaskSnapshot, ...]:
-        """All tasks of the run, active and ended, oldest first: for the person."""
 
     async def status(self, task_id: str, caller: TaskCaller) -> TaskSnapshot: ...
 
@@ -317,24 +305,6 @@ class Tasks(Protocol):
 
     async def stop(self, task_id: str, caller: TaskCaller) -> TaskSnapshot:
         """Ask the task to end; a second call kills it. Returns immediately: the end arrives as an event."""
-
-    async def command_of(self, task_id: str) -> Mapping[str, object]:
-        """The fields by which the task could be started again, with the whole text: for the person."""
-
-    async def follow(self, task_id: str, caller: TaskCaller, on_output: OnOutput) -> TaskSnapshot:
-        """Hand on what the task has printed, then what it prints until it ends. Cancelling only ends the watching."""
-
-    async def news(self) -> tuple[TaskSnapshot, ...]:
-        """Return the tasks that have ended since the last call, for the person."""
-
-    async def follow_ups(self) -> tuple[TaskFollowUp, ...]:
-        """The continuations that aren't claimed yet, oldest first."""
-
-    async def take_follow_up(self, result_id: str) -> bool:
-        """Claim a continuation; return False if it is already claimed."""
-
-    def subscribe(self, listener: Callable[[TaskEvent], None]) -> Callable[[], None]:
-        """Call `listener` with each recorded change, in order, in the engine's thread. Returns a function to stop."""
 
 
 # ---------------------------------------------------------------- the person

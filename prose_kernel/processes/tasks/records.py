@@ -217,15 +217,5 @@ def follow_up_text(record: TaskRecord) -> str:
 
 def already_running(record: TaskRecord) -> CommandRunning:
     """Return the answer to a command that already runs as a task."""
-    return CommandRunning(
-        record.task_id,
-        record.number,
-        record.status,
-        record.cmd_display,
-        record.cmd_digest,
-        record.workdir,
-        record.shell,
-        record.login,
-        record.tty,
-        f"the same command runs already, as task {record.number}; duplicate_policy: start_new starts another",
-    )
+    said = f"the same command runs already, as task {record.number}; duplicate_policy: start_new starts another"
+    return CommandRunning(record.task_id, record.status, record.cmd_display, record.workdir, said)

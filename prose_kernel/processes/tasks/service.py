@@ -152,6 +152,7 @@ class TaskService:
         return self._manager is not None or (self._directory is not None and exists(self._directory))
 
     async def history(self) -> tuple[TaskSnapshot, ...]:
+        """Return all tasks of the run, active and ended, oldest first."""
         if not self._may_have_tasks:
             return ()
         return await self._ask(lambda manager: tuple(map(snapshot_of, manager.history())))
@@ -173,6 +174,7 @@ class TaskService:
         return await self._call(work)
 
     async def follow(self, task_id: str, caller: TaskCaller, on_output: OnOutput) -> TaskSnapshot:
+        """Pass on the output of a task so far, then until it ends. Cancelling only ends the watching."""
         self._engine_ready()
         live = self._live(on_output, self._displayed)
 
@@ -191,6 +193,7 @@ class TaskService:
         return await self._ask(lambda manager: snapshot_of(manager.stop(_name(task_id), caller)))
 
     async def command_of(self, task_id: str) -> Mapping[str, object]:
+        """Return the fields by which a task can be started again, with the whole text."""
         record = await self._ask(lambda manager: manager.find(_name(task_id), TaskCaller()))
         names = ("cmd", "workdir", "shell", "login", "yield_time_ms", "max_output_tokens", "summary")
         return {name: getattr(record, name) for name in names}
@@ -198,6 +201,7 @@ class TaskService:
     # ------------------------------------------------------------ news for the person
 
     def subscribe(self, listener: Callable[[TaskEvent], None]) -> Callable[[], None]:
+        """Call `listener` with each recorded change, in order, in the engine's thread. Returns a function to stop."""
         self._listeners.append(listener)
 
         def end() -> None:
@@ -212,12 +216,15 @@ class TaskService:
                 listener(event)
 
     async def news(self) -> tuple[TaskSnapshot, ...]:
+        """Return the tasks that have ended since the last call."""
         return await self._ask(lambda manager: tuple(map(snapshot_of, manager.ledger.news()))) if self.used else ()
 
     async def follow_ups(self) -> tuple[TaskFollowUp, ...]:
+        """Return the continuations that are not claimed yet, oldest first."""
         return await self._ask(lambda manager: manager.ledger.follow_ups()) if self._may_have_tasks else ()
 
     async def take_follow_up(self, result_id: str) -> bool:
+        """Claim a continuation; return False if it is already claimed."""
         return await self._ask(lambda manager: manager.ledger.take_follow_up(result_id))
 
     # ------------------------------------------------------------ the end
