@@ -455,38 +455,19 @@ def permission_lines(permissions: Mapping[str, str | tuple[str, ...]]) -> list[s
     ]
 
 
-def shown(request: SessionRequest, *, to_answer: bool = False) -> str:
-    """Return a session as shown to a person: headline, permissions, skills, and the assembled message.
-
-    For the person who answers (`to_answer`) the headline names the agent, and the output instruction is left out: the
-    answer is typed, not written to a file, and the provider explains how it ends.
-    """
-    lines = [asked(request) if to_answer else headline(request)]
-    if request.permissions:
-        lines += ["Permissions:", *(f"  {line}" for line in permission_lines(request.permissions))]
-    if request.skills:
-        lines.append(f"Skills: {', '.join(request.skills)}")
-    assembled = assemble(request)
-    if to_answer:
-        assembled = Assembled(tuple(part for part in assembled.parts if part.section != "output"))
-    return "\n".join([*lines, "", assembled.text])
-
-
 # ---------------------------------------------------------------- the reply
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmation:
-    """The confirmation of 4.6. Fields that the reply does not have are empty."""
+    """The parts of a confirmation (4.6) that are used. Those that the reply does not have are empty."""
 
     name: str
     location: str = ""
-    execution_id: int | None = None
     summary: str = ""
-    memory: str = ""
 
 
-_FIELD = re.compile(r"[\s>*_`-]*(Binding written|Location|Execution ID|Summary|Memory updated)[*_`]*:[*_`]*\s*(.*)")
+_FIELD = re.compile(r"[\s>*_`-]*(Binding written|Location|Summary)[*_`]*:[*_`]*\s*(.*)")
 
 
 def confirmation(reply: str) -> Confirmation | None:
@@ -500,14 +481,7 @@ def confirmation(reply: str) -> Confirmation | None:
             fields.setdefault(match[1], match[2].strip().strip("*_` "))
     if "Binding written" not in fields:
         return None
-    execution_id = fields.get("Execution ID", "")
-    return Confirmation(
-        name=fields["Binding written"],
-        location=fields.get("Location", ""),
-        execution_id=int(execution_id) if execution_id.isascii() and execution_id.isdecimal() else None,
-        summary=fields.get("Summary", ""),
-        memory=fields.get("Memory updated", ""),
-    )
+    return Confirmation(fields["Binding written"], fields.get("Location", ""), fields.get("Summary", ""))
 
 
 def summarise(text: str) -> str:

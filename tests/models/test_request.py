@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from prose_kernel.models.request import AnswerStream, answered, assemble, confirmation, in_message, shown, summarise
+from prose_kernel.models.providers.human import to_answer
+from prose_kernel.models.request import AnswerStream, answered, assemble, confirmation, headline, in_message, summarise
 from prose_kernel.runtime.ports import AgentMemory, BlockScope, ContextItem, SessionRequest, Target
 
 RUN = ".prose/runs/20260301-101500-k3x9qa"
@@ -150,14 +151,17 @@ def test_segments_count_on_from_the_highest(tmp_path: Path, existing: list[str],
     assert f"Your segment file is: {tmp_path}/{segment}.md" in section
 
 
-def test_a_person_sees_headline_permissions_skills_and_message() -> None:
-    text = shown(FULL)
+def test_a_headline_names_path_agent_and_model() -> None:
+    assert headline(FULL) == "resume c2/s1 · agent captain · model opus"
+
+
+def test_a_person_sees_permissions_skills_and_message() -> None:
+    text = to_answer(FULL)
     assert text.startswith(
-        "resume c2/s1 · agent captain · model opus\n"
-        "Permissions:\n  read: docs/**, src/**\n  bash: deny\n  write: nothing\n"
+        "captain\nPermissions:\n  read: docs/**, src/**\n  bash: deny\n  write: nothing\n"
         "Skills: search\n\nProgram: tidy.prose\n"
     )
-    assert text.endswith(assemble(FULL).text)
+    assert text.endswith("\n\nReview the plan")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +174,8 @@ def test_a_person_sees_headline_permissions_skills_and_message() -> None:
     ],
 )
 def test_the_one_who_answers_sees_who_is_asked(facts: dict[str, Any], who: str) -> None:
-    assert shown(SessionRequest("session", "Go", "c4/1/s0", **facts), to_answer=True) == f"{who}\n\nGo"
+    first, *_, last = to_answer(SessionRequest("session", "Go", "c4/1/s0", **facts)).split("\n")
+    assert (first, last) == (who, "Go")
 
 
 # ---------------------------------------------------------------- by value
@@ -249,8 +254,7 @@ Segment: m/captain-002.md"""
 def test_a_confirmation_is_found(reply: str) -> None:
     found = confirmation(reply)
     assert found is not None
-    assert (found.name, found.location, found.execution_id) == ("result", "b/result__43.md", 43)
-    assert (found.summary, found.memory) == ("Three parts", "captain")
+    assert (found.name, found.location, found.summary) == ("result", "b/result__43.md", "Three parts")
     result = answered(reply, provider="human", origin="human")
     assert (result.text, result.summary, result.origin) == (None, "Three parts", "human")
 
@@ -263,8 +267,7 @@ def test_a_reply_without_confirmation_is_the_value() -> None:
 
 def test_a_confirmation_with_an_odd_id_still_counts() -> None:
     found = confirmation("Binding written: x\nExecution ID: ²")
-    assert found is not None
-    assert found.execution_id is None
+    assert found is not None and found.name == "x"
 
 
 def test_summaries_are_short() -> None:

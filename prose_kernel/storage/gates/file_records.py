@@ -12,7 +12,7 @@ import json
 import os
 import shlex
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Final, cast, get_args
@@ -175,14 +175,7 @@ class FileRecords:
         return self.directory / "audit.jsonl"
 
     def _log(self, event: AuditEvent) -> None:
-        data = {
-            "gate_id": event.gate_id,
-            "event_type": event.event_type,
-            "principal": event.principal,
-            "timestamp": timestamp(event.timestamp),
-            "comment": event.comment,
-            "metadata": dict(event.metadata),
-        }
+        data = asdict(event) | {"timestamp": timestamp(event.timestamp)}
         jsonl.append(self._audit, _json(data).encode("utf-8", "replace"), durable=True)
 
 
