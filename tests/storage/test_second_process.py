@@ -172,8 +172,9 @@ def test_the_command_is_short_in_the_usual_place(tmp_path: Path, monkeypatch: py
 def test_a10_a_gate_without_its_run(tmp_path: Path) -> None:
     leave(records(tmp_path), request())
     assert [gate.how for gate in pending_gates(tmp_path, CLOCK)] == [Decidable.ENDED]
-    with pytest.raises(GateRefused, match=f"run {RUNS[0]} has ended: no run waits at gate ok"):
+    with pytest.raises(GateRefused, match=f"run {RUNS[0]} has ended: no run waits at gate ok") as refused:
         resolve(tmp_path, "approve", "ok")
+    assert refused.value.hint is not None and f"prose run --resume {RUNS[0]}" in refused.value.hint
 
 
 def test_approving_by_record_id_and_by_name(tmp_path: Path, runs: Runs) -> None:

@@ -143,7 +143,8 @@ def resolve_gate(
     records, record, how = _find_pending(_runs(state_dir, clock, run, postgres, gate), gate)
     if how is Decidable.ENDED:
         raise GateRefused(
-            f"run {record.run} has ended: no run waits at gate {record.spelled}", hint="start the program again"
+            f"run {record.run} has ended: no run waits at gate {record.spelled}",
+            hint=f"to open the gate again: prose run --resume {record.run}",
         )
     if how is Decidable.AT_PROMPT:
         raise GateRefused(
