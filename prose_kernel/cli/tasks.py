@@ -32,11 +32,10 @@ _LOOK_SECONDS = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A task and its origin; `live` is true if a kernel runs it."""
+    """A task and its run."""
 
     run: Path
     record: TaskRecord
-    live: bool
 
 
 @click.group()
@@ -188,15 +187,12 @@ def _of_run(run: Path) -> list[Found]:
     from prose_kernel.processes.tasks.store import Owned, Store
     from prose_kernel.runtime.clock import SystemClock
 
-    live = False
     with _readable(run):
-        try:
+        with contextlib.suppress(Owned):  # a kernel runs them
             if recover(run, SystemClock()):
                 sweep()
-        except Owned:
-            live = True
         with contextlib.closing(Store(run, mode="look")) as store:
-            return [Found(run, record, live) for record in store.all()]
+            return [Found(run, record) for record in store.all()]
 
 
 @contextlib.contextmanager

@@ -88,9 +88,6 @@ class Scanner:
         """Take this as the result of the last scan; every file is read again."""
         self._seen = {path: ((), entry) for path, entry in tree.items()}
 
-    def tree(self) -> Tree:
-        return {path: entry for path, (_, entry) in self._seen.items()}
-
     def _scan(self, found: _Seen) -> None:
         before, recent = self._seen, time.time_ns() - _RACY
         agenda = [("", self._directory)]

@@ -29,16 +29,19 @@ class FilesystemStore(StoreAtHome):
 
     in_files: Final = True
 
-    def __init__(self, home: RunDirectory, *, user_home: Path | None = None, ignore_case: bool | None = None) -> None:
-        super().__init__(home, (), user_home)
+    def __init__(
+        self,
+        home: RunDirectory,
+        *,
+        chain: tuple[str, ...] = (),
+        user_home: Path | None = None,
+        ignore_case: bool | None = None,
+    ) -> None:
+        super().__init__(home, chain, user_home)
         self._ignore_case = layout.ignores_case(home.state_dir) if ignore_case is None else ignore_case
-        self._place(home.paths, ())
-
-    def _place(self, paths: layout.RunPaths, chain: tuple[str, ...]) -> None:
-        self.paths = paths
-        self.chain = chain
-        self._bindings = f"{paths.bindings}{os.sep}"
-        self._shown = f"{self.home.shown(paths.bindings)}/"
+        self.paths = home.paths_of(chain)
+        self._bindings = f"{self.paths.bindings}{os.sep}"
+        self._shown = f"{home.shown(self.paths.bindings)}/"
         self._names = layout.FileNames(ignore_case=self._ignore_case)
         self._calls = layout.CallNames(ignore_case=self._ignore_case)
 
@@ -49,10 +52,8 @@ class FilesystemStore(StoreAtHome):
 
     def nested(self, handle: str, slug: str, source: str, number: int = 1) -> FilesystemStore:
         """Return the store of an imported program's call, `imports/{handle}--{slug}[--number]` (6.5)."""
-        name = self._calls(handle, slug, number)
-        store = object.__new__(FilesystemStore)
-        store.home, store._user_home, store._ignore_case = self.home, self._user_home, self._ignore_case
-        store._place(self.paths.imported(name), (*self.chain, name))
+        chain = (*self.chain, self._calls(handle, slug, number))
+        store = FilesystemStore(self.home, chain=chain, user_home=self._user_home, ignore_case=self._ignore_case)
         if source:
             self.home.pending.put(str(store.paths.program), source)
         return store

@@ -232,10 +232,6 @@ class LiveRun:
 
     # ------------------------------------------------------------ what is seen
 
-    @property
-    def under_way(self) -> bool:
-        return bool(self._open or self.loops())
-
     def since(self, silent: float = 0.0) -> float | None:
         """Return the start of the oldest running activity, or None. A loop starts when it is first seen; a command with
         output that is shown elsewhere starts after `silent` seconds without output."""

@@ -372,4 +372,4 @@ def test_a50_a_wait_for_the_store_is_shown_while_it_lasts(world: World) -> None:
     world.happens(waits, seconds=5.0)
     assert "waiting for PostgreSQL (db/runs): connection refused" in world.seen[0]
     world.happens(events.StoreWaits(place(), "PostgreSQL (db/runs)"), seconds=5.0)
-    assert not world.panel.run.under_way
+    assert world.panel.run.lines() == []
