@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -43,6 +44,7 @@ def lsp(strict: bool, profile: Profile | None, vscode: Path | None, stdio: bool)
             raise
         raise UsageError("the language server needs pygls", hint="pip install 'prose_kernel[lsp]'") from None
     if sys.stdin.isatty():
+        signal.signal(signal.SIGINT, signal.SIG_DFL)  # Python would wait for the thread that reads standard input
         click.echo("prose lsp waits for an editor; docs/how-to/editors.md shows how. Ctrl+C ends it.", err=True)
     serve(profile or ("strict" if strict else "default"))
     return 0

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
+import signal
+import subprocess
 import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -150,6 +153,22 @@ async def test_a_session_of_an_editor(editor: Client, tmp_path: Path) -> None:
     nowhere = types.TextDocumentIdentifier("file:///nowhere/at/all.prose")
     assert await editor.ask(client.text_document_hover_async(types.HoverParams(nowhere, at))) is None
     assert await editor.ask(client.text_document_hover_async(types.HoverParams(this, types.Position(99, 99)))) is None
+
+
+def test_ctrl_c_ends_a_server_at_a_terminal() -> None:
+    ours, theirs = os.openpty()
+    server = subprocess.Popen([PROSE, "lsp"], stdin=theirs, stdout=theirs, stderr=theirs, preexec_fn=os.setsid)
+    os.close(theirs)
+    try:
+        shown = b""
+        while b"Ctrl+C ends it" not in shown:
+            shown += os.read(ours, 4096)
+        server.send_signal(signal.SIGINT)
+        assert server.wait(WAIT) == -signal.SIGINT
+    finally:
+        server.kill()
+        server.wait()
+        os.close(ours)
 
 
 async def test_a_request_that_makes_no_sense_is_refused_and_harms_no_other(tmp_path: Path) -> None:
