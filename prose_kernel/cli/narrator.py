@@ -132,7 +132,7 @@ class Narrator:
             self._refresh.changed()
         if self.markers is not None and type(event) in self.markers.kinds and not _is_late(event):
             for line in self.markers.lines_of(event):
-                self._order.say(event.place.branches, _Note(line))
+                self._note(event, line)
         handler = self._narrated.get(type(event))
         if handler is not None:
             handler(self, event)
@@ -161,6 +161,9 @@ class Narrator:
             self._screen.write_bytes(piece.data)
         elif isinstance(piece, _Note):
             self._screen.note(piece.text, piece.colour)
+
+    def _note(self, event: e.Event, text: str, colour: str | None = None) -> None:
+        self._order.say(event.place.branches, _Note(text, colour))
 
     # -------------------------------------------------- commands
 
@@ -197,7 +200,7 @@ class Narrator:
                 self._raised = event
         if result.kind is not None and not event.raised and event.bound_to is None:
             how = result.signal or ("timed out" if result.timed_out else f"exit status {result.exit_code}")
-            self._order.say(event.place.branches, _Note(f"{clip(event.command, 60)}: {how}", "yellow"))
+            self._note(event, f"{clip(event.command, 60)}: {how}", "yellow")
 
     def _data(self, event: e.CommandFinished, form: str) -> None:
         """The output of a bare command that is declared to be data: a table that fits the terminal, else unchanged."""
@@ -226,7 +229,7 @@ class Narrator:
         if newline and self._screen.shares_terminal("stdout"):
             self._order.say(event.place.branches, _Text("stdout", f"{text}\n"))
         else:
-            self._order.say(event.place.branches, _Note(first))
+            self._note(event, first)
 
     def _rest_of(self, shown: _Shown, branches: tuple[e.BranchStep, ...], result: CommandResult | None) -> None:
         """The end of a shortened output, after a note."""
@@ -247,27 +250,25 @@ class Narrator:
     def on_session_progressed(self, event: e.SessionProgressed) -> None:
         """The visible events of a session besides its text: notes, and the tools that it calls."""
         if event.kind == "note":
-            self._order.say(event.place.branches, _Note(event.text))
+            self._note(event, event.text)
         elif event.kind == "tool" and event.tool is not None:
             how = "" if event.tool.outcome == "ok" else f": {event.tool.outcome}"
             detail = event.tool.detail.removeprefix("refused: ") if event.tool.outcome == "refused" else ""
             why = f" ({clip(detail, 160)})" if detail else ""
-            self._order.say(event.place.branches, _Note(f"{event.tool.tool} {clip(event.tool.summary, 80)}{how}{why}"))
+            self._note(event, f"{event.tool.tool} {clip(event.tool.summary, 80)}{how}{why}")
 
     def on_session_finished(self, event: e.SessionFinished) -> None:
         if event.result is not None and event.result.origin == "authored":
             shown = as_shown(event)
             who = f"{name}: " if (name := shown.agent or shown.label) else ""
-            self._order.say(event.place.branches, _Note(f"{who}replayed, example text written by hand"))
+            self._note(event, f"{who}replayed, example text written by hand")
         if event.error is not None and event.final and event.request.kind == "call" and not event.error.nobody:
             # a value of the program, not an error of it: this line may be all that is ever seen of it
-            failed = f"{event.request.agent}: {message_line(event.error.message)}"
-            self._order.say(event.place.branches, _Note(failed, "yellow"))
+            self._note(event, f"{event.request.agent}: {message_line(event.error.message)}", "yellow")
         elif event.error is None and event.bound_to is None and event.consumed:
             if event.request.kind != "call":
                 return  # it renders a function, whose output shows it
-            text = full_text(event.value)
-            self._order.say(event.place.branches, _Note(f"{event.request.agent or 'session'}: {clip(text, 160)}"))
+            self._note(event, f"{event.request.agent or 'session'}: {clip(full_text(event.value), 160)}")
         elif event.error is None and event.bound_to is None:
             self._answer = event.value
             text = self._screen.harmless("stdout", full_text(event.value))
@@ -277,7 +278,7 @@ class Narrator:
 
     def on_retried(self, event: e.Retried) -> None:
         why = f": {event.why}" if event.why else ""
-        self._order.say(event.place.branches, _Note(f"retry {event.attempt} of {event.maximum}{why}"))
+        self._note(event, f"retry {event.attempt} of {event.maximum}{why}")
 
     # -------------------------------------------------- values
 
@@ -315,7 +316,7 @@ class Narrator:
             name = self._names[event.parallel][event.index]
             error = event.error
             why = branch_text(event, self.language) if error is None else message_line(error.message)
-            self._order.say(event.place.branches, _Note(f"{clip(name, 60)} failed: {why}", "yellow"))
+            self._note(event, f"{clip(name, 60)} failed: {why}", "yellow")
         elif event.label is not None and event.status == "done" and event.value is not None:
             self._value(event.place.branches, event.label, event.value)
         self._order.finished(event.place.branches)
@@ -334,16 +335,14 @@ class Narrator:
         why = f": {reason}" if reason else ""
         mark = self.language.delimiters[-1]
         about = f"{clip(event.about, 40)}: " if event.about is not None else ""
-        question = f"{mark}{clip(event.question, 80)}{mark}"
-        self._order.say(event.place.branches, _Note(f"{question} {about}{answer} ({event.by}{why})"))
+        self._note(event, f"{mark}{clip(event.question, 80)}{mark} {about}{answer} ({event.by}{why})")
 
     def on_gate_resolved(self, event: e.GateResolved) -> None:
         decision = event.decision
         why = decision.comment or decision.reason or ""
-        text = f"gate {event.request.id}: {decision.status} by {decision.decided_by}" + (
-            f" ({clip(why)})" if why else ""
-        )
-        self._order.say(event.place.branches, _Note(text, "green" if decision.status == "approved" else "red"))
+        text = f"gate {event.request.id}: {decision.status} by {decision.decided_by}"
+        text += f" ({clip(why)})" if why else ""
+        self._note(event, text, "green" if decision.status == "approved" else "red")
 
     def on_store_waits(self, event: e.StoreWaits) -> None:
         if event.reason is not None:
@@ -352,8 +351,7 @@ class Narrator:
 
     def on_warned(self, event: e.Warned) -> None:
         line, column = event.place.source.line_column(event.place.span.start)
-        text = f"Warning at line {line}, column {column}: {event.message} [{event.code}]"
-        self._order.say(event.place.branches, _Note(text, "yellow"))
+        self._note(event, f"Warning at line {line}, column {column}: {event.message} [{event.code}]", "yellow")
 
     _handlers: ClassVar = e.handlers(vars())
 
