@@ -212,7 +212,8 @@ def section(wanted: str, prefer: str = DEFAULT) -> str:
     if not is_code and not page:
         elsewhere = [f"{name} {key}" for name in pages() for heading in headings(name) if heading.key == key]
         near = [*elsewhere, *near][:3]
-    hint = f"did you mean {' or '.join(near)}?" if near else "a code such as E004, or a section such as 3.7"
+    quoted = " or ".join(f"`{one}`" for one in near)
+    hint = f"did you mean {quoted}?" if near else "a code such as E004, or a section such as 3.7"
     raise UsageError(f"{page or 'the reference'} has no {kind} {key or wanted}", hint=hint)
 
 

@@ -164,7 +164,8 @@ ASKING = [
 @pytest.mark.usefixtures("shells")
 @pytest.mark.parametrize("lesson", ASKING, ids=lambda path: path.stem)
 def test_a_learner_passes_a_lesson_offline(lesson: Path, tmp_path: Path) -> None:
-    """The cells in order, with the solution in place of each answer: recordings or a list of rules answer."""
+    """The cells in order, with wrong answers and then the solution, twice, in place of each answer: recordings or a list
+    of rules answer."""
     course = tmp_path / "course"
     shutil.copytree(lesson.parent, course, ignore=shutil.ignore_patterns(".*", "answers"))
     assert asyncio.run(_requirements(course / lesson.name)) == dict.fromkeys(_exercises(lesson), True) != {}
@@ -186,7 +187,9 @@ async def _requirements(lesson: Path) -> dict[str, bool]:
     try:
         for cell, check in zip_longest(texts, texts[1:]):
             name = check.text.removeprefix("%check ").strip() if check and check.text.startswith("%check ") else ""
-            await cells.run(found[name].solution if name else cell.text, output, live=False)
+            answers = [*(one.answer for one in found[name].wrong), *[found[name].solution] * 2] if name else [cell.text]
+            for text in answers:
+                await cells.run(text, output, live=False)
             if name:
                 met = await checking.findings(cells, found[name], language)
                 passed[name] = all(one.passed for one in met)

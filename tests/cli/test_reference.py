@@ -320,8 +320,8 @@ def test_what_generated_parts_are_marked_with_is_not_shown() -> None:
     [
         ("E042", "the reference has no code E042", "did you mean"),
         ("V109", "the reference has no code V109", "did you mean"),
-        ("3.99", "the reference has no section 3.99", "did you mean 3.9"),
-        ("13.2", "the reference has no section 13.2", "did you mean vvm 13.2"),
+        ("3.99", "the reference has no section 3.99", "did you mean `3.9"),
+        ("13.2", "the reference has no section 13.2", "did you mean `vvm 13.2"),
         ("exec", "the reference has no", ""),
         ("nothing 3.7", "the reference has no page nothing", "its pages: openprose"),
     ],

@@ -161,7 +161,7 @@ async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
         ("%%vvm --in x\nx", "UsageError", "%%vvm takes no words here: --in x", "for notebooks of Python"),
         ("%%bash\nls", "UsageError", "there is no cell magic %%bash", ""),
         ("%explain", "UsageError", "%explain: no cell has failed yet", "usage: %explain"),
-        ("%explain E043", "UsageError", "the reference has no code E043", "did you mean E"),
+        ("%explain E043", "UsageError", "the reference has no code E043", "did you mean `E"),
         ("nothing?", "UsageError", "there is no help for nothing", "%help"),
     ],
 )
