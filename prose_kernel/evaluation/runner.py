@@ -200,6 +200,9 @@ class Evaluation:
             found = against_baseline(summary, self._baseline, self.options.baseline.name)
             summary = replace(summary, against=found)
         if (path := self.options.save_baseline) is not None and not self._stopped:
+            if all(one.status == "error" for one in ordered):  # later runs would show no regression
+                unstored = f"{path.name} is not written: every run has ended in an error"
+                return replace(summary, notes=(*summary.notes, unstored))
             with usage_errors(f"cannot write {path.name}"):
                 write_whole(path, baseline_text(summary))
         return summary

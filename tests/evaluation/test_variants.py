@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from evaluation.evaluations import PROGRAM, Model, evaluate, write
 
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import ProviderError, UsageError
 from prose_kernel.evaluation import spec
 from prose_kernel.evaluation.report import document
 from prose_kernel.evaluation.summary import one_sided, sign_test
@@ -61,6 +61,17 @@ def test_two_prompts_side_by_side_and_whether_the_difference_is_chance(
     assert (
         "exact against vague: better in 8 cases, worse in 0, the same in 2; p = 0.008 (sign test), significant" in text
     )
+
+
+def test_a_baseline_of_errors_only_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(request) -> str:
+        raise ProviderError("there is no key", retryable=False)
+
+    Model(broken).plug_in(monkeypatch)
+    baseline = tmp_path / "base.json"
+    summary = evaluate(write(tmp_path, LIVE + RIGHT, TEN), save_baseline=baseline)
+    assert summary.status == 1 and not baseline.exists()
+    assert "base.json is not written" in plain_text(document(summary))
 
 
 def test_a_regression_against_a_baseline_is_exit_status_1(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
