@@ -298,7 +298,12 @@ def arguments(line: str, magic: str = "prose") -> Arguments:
     lists: dict[str, list[str]] = {"--in": [], "--out": [], "--frame": []}
     current: list[str] | None = None
     profiles: list[str] = []
-    for word in shlex.split(line.replace("--profile=", "--profile ")):
+    usage = f"usage: %%{magic} [--profile NAME] [--in NAME …] [--out NAME …] [--frame NAME …]"
+    try:
+        words = shlex.split(line.replace("--profile=", "--profile "))
+    except ValueError as problem:
+        raise UsageError(f"%%{magic}: {str(problem).lower()}", hint=usage) from None
+    for word in words:
         if word == "--profile":
             current = profiles
         elif current is profiles and not profiles:
@@ -306,7 +311,6 @@ def arguments(line: str, magic: str = "prose") -> Arguments:
         elif word in lists:
             current = lists[word]
         elif current is None or current is profiles or not word.isidentifier():
-            usage = f"usage: %%{magic} [--profile NAME] [--in NAME …] [--out NAME …] [--frame NAME …]"
             raise UsageError(f"%%{magic}: {word} is not understood", hint=usage)
         else:
             current.append(word)

@@ -210,6 +210,7 @@ def test_hints_name_what_can_be_typed_in_a_python_notebook(python: Client, line:
         ("--in unfit", "no counterpart"),
         ("--out missing", "bound no such name"),
         ("words", "not understood"),
+        ('--in "a', "%%prose: no closing quotation"),
     ],
 )
 def test_misuse_is_explained(python: Client, line: str, says: str) -> None:
