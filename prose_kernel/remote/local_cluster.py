@@ -93,12 +93,12 @@ class LocalCluster:
             with contextlib.suppress(OSError):
                 if stream is not None:
                     stream.close()
-        if not self._started:  # it does not listen yet; its workers end with it
-            process.kill()
+        if not self._started and process.poll() is None:  # it does not listen yet
+            os.killpg(process.pid, signal.SIGKILL)
         try:
             process.wait(_END)
         except subprocess.TimeoutExpired:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         if process.stderr is not None:
             process.stderr.close()
@@ -145,12 +145,18 @@ def main(workers: int, places: int, resources: Mapping[str, float]) -> None:
     keys = {name: getattr(security, name) for name in _KEYS}
     print(json.dumps({"address": cluster.scheduler_address, "keys": keys}), flush=True)
     sys.stdin.read()
-    ending = threading.Timer(_END / 2, os._exit, (0,))
+    ending = threading.Timer(_END / 2, _end)
     ending.daemon = True
     ending.start()
     with contextlib.suppress(Exception):
         cluster.close(timeout=_END / 4)
-    os._exit(0)
+    _end()
+
+
+def _end() -> None:
+    """End this process and its workers: a stopped one does not notice that it should. Commands have their own groups;
+    the watchdog of a worker ends them."""
+    os.killpg(os.getpgrp(), signal.SIGKILL)
 
 
 if __name__ == "__main__":

@@ -199,6 +199,16 @@ def test_a_cluster_of_the_run_ends_with_it_however_it_ends(tmp_path: Path, how: 
     until(lambda: not processes("prose_kernel.remote.local_cluster"))
 
 
+def test_a_stopped_worker_does_not_keep_the_run_from_ending(tmp_path: Path) -> None:
+    program = 'exec "env > seen; echo $PPID > worker; kill -STOP $PPID; sleep 62"\n'
+    (tmp_path / "p.prose").write_text(program)
+    command = [*PROSE, "run", "p.prose", "--remote", "local"]
+    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (ran.returncode, "[E203]" in ran.stderr) == (1, True)
+    assert "DASK_" not in (tmp_path / "seen").read_text()
+    until(lambda: not Path("/proc", (tmp_path / "worker").read_text().strip()).exists())
+
+
 def test_doctor_says_whether_it_is_usable(two: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
 
