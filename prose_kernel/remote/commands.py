@@ -30,13 +30,8 @@ from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput, 
 
 INHERITED = (
     *("LANG", "LANGUAGE", "LC_*", "TZ"),
-    *(
-        "PYTHONHASHSEED",
-        "*_NUM_THREADS",
-        "MALLOC_TRIM_THRESHOLD_",
-        "DASK_INTERNAL_*",
-        "__DASK_*",
-    ),  # which Dask sets for workers
+    # which Dask sets for workers
+    *("PYTHONHASHSEED", "*_NUM_THREADS", "MALLOC_TRIM_THRESHOLD_", "DASK_INTERNAL_*", "__DASK_*"),
 )
 """The variables that always come from here: with others the same command could print something else."""
 

@@ -8,6 +8,7 @@ becomes `FILE.1`, in the place of the former one, and a new file begins.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from prose_kernel.telemetry import measures
 from prose_kernel.telemetry.spans import Attribute, Note, Span, trace_and_span
 
 LARGEST: Final = 20 * 1024 * 1024
+_BEGINNING: Final = b'{"time"'
 ENDS_ALONE: Final = ("statement",)
 
 
@@ -122,4 +124,8 @@ class LogFile:
         return self._file
 
     def _open(self) -> int:
-        return plain_files.descriptor(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        file = plain_files.descriptor(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o600)
+        if os.pread(file, len(_BEGINNING), 0) not in (b"", _BEGINNING):
+            os.close(file)
+            raise FileExistsError(errno.EEXIST, "it isn't a log")
+        return file

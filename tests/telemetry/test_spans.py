@@ -346,6 +346,13 @@ async def test_a_log_that_cannot_be_written_is_reported_once_and_the_program_run
     assert (tmp_path / "ran").exists()
 
 
+async def test_a_log_is_never_added_to_another_file(tmp_path: Path) -> None:
+    (tmp_path / "p.prose").write_text("output x = 1\n")
+    person = await run(tmp_path, 'let b = "x"', telemetry_log="p.prose")
+    assert person.shown == ["Warning: the log p.prose cannot be written (it isn't a log); nothing more is logged"]
+    assert (tmp_path / "p.prose").read_text() == "output x = 1\n"
+
+
 def test_a_long_log_begins_again(tmp_path: Path) -> None:
     log = LogFile(tmp_path / "log", pytest.fail, largest=400)
     for number in range(5):
