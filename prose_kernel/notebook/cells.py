@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 _CHANGE_ALL = (["run"], ["reset"], ["provider"], ["restore"], ["back"])
 """Magics that change the known names."""
 _ENDS_THE_RUN = re.compile(r"^%(?:reset|restore|back)\b.*$", re.MULTILINE)
+_NEEDS_NO_RUN = re.compile(r"\s*%(?:reset|restore)\b")
 
 
 @dataclass(slots=True)
@@ -442,7 +443,7 @@ class Cells:
 
     async def _run(self, code: str, output: Output, view: CellView, language: Language | None = None) -> Value:
         await self._tell_of_tasks(output, view)
-        if self._unrestored is not None and not _ENDS_THE_RUN.search(code):
+        if self._unrestored is not None and not _NEEDS_NO_RUN.match(code):
             await self._restored_from(self._unrestored)
         if language is None:
             language, code = own_language(code, self.language)

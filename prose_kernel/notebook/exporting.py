@@ -24,6 +24,9 @@ from prose_kernel.notebook.scan import has_statements, is_no_program, looks_ahea
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
 
+if TYPE_CHECKING:
+    from prose_kernel.runs.languages import Compiled
+
 ROUNDS = 8
 """How often a joined text is changed and compiled again; each round fixes all findings of the one before."""
 
@@ -35,9 +38,6 @@ _LOOKS = frozenset(
         *("stale", "check"),
     )
 )
-
-if TYPE_CHECKING:
-    from prose_kernel.runs.languages import Compiled
 """Magics that only look: a program runs the same without them."""
 _SETTINGS = frozenset((*_OPTIONS, "cassette", "cd", "cwd", "gate"))  # by themselves they inspect, too
 

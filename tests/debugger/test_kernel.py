@@ -680,6 +680,22 @@ def test_an_interrupt_while_a_step_back_repeats_the_cells_before_loses_no_name(n
     assert notebook.client.run('%bindings\nexec "echo {x}{n}!"').text() == "x40000!\n"
 
 
+@pytest.mark.parametrize("last", ["%back c1", 'exec "echo {n}"\n%reset'])
+def test_the_cell_after_an_interrupted_step_back_may_go_back_or_end_with_a_reset(notebook: Lab, last: str) -> None:
+    notebook.start()
+    assert notebook.client.run("let n = 0\nrepeat 40000:\n  n = n + 1").status == "ok"
+    code = "let y = 2\nlet z = 3\n"
+    notebook.set(code, 2)
+    cell = notebook.run(code)
+    notebook.stopped(2)
+    notebook.body("stepBack", threadId=1)
+    notebook.client.ask("interrupt_request", {}, "control")
+    assert notebook.finish(cell)["ename"] == "KeyboardInterrupt"
+    ran = notebook.client.run(last)
+    assert ran.status == "ok", ran.error
+    assert "reset" not in last or ran.text() == "40000\n"
+
+
 def test_answers_are_shown_as_markdown_and_asked_once(notebook: Lab) -> None:
     script = 'one: ["# first <img src=x onerror=alert(1)>", other]\ntwo: second\n'
     Path(notebook.client.directory, "answers.yaml").write_text(script)
