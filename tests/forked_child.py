@@ -100,11 +100,7 @@ def _code(package: str, text: str, *arguments: str) -> int:
 
 
 def kernel(
-    module: str,
-    arguments: tuple[str, ...],
-    cwd: str,
-    environment: dict[str, str],
-    streams: tuple[Connection, ...] = (),
+    module: str, arguments: tuple[str, ...], cwd: str, environment: dict[str, str], streams: tuple[Connection, ...] = ()
 ) -> None:
     """Run a kernel as `python -m MODULE ARGUMENTS` does, in its own session, with these standard streams."""
     import loaded  # noqa: F401  # as in `run`

@@ -52,11 +52,7 @@ def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequen
     """Run a program or notebook only from its recordings. Raises `UsageError` for what makes no sense beforehand."""
     cwd, name = Path.cwd(), files.find_program(program)
     chosen = settings.load(
-        cwd,
-        file=run_options.settings_file(cwd, name),
-        gates="deny",
-        provider="replay",
-        cassette_mode="replay",
+        cwd, file=run_options.settings_file(cwd, name), gates="deny", provider="replay", cassette_mode="replay"
     )
     cells, language = run.read(name)
     is_notebook = name.endswith(".ipynb")

@@ -18,15 +18,7 @@ from prose_kernel.runs import languages
 DIRECTORY = Path(__file__).parent.parent / "examples"
 NOTEBOOKS = (DIRECTORY / "notebooks", DIRECTORY.parents[1] / "notebooks")
 """Return the directories of the tour and the course: in an installed package, and in a checkout."""
-SHIPPED = (
-    "*.ipynb",
-    "cassettes/*.jsonl",
-    "checks/*.yaml",
-    "programs/*",
-    "desk/**/*",
-    "*.eval.toml",
-    "prose.toml",
-)
+SHIPPED = ("*.ipynb", "cassettes/*.jsonl", "checks/*.yaml", "programs/*", "desk/**/*", "*.eval.toml", "prose.toml")
 
 
 class Example(NamedTuple):

@@ -19,9 +19,7 @@ state_dir_option = click.option(
     help="Where runs are kept.  [default: .prose]",
 )
 profile_option = click.option(
-    "--profile",
-    type=click.Choice(["default", "strict", "prosescript"]),
-    help="The form of OpenProse.",
+    "--profile", type=click.Choice(["default", "strict", "prosescript"]), help="The form of OpenProse."
 )
 
 

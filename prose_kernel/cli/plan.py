@@ -23,9 +23,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Show the requests of a program, and their maximum cost.")
 @click.argument("name", metavar="FILE")
 @click.option(
-    "--keep",
-    metavar="RUN",
-    help="Show the answers of that run that it would keep, and why it would ask again.",
+    "--keep", metavar="RUN", help="Show the answers of that run that it would keep, and why it would ask again."
 )
 def plan(name: str, keep: str | None) -> int:
     """Show each session, command and gate that a program will reach, with text and maximum cost. Nothing

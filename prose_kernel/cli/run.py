@@ -25,11 +25,7 @@ if TYPE_CHECKING:
 @click.command(short_help="Run a program, a notebook or a bundled example.")
 @click.argument("target", metavar="TARGET", required=False)
 @click.option(
-    "--resume",
-    metavar="[RUN]",
-    is_flag=False,
-    flag_value="",
-    help="Resume a run; without RUN the last unfinished one.",
+    "--resume", metavar="[RUN]", is_flag=False, flag_value="", help="Resume a run; without RUN the last unfinished one."
 )
 @click.option(
     "--interrupted",
@@ -46,17 +42,10 @@ if TYPE_CHECKING:
 @click.option("--why", is_flag=True, help="With --changed or --keep: show why each request was made.")
 @click.option("--ask-again", is_flag=True, help="With --changed or --keep: ask a person's inputs again.")
 @click.option(
-    "--yes-rerun",
-    is_flag=True,
-    help="With --changed or --keep: repeat commands and sessions without a question.",
+    "--yes-rerun", is_flag=True, help="With --changed or --keep: repeat commands and sessions without a question."
 )
 @click.option("--only-stale", is_flag=True, help="Continue the last run of a notebook, with stale cells only.")
-@click.option(
-    "--id",
-    "key",
-    metavar="KEY",
-    help="At most one run for this key: resume it, or print its outputs again.",
-)
+@click.option("--id", "key", metavar="KEY", help="At most one run for this key: resume it, or print its outputs again.")
 @click.option("--input", "inputs", metavar="NAME=VALUE", multiple=True, help="The value of an input. Repeatable.")
 @click.option(
     "--prior",
@@ -107,15 +96,9 @@ if TYPE_CHECKING:
     help="Agree to programs: a URL or handle/name with its imports, a SHA-256, or all. Repeatable.",
 )
 @click.option("--realtime", is_flag=True, help="Replay sessions at their recorded speed.")
+@click.option("--remote", metavar="ADDRESS", help="Run commands on a Dask cluster: tls://HOST:PORT, or local.")
 @click.option(
-    "--remote",
-    metavar="ADDRESS",
-    help="Run commands on a Dask cluster: tls://HOST:PORT, or local.",
-)
-@click.option(
-    "--budget",
-    metavar="LIMITS",
-    help="Limits: 2 usd, 200k tokens, 30 min, 100 sessions, or some of them; off.",
+    "--budget", metavar="LIMITS", help="Limits: 2 usd, 200k tokens, 30 min, 100 sessions, or some of them; off."
 )
 @click.option("--otel", is_flag=True, help="Send spans through OpenTelemetry.")
 @click.option("--log", metavar="FILE", help="Write spans to FILE, as lines of JSON.")

@@ -58,11 +58,7 @@ def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
         raise UsageError(f"run {found.id} is not one of a program file", hint="prose runs lists the runs")
     began_with = {name: head.settings[name] for name in settings.DECIDES if head.settings.get(name) is not None}
     typed = {name: value for name, value in options.items() if name not in ("why", "yes", "yes_rerun", "html", "force")}
-    chosen: Any = settings.load(
-        cwd,
-        file=run_options.settings_file(cwd, head.program),
-        **{**began_with, **typed},
-    )
+    chosen: Any = settings.load(cwd, file=run_options.settings_file(cwd, head.program), **{**began_with, **typed})
     language = languages.LANGUAGES[head.language]
     earlier = with_answers(run_to_keep(found.id, chosen, language, cwd), answers, models)
     text = earlier.journal.texts[-1].record.text

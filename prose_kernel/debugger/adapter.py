@@ -356,11 +356,7 @@ class Adapter:
             raise UsageError("the expression is nested too deeply") from None
         shown = self._variables.variable("", value, language)
         result = language.text_of(value) if arguments.get("context") == "clipboard" else one_line(value, language)
-        return {
-            "result": result,
-            "type": language.kind_of(value),
-            "variablesReference": shown["variablesReference"],
-        }
+        return {"result": result, "type": language.kind_of(value), "variablesReference": shown["variablesReference"]}
 
     def _source(self, arguments: Arguments) -> Body:
         text = self.texts.at(_path(arguments))

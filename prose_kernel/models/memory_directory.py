@@ -99,11 +99,7 @@ def digest_of(text: str | bytes | None) -> str | None:
 
 
 async def locked(
-    path: str,
-    clock: Clock,
-    patience: float,
-    held: contextlib.ExitStack,
-    waiting: Callable[[], object] = lambda: None,
+    path: str, clock: Clock, patience: float, held: contextlib.ExitStack, waiting: Callable[[], object] = lambda: None
 ) -> bool:
     """Lock a file against other processes until `held` ends; False if one of them keeps it for `patience` seconds.
     `waiting` is called when the first attempt fails. Raises `OSError` and `NotImplementedError`."""

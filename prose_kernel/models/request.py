@@ -32,17 +32,7 @@ from prose_kernel.runtime.typed_answers import asked_for
 from prose_kernel.runtime.values import ExecText
 
 Section = Literal[
-    "orientation",
-    "task",
-    "system",
-    "rules",
-    "scope",
-    "memory",
-    "context",
-    "input",
-    "references",
-    "answer",
-    "output",
+    "orientation", "task", "system", "rules", "scope", "memory", "context", "input", "references", "answer", "output"
 ]
 
 SUMMARY_LENGTH = 160

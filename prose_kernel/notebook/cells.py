@@ -341,13 +341,7 @@ class Cells:
         return Limits(settings.display_cap, settings.display_lines)
 
     async def run(
-        self,
-        code: str,
-        output: Output,
-        *,
-        live: bool,
-        language: Language | None = None,
-        opening: Opening | None = None,
+        self, code: str, output: Output, *, live: bool, language: Language | None = None, opening: Opening | None = None
     ) -> Problem | None:
         """Run a cell to its end. Never raises: an error has been shown through `output.error` and is returned.
 

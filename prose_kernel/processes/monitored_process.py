@@ -138,11 +138,7 @@ class MonitoredProcess:
     """Owns one guard and, through it, one program. In the engine's loop; `done` is called exactly once."""
 
     def __init__(
-        self,
-        owner: Engine,
-        launch: MonitoredLaunch,
-        keeper: Keeper,
-        done: Callable[[MonitorRecord], None],
+        self, owner: Engine, launch: MonitoredLaunch, keeper: Keeper, done: Callable[[MonitorRecord], None]
     ) -> None:
         self.foreground = True
         self._owner = owner

@@ -47,12 +47,7 @@ class ShellCommands:
     """
 
     def __init__(
-        self,
-        engine: Engine,
-        shell: str | None = None,
-        *,
-        displayed: int = 0,
-        environment: Environment | None = None,
+        self, engine: Engine, shell: str | None = None, *, displayed: int = 0, environment: Environment | None = None
     ) -> None:
         self._engine = engine
         self._shell = Shell(shell)

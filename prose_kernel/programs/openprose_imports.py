@@ -544,8 +544,7 @@ def _errors(where: Where, findings: tuple[Diagnostic, ...]) -> ImportProgramErro
     if cycle is not None:
         return ImportProgramError(cycle.message, code="E112", hint=cycle.hint)
     return ImportProgramError(
-        program_files.errors_in(where.shown, errors),
-        hint=f"prose compile {where.shown}" if not where.remote else None,
+        program_files.errors_in(where.shown, errors), hint=f"prose compile {where.shown}" if not where.remote else None
     )
 
 

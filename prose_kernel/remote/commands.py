@@ -169,11 +169,7 @@ class RemoteCommands:
         link = self._connection
         workers = sorted(link.workers.copy().values(), key=lambda worker: worker.address)
         return RemoteState(
-            link.target.url,
-            link.target.encrypted,
-            tuple(map(_state, workers)),
-            link.refused,
-            link.refused_count,
+            link.target.url, link.target.encrypted, tuple(map(_state, workers)), link.refused, link.refused_count
         )
 
     # ------------------------------------------------------------ the port

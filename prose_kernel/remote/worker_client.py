@@ -58,11 +58,7 @@ class RemoteCommand:
     """A command from the call to its result. `answer` is called once, with the result."""
 
     def __init__(
-        self,
-        number: int,
-        request: CommandRequest,
-        live: Live | None,
-        answer: Callable[[CommandResult], None],
+        self, number: int, request: CommandRequest, live: Live | None, answer: Callable[[CommandResult], None]
     ) -> None:
         self.number = number
         self.request = request

@@ -123,10 +123,7 @@ class Scanner:
 
 
 def entry_of(
-    path: str,
-    status: os.stat_result,
-    on_content: Callable[[int, os.stat_result], str],
-    directory: int | None = None,
+    path: str, status: os.stat_result, on_content: Callable[[int, os.stat_result], str], directory: int | None = None
 ) -> Entry | None:
     """What is at a path with this status, relative to an open directory; None for what is gone, and for pipes and the
     like."""

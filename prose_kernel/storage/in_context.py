@@ -22,12 +22,7 @@ class MemoryStore:
     lost: Final = None
 
     def __init__(
-        self,
-        *,
-        cwd: Path | None = None,
-        home: Path | None = None,
-        chain: tuple[str, ...] = (),
-        by_value: bool = True,
+        self, *, cwd: Path | None = None, home: Path | None = None, chain: tuple[str, ...] = (), by_value: bool = True
     ) -> None:
         self.chain = chain
         self.by_value = by_value

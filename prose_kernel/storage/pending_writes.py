@@ -235,8 +235,4 @@ def storage_error(problems: list[tuple[str, str]], hint: str) -> StoreFailed:
     """The error (E219) for names that could not be stored, each with the reason."""
     name, reason = problems[0]
     others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-    return StoreFailed(
-        f"'{name}' could not be stored: {reason}{others}",
-        details={"binding": name},
-        hint=hint,
-    )
+    return StoreFailed(f"'{name}' could not be stored: {reason}{others}", details={"binding": name}, hint=hint)

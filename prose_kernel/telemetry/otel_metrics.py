@@ -91,8 +91,7 @@ class SilentMetrics(MetricExporter):
 
     def __init__(self, exporter: MetricExporter) -> None:
         super().__init__(
-            preferred_temporality=exporter._preferred_temporality,
-            preferred_aggregation=exporter._preferred_aggregation,
+            preferred_temporality=exporter._preferred_temporality, preferred_aggregation=exporter._preferred_aggregation
         )
         self._exporter = exporter
 

@@ -222,12 +222,7 @@ class TestedCells(Cells):
                 cell.text, output, live=False, opening=Opening.of(cell.text, None, next(self._prompts))
             )
         return CellRun(
-            output.outputs,
-            output.origins,
-            problem is not None,
-            watch.over,
-            watch.interrupted,
-            time.monotonic() - begin,
+            output.outputs, output.origins, problem is not None, watch.over, watch.interrupted, time.monotonic() - begin
         )
 
 

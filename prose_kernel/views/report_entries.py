@@ -318,11 +318,7 @@ class Entries:
 
     def _gate(self, entry: Entry) -> Html:
         request, decision = entry.asked, entry.answered
-        facts = [
-            ("gate", request.name),
-            ("may decide", ", ".join(request.allow)),
-            ("time limit", request.timeout_text),
-        ]
+        facts = [("gate", request.name), ("may decide", ", ".join(request.allow)), ("time limit", request.timeout_text)]
         if decision is not None:
             facts += [
                 ("decision", decision.status),

@@ -37,10 +37,7 @@ def test_stale_cells_are_marked_and_run_again_in_their_places(lab: Lab, pictures
     edit(notebook, 0, CELLS[0].replace('topic = "tea"', 'topic = "coffee"'))
     notebook.run(0)
     expect(notebook.panel.locator(".prose-stale")).to_have_count(2)
-    assert marks(notebook) == [
-        "Stale: topic was changed by [4]",
-        "May be stale: plan may change: [2] is stale",
-    ]
+    assert marks(notebook) == ["Stale: topic was changed by [4]", "May be stale: plan may change: [2] is stale"]
     show_panel(lab)
     panel = lab.page.locator("#prose-panel")
     expect(panel).to_contain_text("Stale cells")

@@ -157,13 +157,7 @@ def test_cells_of_a_python_notebook_have_colours_as_long_as_they_are_ours(lab: L
     type_into(notebook, 2, "Control+a", "Delete", "import os", "Enter", "agent = None")
     python.locator(".cm-line span", has_text="import").wait_for()
     type_into(notebook, 3, "Enter", "if x:", "Enter", 'exec "a"', "Enter", "else:", "Enter", "b", "Control+/")
-    assert [line.rstrip() for line in text_of(notebook, 3)] == [
-        "%%prose",
-        "if x:",
-        '  exec "a"',
-        "else:",
-        "  # b",
-    ]
+    assert [line.rstrip() for line in text_of(notebook, 3)] == ["%%prose", "if x:", '  exec "a"', "else:", "  # b"]
 
 
 def test_a_vvm_notebook_has_colours_indents_and_can_be_read_in_light_and_dark(lab: Lab) -> None:

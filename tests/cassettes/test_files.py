@@ -38,16 +38,7 @@ answers = st.fixed_dictionaries({"text": st.none() | texts, "summary": texts, "m
 @given(st.lists(st.tuples(texts, st.integers(1, 5), answers), max_size=8))
 def test_records_come_back_as_they_were(made: list[tuple[str, int, dict[str, Any]]]) -> None:
     lines = [
-        {
-            "t": "session",
-            "v": 2,
-            "key": f"k{n}",
-            "at": at,
-            "try": tried,
-            "req": {"prompt": at},
-            "out": out,
-            "meta": {},
-        }
+        {"t": "session", "v": 2, "key": f"k{n}", "at": at, "try": tried, "req": {"prompt": at}, "out": out, "meta": {}}
         for n, (at, tried, out) in enumerate(made)
     ]
     data = b"".join(map(records.encoded, lines))

@@ -38,10 +38,7 @@ DIFFERENT: list[tuple[dict[str, Any], list[str]]] = [
         {"prompt": "Write about toads"},
         ['`prompt` differs at character 13: "Write about toads" instead of "Write about frogs"'],
     ),
-    (
-        {"prompt": "Write about frogs."},
-        ['`prompt` differs at character 18: "…about frogs." instead of "…about frogs"'],
-    ),
+    ({"prompt": "Write about frogs."}, ['`prompt` differs at character 18: "…about frogs." instead of "…about frogs"']),
     ({"system": "Be kind"}, ["`system` is new"]),
     ({"model": "opus"}, ["`model` is opus instead of sonnet"]),
     ({"model": None}, ["`model` is none instead of sonnet"]),

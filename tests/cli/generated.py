@@ -251,10 +251,7 @@ def grammar(_rest: str) -> str:
     return f"```text\n{text}\n```"
 
 
-PARTS: dict[str, Callable[[str], str]] = {
-    "grammar": grammar,
-    "properties": property_table,
-}
+PARTS: dict[str, Callable[[str], str]] = {"grammar": grammar, "properties": property_table}
 PARTLY = (*(f"reference/openprose/{part}.md" for part in ("grammar", "sessions-and-agents")),)
 PAGES: dict[str, Callable[[], str]] = {
     "reference/cli.md": command_line,

@@ -45,11 +45,7 @@ def test_a35_an_option_decides_the_gate_of_the_module_that_it_names(options: lis
 
 @pytest.mark.parametrize(
     ("option", "gate", "hint"),
-    [
-        ("--yes", "deep:go", "inner:deep:go"),
-        ("--no", "inner:deep:og", "inner:deep:go"),
-        ("--yes", "gone", None),
-    ],
+    [("--yes", "deep:go", "inner:deep:go"), ("--no", "inner:deep:og", "inner:deep:go"), ("--yes", "gone", None)],
 )
 def test_an_option_for_no_gate_is_refused_before_anything_runs(
     option: str, gate: str, hint: str | None, capsys: pytest.CaptureFixture[str]

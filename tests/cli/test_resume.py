@@ -983,10 +983,7 @@ def test_a56_a_repaired_journal_continues_before_its_damage(place: Place) -> Non
         "hint: prose runs repair RUN lets the run continue before it"
     )
     repaired = place.prose("runs", "repair", run.name, "--yes")
-    assert (repaired.status, RUN.sub("RUN", repaired.out)) == (
-        0,
-        f"repaired RUN: {known} before line {damaged + 1}\n",
-    )
+    assert (repaired.status, RUN.sub("RUN", repaired.out)) == (0, f"repaired RUN: {known} before line {damaged + 1}\n")
     assert (run / "journal.jsonl").read_bytes().startswith(whole)  # nothing was removed
     assert place.prose("report", run.name).status == 0
     again = place.prose("run", "--resume", run.name)

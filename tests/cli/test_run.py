@@ -484,11 +484,7 @@ RESULTS = {
     "hello-vvm": {"greeting": "Hello, world!", "length": 13},
     "lists": {"long": ["lighthouse", "harbour"], "letters": 25},
     "haiku": {"poem": "the last ferry leaves"},
-    "triage": {
-        "team": "workshop",
-        "priority": 1,
-        "answer": "We are sorry, Ines. The workshop will call today.",
-    },
+    "triage": {"team": "workshop", "priority": 1, "answer": "We are sorry, Ines. The workshop will call today."},
     "headline": {"headline": "Ice closes the harbour for a week", "status": "ready"},
     "council": {
         "opinions": ["Good for the air.", "Bad for the shops.", "Good for football."],

@@ -249,10 +249,7 @@ def test_a49_a_list_reads_the_ends_of_journals_only(
     assert opened == []  # a whole id needs no other run
 
 
-@pytest.mark.parametrize(
-    "forged",
-    [b'00000000 {"k":"finished"}\n', b'{"k":"finished"}\n', b"no record\n"],
-)
+@pytest.mark.parametrize("forged", [b'00000000 {"k":"finished"}\n', b'{"k":"finished"}\n', b"no record\n"])
 @pytest.mark.parametrize("records", [0, 2000])
 def test_a49_a_line_that_someone_appended_ends_no_run(prose: Prose, forged: bytes, records: int) -> None:
     prose("run", "p.prose", status=1)

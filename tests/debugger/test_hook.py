@@ -85,14 +85,7 @@ async def test_openprose_frames_scopes_and_evaluation() -> None:
 async def test_vvm_frames_scopes_and_evaluation() -> None:
     looks = Looks(4, "x + k", "add(1)", "it", "nowhere", "@helper `do it`()")
     w = Vvm(hook=looks)
-    text = lines(
-        "k = 10",
-        "def outer(x):",
-        "  def add(y):",
-        "    return x + y",
-        "  return add(x)",
-        "r = outer(3)",
-    )
+    text = lines("k = 10", "def outer(x):", "  def add(y):", "    return x + y", "  return add(x)", "r = outer(3)")
     await w.run(text)
     assert [line for _, line in max(looks.seen, key=len)] == [4, 5, 6]
     assert [name for name, _ in max(looks.seen, key=len)][:2] == ["add", "outer"]

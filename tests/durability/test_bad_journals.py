@@ -276,18 +276,7 @@ def first_journal(place: Path) -> Path:
 NEST: Any = []
 for _ in range(5000):
     NEST = [NEST]
-PLAIN = [
-    None,
-    True,
-    -(10**40),
-    10**400,
-    0.1,
-    "",
-    "\udc80 \x00 \u2028",
-    [],
-    {"\ud800": ["\udfff"]},
-    b"\xff",
-]
+PLAIN = [None, True, -(10**40), 10**400, 0.1, "", "\udc80 \x00 \u2028", [], {"\ud800": ["\udfff"]}, b"\xff"]
 
 
 @pytest.mark.parametrize("value", PLAIN, ids=repr)

@@ -218,8 +218,7 @@ async def test_only_what_is_about_the_same_values_goes_together(world: World, st
 
 
 @pytest.mark.parametrize(
-    ("between", "requests"),
-    [("**the report is about {other.part}**", 2), ('**the report is bad** or other == "x"', 3)],
+    ("between", "requests"), [("**the report is about {other.part}**", 2), ('**the report is bad** or other == "x"', 3)]
 )
 async def test_nothing_is_asked_ahead_of_a_condition_that_is_more_than_a_marker(
     world: World, stub: StubServer, between: str, requests: int

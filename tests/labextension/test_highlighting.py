@@ -212,14 +212,7 @@ def correct_programs() -> Iterator[tuple[str, str]]:
 
 
 WORDS = {KEY, "operatorKeyword"}
-BEGINNINGS = {
-    "_NL",
-    "_INDENT",
-    "_DEDENT",
-    "EQUALS",
-    "ARROW",
-    "",
-}  # the token before a word that can only be a keyword
+BEGINNINGS = {"_NL", "_INDENT", "_DEDENT", "EQUALS", "ARROW", ""}  # the token before a word that can only be a keyword
 
 
 def differences(text: str, colours: list[str]) -> Iterator[str]:

@@ -90,9 +90,7 @@ KNOWN = Known(
     programs={"prog": Contract({"topic": True}, ("findings",))},
     skills=frozenset({"web"}),
     gates=frozenset({"gt"}),
-    bodies={
-        "g": tree.Block(tree.Name("g"), (), None, (tree.Output(tree.Name("made"), tree.Number(1)),)),
-    },
+    bodies={"g": tree.Block(tree.Name("g"), (), None, (tree.Output(tree.Name("made"), tree.Number(1)),))},
 )
 
 CELLS = cases("cells")

@@ -93,10 +93,7 @@ def marker(text: str) -> t.Discretion:
         ("do f(x, 1)", Run(t.BlockCall(Name("f"), (Name("x"), Number(1))))),
         ("repeat 3 as i:\n  do f", Run(t.Repeat(Number(3), Name("i"), (call("f"),)))),
         ("for x in xs:\n  do f", Run(t.For(Name("x"), None, Name("xs"), (call("f"),)))),
-        (
-            "parallel for x, i in xs:\n  do f",
-            Run(t.For(Name("x"), Name("i"), Name("xs"), (call("f"),), t.Modifiers())),
-        ),
+        ("parallel for x, i in xs:\n  do f", Run(t.For(Name("x"), Name("i"), Name("xs"), (call("f"),), t.Modifiers()))),
         ("loop:\n  do f", Run(t.Loop(None, None, None, None, (call("f"),)))),
         (
             "loop while **it goes** (max: 3) as i:\n  do f",
@@ -110,10 +107,7 @@ def marker(text: str) -> t.Discretion:
         (
             'choice **which one**:\n  option "a":\n    do f\n\n  option "b":\n    do g',
             Run(
-                t.Choice(
-                    marker("which one"),
-                    (t.Option(words("a"), (call("f"),)), t.Option(words("b"), (call("g"),))),
-                )
+                t.Choice(marker("which one"), (t.Option(words("a"), (call("f"),)), t.Option(words("b"), (call("g"),))))
             ),
         ),
         (

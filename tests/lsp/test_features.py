@@ -194,12 +194,7 @@ def test_semantic_tokens_tell_what_names_are(editor: Editor) -> None:
         down, right, width, kind, marks = data[at : at + 5]
         line, character = line + down, right + (0 if down else character)
         tokens.append((line, character, width, legend.token_types[kind], marks))
-    assert tokens == [
-        (0, 6, 1, "variable", 3),
-        (1, 6, 1, "class", 1),
-        (2, 14, 1, "variable", 2),
-        (3, 9, 1, "class", 0),
-    ]
+    assert tokens == [(0, 6, 1, "variable", 3), (1, 6, 1, "class", 1), (2, 14, 1, "variable", 2), (3, 9, 1, "class", 0)]
 
 
 # ---------------------------------------------------------------- formatting and fixes

@@ -236,13 +236,7 @@ async def test_a_failure_ends_a_sibling_that_only_computes(monkeypatch: pytest.M
 async def test_a_sibling_that_computes_for_a_moment_is_not_torn_apart() -> None:
     w = World(commands_say={"fails": 1}, order=lambda text: float(text == "fails"))
     text = lines(
-        "let i = 0",
-        "parallel:",
-        '  exec "fails"',
-        "  do:",
-        '    exec "works"',
-        "    repeat 100:",
-        "      i = i + 1",
+        "let i = 0", "parallel:", '  exec "fails"', "  do:", '    exec "works"', "    repeat 100:", "      i = i + 1"
     )
     await w.fail(text)
     assert w.value("i") == 100

@@ -179,8 +179,7 @@ FAILED = Reply("no\n", code=1)
 
 
 @pytest.mark.parametrize(
-    ("backoff", "delays"),
-    [("none", []), ("linear", [1.0, 1.0]), ("exponential", [1.0, 2.0]), ("2.5", [2.5, 2.5])],
+    ("backoff", "delays"), [("none", []), ("linear", [1.0, 1.0]), ("exponential", [1.0, 2.0]), ("2.5", [2.5, 2.5])]
 )
 async def test_a58_a_failed_command_is_repeated(backoff: str, delays: list[float]) -> None:
     w = World(commands_say={"x": [Reply(kind="timeout"), LOST, Reply("yes\n", cwd="/tmp")]})

@@ -193,9 +193,7 @@ async def test_a32_a_value_that_shares_its_members_is_compared_and_stored_in_no_
     assert (w.value("same"), w.value("code")) == (True, "E209")
 
 
-async def test_a32_texts_of_many_long_members_are_counted_before_they_are_made(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a32_texts_of_many_long_members_are_counted_before_they_are_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("prose_kernel.runtime.json_text.LONGEST_TEXT", 10_000)
     w = World(listening=False)
     error = await w.fail(lines(f'let t = "{"x" * 2000}"', "let a = [t, t, t, t, t, t]", 'let b = "{a}"'))

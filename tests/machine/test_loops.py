@@ -115,11 +115,7 @@ async def test_a_count_from_a_name(count: str, code: str) -> None:
 async def test_a_count_from_text() -> None:
     assert await value_of(
         lines('let n = exec "count"', "let x = repeat n as i:", "  let y = i"), commands_say={"count": "3\n"}
-    ) == [
-        0,
-        1,
-        2,
-    ]
+    ) == [0, 1, 2]
 
 
 @pytest.mark.parametrize(

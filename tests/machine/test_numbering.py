@@ -145,10 +145,7 @@ EXPECTED = kept({})
 
 
 @settings(deadline=None)
-@given(
-    st.lists(st.integers(0, 20), min_size=len(SPAWNS), max_size=len(SPAWNS)),
-    st.sampled_from([None, 1, 2, 5]),
-)
+@given(st.lists(st.integers(0, 20), min_size=len(SPAWNS), max_size=len(SPAWNS)), st.sampled_from([None, 1, 2, 5]))
 def test_any_completion_order_leaves_the_same_files(times: list[int], concurrency: int | None) -> None:
     order = {name: float(time) for name, time in zip(SPAWNS, times, strict=True)}
     assert kept(order, concurrency) == EXPECTED
@@ -187,15 +184,6 @@ async def test_a_usual_program_counts_without_gaps() -> None:
 
 async def test_a_race_gives_no_number_twice() -> None:
     w = World(order=lambda text: float(text.rpartition(" ")[2] or 0) if text.startswith("in") else 0.0)
-    await w.run(
-        lines(
-            "block f(n):",
-            '  session "in {n}"',
-            'parallel ("first"):',
-            "  do f(3)",
-            "  do f(1)",
-            "do f(2)",
-        )
-    )
+    await w.run(lines("block f(n):", '  session "in {n}"', 'parallel ("first"):', "  do f(3)", "  do f(1)", "do f(2)"))
     numbers = [e.execution_id for e in w.of(BlockEntered)]
     assert numbers == [1, 2, 3]

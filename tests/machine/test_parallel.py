@@ -123,12 +123,7 @@ async def test_ties_are_resolved_in_source_order() -> None:
 async def test_values_by_naming() -> None:
     w = World()
     await w.run(
-        lines(
-            "let all = parallel:",
-            '  a = session "A"',
-            "  b = [2] | map:",
-            "    item",
-        )
+        lines("let all = parallel:", '  a = session "A"', "  b = [2] | map:", "    item")
         + lines(
             "let none = parallel:",
             '  session "A"',

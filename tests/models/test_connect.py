@@ -92,10 +92,7 @@ async def test_scripted_and_dry_run_leave_recordings_alone(tmp_path: Path, optio
     await run(recorded)
     await recorded.close()
     before = records(tmp_path)
-    for chosen in (
-        replace(options, provider="scripted", script=str(script)),
-        replace(options, provider="dry-run"),
-    ):
+    for chosen in (replace(options, provider="scripted", script=str(script)), replace(options, provider="dry-run")):
         services = connect(ScriptedPerson(), chosen, somewhere(tmp_path))
         result = await run(services)
         await services.close()

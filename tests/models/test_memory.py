@@ -262,8 +262,7 @@ async def test_a_memory_without_the_right_to_read_it(tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize(
-    ("place", "says"),
-    [(".prose", "a part of the path is not a directory"), (HOME, "something else is in its place")],
+    ("place", "says"), [(".prose", "a part of the path is not a directory"), (HOME, "something else is in its place")]
 )
 async def test_a_place_that_cannot_be_made_is_found_before_the_session_runs(
     tmp_path: Path, place: str, says: str

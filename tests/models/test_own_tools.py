@@ -441,10 +441,7 @@ async def test_functions_are_tools_with_schemas_from_their_hints(functions: Benc
     assert spec.description == "How long a text is."
     assert spec.parameters == {
         "type": "object",
-        "properties": {
-            "text": {"type": "string"},
-            "unit": {"enum": ["lines", "words"], "default": "words"},
-        },
+        "properties": {"text": {"type": "string"}, "unit": {"enum": ["lines", "words"], "default": "words"}},
         "required": ["text"],
         "additionalProperties": False,
     }

@@ -168,10 +168,7 @@ async def test_a16_a_one_line_answer_ends_with_enter_and_the_question_is_last() 
     context = (ContextItem("plan", text="first this"),)
     result = await run(HumanSessions(person), request(context=context))
     assert (result.text, person.answers) == ("Old pond", ["not read"])
-    assert person.transcript == [
-        f"session\n\nContext:\n- plan: first this\n\n({HELP})\n\nWrite a haiku",
-        *["? > "] * 3,
-    ]
+    assert person.transcript == [f"session\n\nContext:\n- plan: first this\n\n({HELP})\n\nWrite a haiku", *["? > "] * 3]
 
 
 async def test_a16_more_opens_several_lines_ended_by_a_dot() -> None:

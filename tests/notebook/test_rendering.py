@@ -131,10 +131,7 @@ def test_a_named_branch_that_fails_and_continues_is_reported() -> None:
         events.BranchFinished(at, 1, 0, "build", "done", "one"),
         events.ParallelJoined(place(), 1),
     ]
-    assert show(happened).texts == [
-        "parallel, 1 branch: 1 done\n  ✓ build: one",
-        "$ make\n  exit code 2\n  stderr: oh",
-    ]
+    assert show(happened).texts == ["parallel, 1 branch: 1 done\n  ✓ build: one", "$ make\n  exit code 2\n  stderr: oh"]
 
 
 def test_a_directory_that_comes_back_at_the_join_is_not_news() -> None:

@@ -132,7 +132,7 @@ def test_an_unfinished_cell_continues_when_it_is_run_again(directory: Path) -> N
         assert client.finish(request).status == "error"
         assert client.run('exec "echo {b}"').text() == "two\n"
         assert [row.split()[0] for row in client.run("%history").displays[0].splitlines()[1:]] == [
-            *("c1", "c1/1/x0", "c2", "c2/1/x0", "c2/2/x0", "c3", "c3/1/x0"),
+            *("c1", "c1/1/x0", "c2", "c2/1/x0", "c2/2/x0", "c3", "c3/1/x0")
         ]
 
 

@@ -137,11 +137,7 @@ def test_cells_of_both_languages_belong_to_one_run(vvm: Client, client: Client, 
     rows = {line.split()[0]: line.split("  ")[1:] for line in names.splitlines()}
     assert {
         name: next(part.strip() for part in row if part.strip()) for name, row in rows.items() if name in "nmo"
-    } == {
-        "n": "number",
-        "m": "let, number",
-        "o": "let, number",
-    }
+    } == {"n": "number", "m": "let, number", "o": "let, number"}
     called = text(one, "%prose blocks" if which == "python" else "%blocks")
     assert sorted(line.split("  ")[0] for line in called.splitlines()[1:]) == ["greet(who)", "twice(x)"]
 

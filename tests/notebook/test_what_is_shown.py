@@ -143,11 +143,7 @@ async def test_a29_many_branches_show_the_failed_ones_and_the_ends(cells: Cells)
     ],
 )
 def test_a49_an_error_has_the_same_head_in_terminal_and_kernel(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
-    name: str,
-    text: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str, text: str
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).write_text(text)

@@ -75,16 +75,7 @@ class Page(HTMLParser):
 def checked(source: str) -> Page:
     """The page, which holds nothing that could act, and no link into nothing."""
     page = Page(source)
-    assert not page.tags.keys() & {
-        "script",
-        "iframe",
-        "object",
-        "embed",
-        "link",
-        "form",
-        "base",
-        "foreignobject",
-    }
+    assert not page.tags.keys() & {"script", "iframe", "object", "embed", "link", "form", "base", "foreignobject"}
     assert page.attributes <= ATTRIBUTES, page.attributes - ATTRIBUTES
     assert len(set(page.ids)) == len(page.ids)
     for link in page.links:

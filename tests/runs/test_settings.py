@@ -269,11 +269,7 @@ MISTAKES = [
     ("[providers.a]\ntimeout = nan", "prose.toml line 2: providers.a.timeout: a number above 0, not nan", None),
     ("[providers.a]\ntimeout = inf", "prose.toml line 2: providers.a.timeout: a number above 0, not inf", None),
     ("[providers.a]\ntimeout = -1", "prose.toml line 2: providers.a.timeout: a number above 0, not -1", None),
-    (
-        "[providers.a]\nkey_ = 1",
-        "prose.toml line 2: providers.a.key_: there is no such setting",
-        "did you mean `key`?",
-    ),
+    ("[providers.a]\nkey_ = 1", "prose.toml line 2: providers.a.key_: there is no such setting", "did you mean `key`?"),
     (
         '[agents.o]\nenv = { a = "b" }',
         "prose.toml line 1: agents.o: `command` is missing",

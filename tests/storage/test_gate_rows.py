@@ -281,10 +281,7 @@ async def test_a_decision_after_the_deadline_counts_as_timeout(world: World) -> 
 
 @pytest.mark.parametrize(
     ("by", "reason"),
-    [
-        ("ops", "ops may not approve, allowed: user"),
-        ("system", "system is the run itself, no principal who decides"),
-    ],
+    [("ops", "ops may not approve, allowed: user"), ("system", "system is the run itself, no principal who decides")],
 )
 async def test_an_approval_that_may_not_be_is_taken_back(world: World, by: str, reason: str) -> None:
     gates = world.keeper(Person(available=False))

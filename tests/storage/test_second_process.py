@@ -268,7 +268,7 @@ def test_a19_what_is_put_among_the_records_ends_no_listing(tmp_path: Path) -> No
     (kept.directory / "ancient.pending.json").write_text(json.dumps(ancient))
     assert [g.id for g in pending_gates(tmp_path, CLOCK)] == ["ok"]
     assert [name.partition(".")[0] for _, name in damaged_records(tmp_path, CLOCK)] == [
-        *("ancient", "directory", "endless", "link", "pipe"),
+        *("ancient", "directory", "endless", "link", "pipe")
     ]
     (kept.directory / "audit.jsonl").unlink()
     os.mkfifo(kept.directory / "audit.jsonl")

@@ -49,14 +49,7 @@ async def test_a_call() -> None:
 
 async def test_a_call_that_fails_and_is_repeated() -> None:
     lines = await told("agent b()", "@b `x`((), retry=1)", sessions_say={"x": [Reply(fails="busy"), Reply(fails="no")]})
-    assert lines[1:-1] == [
-        "📍 @b `x`((), retry=1)",
-        "⏳ @b",
-        "❌ @b: busy",
-        "🔄 attempt 2 of 2",
-        "⏳ @b",
-        "❌ @b: no",
-    ]
+    assert lines[1:-1] == ["📍 @b `x`((), retry=1)", "⏳ @b", "❌ @b: busy", "🔄 attempt 2 of 2", "⏳ @b", "❌ @b: no"]
 
 
 async def test_decisions() -> None:

@@ -397,12 +397,7 @@ def test_settings(tmp_path: Path) -> None:
     ],
 )
 def test_doctor(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    table: str,
-    variables: dict[str, str],
-    state: str,
-    says: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, table: str, variables: dict[str, str], state: str, says: str
 ) -> None:
     from prose_kernel.cli import doctor
 

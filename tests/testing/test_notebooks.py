@@ -59,14 +59,7 @@ def test_a_notebook_is_as_committed_after_it_was_updated() -> None:
 def test_a_difference_names_the_cell_the_statement_and_what_differs() -> None:
     book = write(Path("a.ipynb"), code("let a = 1"), code('exec "echo one"\nexec "echo two"', stream("one\nthree\n")))
     assert findings(book)[1] == "\n".join(
-        [
-            "cell 2: line 2: stdout differs",
-            '    exec "echo two"',
-            "    ^",
-            "    one",
-            "  - three",
-            "  + two",
-        ]
+        ["cell 2: line 2: stdout differs", '    exec "echo two"', "    ^", "    one", "  - three", "  + two"]
     )
 
 

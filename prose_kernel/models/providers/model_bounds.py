@@ -158,10 +158,7 @@ class Bounds(WrapperModel):
     # ------------------------------------------------------------ requests
 
     async def request(
-        self,
-        messages: list[ModelMessage],
-        model_settings: Any,
-        model_request_parameters: ModelRequestParameters,
+        self, messages: list[ModelMessage], model_settings: Any, model_request_parameters: ModelRequestParameters
     ) -> ModelResponse:
         within = await self._begin(messages, model_settings, model_request_parameters)
         try:

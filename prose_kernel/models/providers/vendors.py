@@ -123,8 +123,7 @@ def find(name: str, options: SessionOptions) -> ModelServer:
     if own is None and built_in is None:
         known = names(options)
         raise UsageError(
-            f"there is no provider `{name}`",
-            hint=nearest_hint(name, known, f"known model servers: {', '.join(known)}"),
+            f"there is no provider `{name}`", hint=nearest_hint(name, known, f"known model servers: {', '.join(known)}")
         )
     if own is None:
         assert built_in is not None

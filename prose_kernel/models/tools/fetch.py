@@ -50,11 +50,7 @@ class Page:
 class FetchTool:
     """Returns the text of an http(s) URL; HTML as markdown if the package for that is installed."""
 
-    spec = ToolSpec(
-        "fetch",
-        "Get the text of a web page.",
-        schema_of(("url",), url=TEXT),
-    )
+    spec = ToolSpec("fetch", "Get the text of a web page.", schema_of(("url",), url=TEXT))
 
     def __init__(self, access: Access, seconds: float = SECONDS) -> None:
         self._access = access

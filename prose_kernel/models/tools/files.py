@@ -156,11 +156,7 @@ def read_text(place: Place, limit: int = WRITE_LIMIT) -> str | None:
 class WriteTool:
     """Creates or replaces a text file atomically."""
 
-    spec = ToolSpec(
-        "write",
-        "Write a whole text file.",
-        schema_of(("path", "content"), path=TEXT, content=TEXT),
-    )
+    spec = ToolSpec("write", "Write a whole text file.", schema_of(("path", "content"), path=TEXT, content=TEXT))
 
     def __init__(self, access: Access, wrote: Wrote) -> None:
         self._access = access
@@ -277,9 +273,7 @@ class ListTool:
     """Lists the files of a directory, or those below it that match a pattern."""
 
     spec = ToolSpec(
-        "list",
-        "List a directory, or the files below it that match a glob.",
-        schema_of((), path=TEXT, pattern=TEXT),
+        "list", "List a directory, or the files below it that match a glob.", schema_of((), path=TEXT, pattern=TEXT)
     )
 
     def __init__(self, access: Access) -> None:

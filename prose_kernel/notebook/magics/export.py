@@ -16,10 +16,7 @@ if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language
 
 
-@magic(
-    "%export [FILE] [--force]",
-    "write the notebook so far as one program that does the same; without FILE show it",
-)
+@magic("%export [FILE] [--force]", "write the notebook so far as one program that does the same; without FILE show it")
 async def export(call: Call) -> None:
     from prose_kernel.notebook.exporting import as_program
 

@@ -217,13 +217,7 @@ class Manager:
         answer = self._engine.loop.create_future()
         return Command(task_id, call, caller, identity, recorder, answer, None if watched else live)
 
-    def _spawn(
-        self,
-        command: Command,
-        shell: Shell,
-        environment: Mapping[bytes, bytes],
-        plan: Plan | None,
-    ) -> None:
+    def _spawn(self, command: Command, shell: Shell, environment: Mapping[bytes, bytes], plan: Plan | None) -> None:
         job = f"{self._engine.marker}:task:{secrets.token_hex(8)}"
 
         def done(record: Record) -> None:

@@ -111,11 +111,7 @@ class TaskService:
                 live.deliver()
 
     async def start_watched(
-        self,
-        fields: Mapping[str, object],
-        caller: TaskCaller,
-        on_output: OnOutput,
-        environment: Mapping[str, str],
+        self, fields: Mapping[str, object], caller: TaskCaller, on_output: OnOutput, environment: Mapping[str, str]
     ) -> TaskReceipt:
         """Start a command as `start` does, but watch it also as a task, with additional environment variables."""
         self._engine_ready()

@@ -144,8 +144,7 @@ class Ownership:
             owner = owner_of(connection, self._run_id)
             where = f", on {owner.host}" if owner is not None else ""
             raise StoreFailed(
-                f"run {self._run_id} is being run by another process{where}",
-                hint="wait until that one has ended",
+                f"run {self._run_id} is being run by another process{where}", hint="wait until that one has ended"
             )
         self._taken = int(str(taken[0][0]))
         return self._taken

@@ -54,11 +54,7 @@ class DecisionServer:
     """
 
     def __init__(
-        self,
-        directory: Path,
-        answer: Answering,
-        started: Callable[[int], bool],
-        inspect: Inspect | None = None,
+        self, directory: Path, answer: Answering, started: Callable[[int], bool], inspect: Inspect | None = None
     ) -> None:
         self._place = directory / NAME
         self._answer = answer

@@ -96,12 +96,7 @@ def test_the_programs_of_the_founding_document_compile(text):
 
 # ---------------------------------------------------------------- cells (9.6)
 
-EARLIER = Known(
-    frozenset({"x", "f", "plan", "note"}),
-    {"f": ("a",)},
-    {"writer": object()},
-    {"search": "npm:search"},
-)
+EARLIER = Known(frozenset({"x", "f", "plan", "note"}), {"f": ("a",)}, {"writer": object()}, {"search": "npm:search"})
 
 
 def test_earlier_names_count_as_known():

@@ -17,8 +17,7 @@ from prose_kernel.language.vvm.configurations import (
 
 
 @pytest.mark.parametrize(
-    ("text", "seconds"),
-    [("500ms", 0.5), ("30s", 30.0), ("1.5m", 90.0), ("2h", 7200.0), ("0s", 0.0), ("007s", 7.0)],
+    ("text", "seconds"), [("500ms", 0.5), ("30s", 30.0), ("1.5m", 90.0), ("2h", 7200.0), ("0s", 0.0), ("007s", 7.0)]
 )
 def test_a6_durations(text, seconds):
     assert duration(text) == seconds

@@ -107,8 +107,7 @@ async def test_merging_replaces_all_but_objects() -> None:
 
 async def test_perm_in_with_resets_the_other_keys() -> None:
     request = await asked(
-        'agent a(permissions=perm(read=["a/**"], bash="allow"))',
-        '@a.with(permissions=perm(network="allow")) `q`(())',
+        'agent a(permissions=perm(read=["a/**"], bash="allow"))', '@a.with(permissions=perm(network="allow")) `q`(())'
     )
     assert request.permissions == {"read": (), "write": (), "execute": (), "bash": "deny", "network": "allow"}
 

@@ -80,8 +80,7 @@ async def test_v6_functions_are_not_judged() -> None:
 
 
 @pytest.mark.parametrize(
-    ("template", "code"),
-    [("{x}", "R201"), ("{a.b}", "R209"), ("{n.b}", "R210"), ("{a.f}", "R211")],
+    ("template", "code"), [("{x}", "R201"), ("{a.b}", "R209"), ("{n.b}", "R210"), ("{a.f}", "R211")]
 )
 async def test_what_cannot_be_rendered_is_not_judged(template: str, code: str) -> None:
     w = Vvm()

@@ -46,22 +46,13 @@ class Bench:
         """Register the tool, as the operator would, with these options."""
         chosen = ExecOptions(enabled=True, **options)  # type: ignore[arg-type]
         tool = ExecTool(
-            self.engine,
-            chosen,
-            self.audit,
-            kernel=lambda: self.environment,
-            warn=self.warnings.append,
-            found=found,
+            self.engine, chosen, self.audit, kernel=lambda: self.environment, warn=self.warnings.append, found=found
         )
         register_exec(self.handlers, tool)
         return tool
 
     def agent(
-        self,
-        *fs: tuple[str, str],
-        tools: Sequence[str] = ("Exec",),
-        name: str | None = None,
-        **more: object,
+        self, *fs: tuple[str, str], tools: Sequence[str] = ("Exec",), name: str | None = None, **more: object
     ) -> str:
         """A new agent with these grants."""
         name = name or f"agent{next(self._numbers)}"
@@ -70,23 +61,12 @@ class Bench:
         self.capabilities.create(name, record)
         return name
 
-    async def call(
-        self,
-        arguments: object,
-        *,
-        agent: str | None = None,
-        tool: object = "Exec",
-    ) -> ExecOutcome:
+    async def call(self, arguments: object, *, agent: str | None = None, tool: object = "Exec") -> ExecOutcome:
         if agent is None:
             agent = self.agent(*SYSTEM, (PYTHON, "r"), (str(self.directory), "r"))
         return await self.dispatcher.dispatch(agent, f"call{next(self._numbers)}", tool, arguments)
 
-    async def __call__(
-        self,
-        *argv: str,
-        agent: str | None = None,
-        **arguments: object,
-    ) -> ExecOutcome:
+    async def __call__(self, *argv: str, agent: str | None = None, **arguments: object) -> ExecOutcome:
         given = {"argv": list(argv), "cwd": str(self.directory), **arguments}
         return await self.call(given, agent=agent)
 
