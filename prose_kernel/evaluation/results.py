@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
@@ -45,7 +45,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     variant: str
     repetition: int
     status: Status
-    score: float = 0.0
+    score: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     checks: tuple[Check, ...] = ()
     error: str = ""
     nobody: bool = False

@@ -266,15 +266,16 @@ def test_an_interrupted_evaluation_continues(tmp_path: Path, model: Model) -> No
 
     asyncio.run(interrupted())
     file = tmp_path / ".prose" / "evaluations" / "t.eval.jsonl"
-    with file.open("ab") as torn:
-        torn.write(b'{"key":"half')
+    first, second = file.read_text().splitlines()
+    damaged = second.replace('"score":1.0', '"score":1e308')
+    file.write_text(f'{first}\n{damaged}\n{damaged}\n{{"key":"half')
     asked = model.asked
     summary = evaluate(spec)
-    assert model.asked == asked + 4
+    assert model.asked == asked + 5
     assert len(summary.results) == 6
-    assert "2 of 6 results were there; --fresh starts again" in plain_text(document(summary))
+    assert "1 of 6 results were there; --fresh starts again" in plain_text(document(summary))
     evaluate(spec)
-    assert model.asked == asked + 10, "one that has ended begins anew"
+    assert model.asked == asked + 11, "one that has ended begins anew"
 
 
 def test_the_cell_of_an_evaluation_can_be_interrupted_while_it_waits(tmp_path: Path, model: Model) -> None:
