@@ -570,7 +570,7 @@ class Cells:
 
     async def _restored_from(self, path: Path, rewind: Callable[[JournalRead], int | None] = lambda _: None) -> None:
         """Restore the run of this notebook once more, up to the record that `rewind` returns; None: to its end. If that
-        is interrupted, the next cell restores it, to its end."""
+        is interrupted or cannot be done now, the next cell restores it, to its end."""
         from prose_kernel.runs.resumption import Resumption
         from prose_kernel.storage.journal_reading import read
 
@@ -582,11 +582,14 @@ class Cells:
             await self.restore(Resumption(journal, rewind=rewind(journal)))
         except ResumeMismatch:
             raise
-        except (asyncio.CancelledError, RunError):  # also one that could not be recorded: its run can ask nothing more
+        except (asyncio.CancelledError, RunError, UsageError) as error:
+            # A run that could not be recorded can ask nothing more, and another process may use this one.
             try:
                 await asyncio.shield(ending)
             finally:
                 self._unrestored = path
+            if isinstance(error, UsageError) and error.hint is None:
+                error.hint = "%reset begins a new run"
             raise
         if opening is not None:
             self.provenance.begin(opening)

@@ -152,6 +152,12 @@ def test_a_cell_that_is_interrupted_before_it_continues_loses_nothing(directory:
             request = client.send(cell)
             client.until(request, lambda message: message["content"].get("execution_state") == "busy")
             assert interrupted(client, request).error["ename"] == "KeyboardInterrupt"
+        (journal,) = directory.glob(".prose/runs/*/journal.jsonl")
+        whole = journal.read_bytes()
+        journal.write_bytes(b"no journal")
+        for _ in range(2):
+            assert client.run("%bindings\nlet a = 1").error["ename"] == "UsageError"
+        journal.write_bytes(whole)
         (directory / "go").touch()
         assert client.run(cell).status == "ok"
         assert client.run('exec "echo {a} {n}"').text() == "one 40000\n"
