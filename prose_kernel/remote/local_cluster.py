@@ -63,7 +63,7 @@ class LocalCluster:
         )
         orphans.own(process.pid)
         assert process.stdout is not None and process.stderr is not None
-        timer = threading.Timer(_START, process.kill)
+        timer = threading.Timer(_START, os.killpg, (process.pid, signal.SIGKILL))
         timer.daemon = True
         timer.start()
         words: list[str] = []
