@@ -20,7 +20,11 @@ PARAMETERS = {
 }
 KERNEL = {"kernelspec": {"name": "prose", "display_name": "Prose", "language": "prose"}}
 
-pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::FutureWarning"),
+    # Jupyter chooses the ports of a kernel before the kernel opens them: another process may be faster.
+    pytest.mark.flaky(reruns=1, only_rerun="Kernel died before replying to kernel_info"),
+]
 
 
 def notebook(path: Path, *sources: str) -> Path:
