@@ -580,7 +580,7 @@ class Cells:
             await asyncio.shield(ending)
             journal = read(path)
             await self.restore(Resumption(journal, rewind=rewind(journal)))
-        except ResumeMismatch:
+        except ResumeMismatch:  # it would come again each time; the next cell begins a new run
             raise
         except (asyncio.CancelledError, RunError, UsageError) as error:
             # A run that could not be recorded can ask nothing more, and another process may use this one.

@@ -16,7 +16,6 @@ import builtins
 import concurrent.futures
 import queue
 import re
-import shlex
 import sys
 import threading
 import time
@@ -31,6 +30,7 @@ from prose_kernel.errors import NobodyToAsk, UsageError
 from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.notebook.cells import Cells, FrontEnd
 from prose_kernel.notebook.lab_extension import TARGET, Panel
+from prose_kernel.notebook.magics.registry import words_of
 from prose_kernel.notebook.messages import replaces_displays
 from prose_kernel.notebook.stdin import AGAIN, StdinChannel
 from prose_kernel.runs import languages
@@ -298,12 +298,8 @@ def arguments(line: str, magic: str = "prose") -> Arguments:
     lists: dict[str, list[str]] = {"--in": [], "--out": [], "--frame": []}
     current: list[str] | None = None
     profiles: list[str] = []
-    usage = f"usage: %%{magic} [--profile NAME] [--in NAME …] [--out NAME …] [--frame NAME …]"
-    try:
-        words = shlex.split(line.replace("--profile=", "--profile "))
-    except ValueError as problem:
-        raise UsageError(f"%%{magic}: {str(problem).lower()}", hint=usage) from None
-    for word in words:
+    usage = f"%%{magic} [--profile NAME] [--in NAME …] [--out NAME …] [--frame NAME …]"
+    for word in words_of(line.replace("--profile=", "--profile "), f"%%{magic}", usage):
         if word == "--profile":
             current = profiles
         elif current is profiles and not profiles:
@@ -311,7 +307,7 @@ def arguments(line: str, magic: str = "prose") -> Arguments:
         elif word in lists:
             current = lists[word]
         elif current is None or current is profiles or not word.isidentifier():
-            raise UsageError(f"%%{magic}: {word} is not understood", hint=usage)
+            raise UsageError(f"%%{magic}: {word} is not understood", hint=f"usage: {usage}")
         else:
             current.append(word)
     taken, given, framed = (tuple(lists[name]) for name in ("--in", "--out", "--frame"))

@@ -661,16 +661,21 @@ def test_cells_ask_again_after_an_interrupt_at_a_place_that_was_stepped_back_to(
     assert notebook.client.run('exec "echo more"').text() == "more\n"
 
 
-def test_an_interrupt_while_a_step_back_repeats_the_cells_before_loses_no_name(notebook: Lab) -> None:
+def interrupt_a_step_back(notebook: Lab, code: str, line: int) -> None:
+    """Step back from a line of a cell, and interrupt that while the cell before, which sets `n`, is repeated."""
     notebook.start()
     assert notebook.client.run("let n = 0\nrepeat 40000:\n  n = n + 1").status == "ok"
-    code = 'let x = exec "echo x >> ran; echo x"\nlet y = 2\nlet z = 3\n'
-    notebook.set(code, 3)
+    notebook.set(code, line)
     cell = notebook.run(code)
-    notebook.stopped(3)
+    notebook.stopped(line)
     notebook.body("stepBack", threadId=1)
-    notebook.client.ask("interrupt_request", {}, "control")  # the first cell is repeated now
+    notebook.client.ask("interrupt_request", {}, "control")
     assert notebook.finish(cell)["ename"] == "KeyboardInterrupt"
+
+
+def test_an_interrupt_while_a_step_back_repeats_the_cells_before_loses_no_name(notebook: Lab) -> None:
+    code = 'let x = exec "echo x >> ran; echo x"\nlet y = 2\nlet z = 3\n'
+    interrupt_a_step_back(notebook, code, 3)
     assert "40000" in notebook.client.run("%bindings").displays[-1]
     cell = notebook.run(code)
     notebook.stopped(3)
@@ -682,15 +687,7 @@ def test_an_interrupt_while_a_step_back_repeats_the_cells_before_loses_no_name(n
 
 @pytest.mark.parametrize("last", ["%back c1", 'exec "echo {n}"\n%reset'])
 def test_the_cell_after_an_interrupted_step_back_may_go_back_or_end_with_a_reset(notebook: Lab, last: str) -> None:
-    notebook.start()
-    assert notebook.client.run("let n = 0\nrepeat 40000:\n  n = n + 1").status == "ok"
-    code = "let y = 2\nlet z = 3\n"
-    notebook.set(code, 2)
-    cell = notebook.run(code)
-    notebook.stopped(2)
-    notebook.body("stepBack", threadId=1)
-    notebook.client.ask("interrupt_request", {}, "control")
-    assert notebook.finish(cell)["ename"] == "KeyboardInterrupt"
+    interrupt_a_step_back(notebook, "let y = 2\nlet z = 3\n", 2)
     ran = notebook.client.run(last)
     assert ran.status == "ok", ran.error
     assert "reset" not in last or ran.text() == "40000\n"

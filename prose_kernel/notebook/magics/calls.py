@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -17,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 from prose_kernel.errors import CompileError, NobodyToAsk, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, diagnostic
 from prose_kernel.language.source import Source, Span
-from prose_kernel.notebook.magics.registry import Call, magic
+from prose_kernel.notebook.magics.registry import Call, magic, words_of
 from prose_kernel.runs import languages
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.forms import Button, Form, Part, ask
@@ -97,10 +96,7 @@ def _value_at(text: str, at: int) -> tuple[Any, int]:
 
 
 def _unquoted(word: str) -> str:
-    try:
-        return "".join(shlex.split(word))
-    except ValueError as problem:
-        raise UsageError(f"%call: {problem}".lower(), hint=f"usage: {call.usage}") from None
+    return "".join(words_of(word, "%call", call.usage))
 
 
 def _value(text: str) -> Any:

@@ -246,13 +246,18 @@ def _instead(name: str, line: str) -> str:
     return did_you_mean(near and f"%{near}") or "%help lists all magics"
 
 
+def words_of(text: str, magic: str, usage: str) -> list[str]:
+    """Split the line of `magic`, such as `%run`, as a shell does. Raises `UsageError` for an unclosed quote."""
+    try:
+        return shlex.split(text)
+    except ValueError as problem:
+        raise UsageError(f"{magic}: {problem}".lower(), hint=f"usage: {usage}") from None
+
+
 async def run_line(cells: Cells, line: str, output: Output, view: CellView, below: str = "") -> None:
     """Run a magic line (without its `%`); `below` is text that it looks at. Raises `UsageError`, and what the magic's
     own work raises."""
     found = find(line, view.language)
     rest = line.partition(" ")[2]
-    try:
-        words = () if found.raw else tuple(shlex.split(rest))
-    except ValueError as problem:
-        raise UsageError(f"%{found.name}: {problem}".lower(), hint=f"usage: {found.usage}") from None
+    words = () if found.raw else tuple(words_of(rest, f"%{found.name}", found.usage))
     await found.run(Call(cells, words, rest.strip(), output, view, below))
