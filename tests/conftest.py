@@ -195,8 +195,14 @@ def postgres_server() -> Iterator[PostgresServer]:
 
 @pytest.fixture
 def postgres_url(postgres_server: PostgresServer) -> str:
-    """The URL of an empty database, for one test."""
+    """The URL of a database that holds no run, for one test."""
     return postgres_server.empty_database()
+
+
+@pytest.fixture
+def bare_postgres_url(postgres_server: PostgresServer) -> str:
+    """The URL of a database without tables, for one test."""
+    return postgres_server.bare_database()
 
 
 @pytest.fixture

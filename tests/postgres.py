@@ -7,6 +7,7 @@ It ends with the worker that started it, however that ends.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import functools
 import importlib.util
@@ -17,12 +18,15 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
 import psycopg
 import waiting
 from needs import lacking, needs_module
+
+from prose_kernel.storage.database.postgres import PostgresDatabase
 
 ADMIN: Final = "prose"
 _PR_SET_PDEATHSIG: Final = 1
@@ -35,6 +39,31 @@ _OPTIONS: Final = {
     "max_connections": "100",
     "autovacuum": "off",
 }
+
+_END_OTHERS: Final = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+_LARGE: Final = 4_000_000
+_TABLES: Final = f"""
+SELECT (SELECT array_agg((oid, xmin)::text ORDER BY oid) FROM pg_class WHERE relnamespace = space.oid),
+  (SELECT array_agg((oid, xmin)::text ORDER BY oid) FROM pg_proc WHERE pronamespace = space.oid),
+  (SELECT array_agg((pg_trigger.oid, pg_trigger.xmin)::text ORDER BY pg_trigger.oid)
+    FROM pg_trigger JOIN pg_class ON pg_class.oid = tgrelid WHERE relnamespace = space.oid),
+  (SELECT array_agg((name, value)::text ORDER BY name) FROM openprose.x_meta),
+  (SELECT sum(pg_relation_size(oid)) > {_LARGE} FROM pg_class WHERE relnamespace = space.oid AND relkind = 'r'),
+  (space.oid, space.xmin)::text
+FROM pg_namespace space WHERE nspname = 'openprose'"""
+"""What differs after a change of the tables, of their rights, functions and triggers, or of their version; and their size."""
+
+_REMOVE_ROWS: Final = """DO $$
+DECLARE counter text;
+BEGIN
+  DELETE FROM openprose.run;
+  DELETE FROM openprose.agents;
+  DELETE FROM openprose.agent_segments;
+  FOR counter IN SELECT oid::regclass FROM pg_class WHERE relnamespace = 'openprose'::regnamespace AND relkind = 'S' LOOP
+    PERFORM setval(counter, 1, false);
+  END LOOP;
+END $$"""
+"""With a run go the rows that belong to it. Numbers begin at 1 again."""
 
 
 def programs() -> Path | None:
@@ -59,6 +88,8 @@ class PostgresServer:
         self.directory = Path(tempfile.mkdtemp(prefix="prose-pg-", dir="/tmp"))
         self._count = 0
         self._emptied: str | None = None
+        self._tables: tuple[object, ...] | None = None
+        self._connection: psycopg.Connection | None = None
         self._process: subprocess.Popen[bytes] | None = None
         if self._account is not None:
             os.chown(self.directory, self._account.pw_uid, self._account.pw_gid)
@@ -86,15 +117,39 @@ class PostgresServer:
         return self.url(name)
 
     def empty_database(self) -> str:
-        """The URL of a database that holds nothing: always the same one, emptied, because a new one takes longer."""
+        """The URL of a database with the tables of runs and without rows: always the same one, of which only rows are
+        removed, because to make the tables takes ten times as long. Changed or large tables are made again."""
         if self._emptied is None:
             self._emptied = self.new_database()
-        with psycopg.connect(self._emptied, autocommit=True) as connection:
-            connection.execute(
-                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
-            )
+        with self._in_emptied() as connection:
+            if self._tables is not None and _tables(connection) == self._tables:
+                connection.execute(_REMOVE_ROWS)
+                return self._emptied
+            connection.execute("DROP SCHEMA IF EXISTS openprose CASCADE")
+            PostgresDatabase(self._emptied).connect().close()
+            self._tables = _tables(connection)
+        return self._emptied
+
+    def bare_database(self) -> str:
+        """The URL of a database without tables, where a run makes them."""
+        if self._emptied is None:
+            self._emptied = self.new_database()
+        with self._in_emptied() as connection:
             connection.execute("DROP SCHEMA IF EXISTS openprose CASCADE")
         return self._emptied
+
+    @contextlib.contextmanager
+    def _in_emptied(self) -> Iterator[psycopg.Connection]:
+        """The one connection to the database that is emptied. Those of the test before are ended."""
+        assert self._emptied is not None
+        try:
+            if self._connection is None:
+                raise psycopg.OperationalError
+            self._connection.execute(_END_OTHERS)
+        except psycopg.OperationalError:  # also after a restart of the server
+            self._connection = psycopg.connect(self._emptied, autocommit=True)
+            self._connection.execute(_END_OTHERS)
+        yield self._connection
 
     def start(self) -> None:
         options = [word for name, value in _OPTIONS.items() for word in ("-c", f"{name}={value}")]
@@ -113,6 +168,8 @@ class PostgresServer:
             self._process = None
 
     def remove(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
         self.stop(signal.SIGQUIT)
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -151,6 +208,13 @@ def _account() -> pwd.struct_passwd | None:
         except KeyError:
             pass
     return lacking("PostgreSQL does not run as root, and there is no other account")
+
+
+def _tables(connection: psycopg.Connection) -> tuple[object, ...] | None:
+    try:
+        return connection.execute(_TABLES).fetchone()
+    except psycopg.errors.UndefinedTable:
+        return None
 
 
 @functools.cache

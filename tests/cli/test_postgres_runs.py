@@ -59,21 +59,21 @@ def run(*arguments: str) -> int:
     return main(["run", *arguments, "--state=postgres"])
 
 
-def test_a_run_is_in_the_database(here: Path, postgres_url: str, capsys: pytest.CaptureFixture[str]) -> None:
-    configure(postgres_url)
+def test_a_run_is_in_the_database(here: Path, bare_postgres_url: str, capsys: pytest.CaptureFixture[str]) -> None:
+    configure(bare_postgres_url)
     assert run("p.prose", "--input", "topic=birds") == 0
     out, err = capsys.readouterr()
     assert "all: about birds one two" in out
     assert "E219" not in err
-    ((run_id, status, text),) = rows(postgres_url, "SELECT id, status, program_source FROM openprose.run")
+    ((run_id, status, text),) = rows(bare_postgres_url, "SELECT id, status, program_source FROM openprose.run")
     assert (status, text) == ("completed", PROGRAM)
-    found = rows(postgres_url, "SELECT run_id, name, kind, value FROM openprose.bindings ORDER BY name")
+    found = rows(bare_postgres_url, "SELECT run_id, name, kind, value FROM openprose.bindings ORDER BY name")
     assert {(name, value.strip()) for _, name, _, value in found} >= {("notes", "about birds"), ("topic", "birds")}
     assert {run for run, *_ in found} == {run_id}
     (directory,) = Path(".prose/runs").iterdir()
     assert directory.name == run_id
     assert not (directory / "bindings").exists()
-    assert postgres_url not in "".join(f.read_text() for f in directory.rglob("*") if f.is_file())
+    assert bare_postgres_url not in "".join(f.read_text() for f in directory.rglob("*") if f.is_file())
 
 
 KILLED = """
@@ -256,12 +256,12 @@ def test_a_database_restarted_in_mid_run_loses_no_binding(here: Path, own_postgr
 
 @pytest.mark.parametrize("tables", [None, "1", "99"])
 def test_prose_doctor_says_what_it_finds(
-    here: Path, postgres_url: str, capsys: pytest.CaptureFixture[str], tables: str | None
+    here: Path, bare_postgres_url: str, capsys: pytest.CaptureFixture[str], tables: str | None
 ) -> None:
-    configure(postgres_url)
+    configure(bare_postgres_url)
     if tables:
         assert run("p.prose", "--input", "topic=x") == 0
-        rows(postgres_url, f"UPDATE openprose.x_meta SET value = '{tables}'")
+        rows(bare_postgres_url, f"UPDATE openprose.x_meta SET value = '{tables}'")
     main(["doctor", "--no-start"])
     lines = capsys.readouterr().out.splitlines()
     (line,) = [line for line in lines if " PostgreSQL: " in line]

@@ -137,19 +137,19 @@ def test_gates_do_not_wait_one_after_the_other_for_a_server_that_is_unreachable(
     assert database.attempts == 1
 
 
-def test_a_user_who_may_only_read_keeps_no_run(postgres_url: str) -> None:
-    PostgresDatabase(postgres_url).test()
-    role(postgres_url, "reader")
-    execute(postgres_url, "GRANT USAGE ON SCHEMA openprose TO reader")
-    execute(postgres_url, "GRANT SELECT ON ALL TABLES IN SCHEMA openprose TO reader")
+def test_a_user_who_may_only_read_keeps_no_run(bare_postgres_url: str) -> None:
+    PostgresDatabase(bare_postgres_url).test()
+    role(bare_postgres_url, "reader")
+    execute(bare_postgres_url, "GRANT USAGE ON SCHEMA openprose TO reader")
+    execute(bare_postgres_url, "GRANT SELECT ON ALL TABLES IN SCHEMA openprose TO reader")
     with pytest.raises(DatabaseError, match="permission denied for table run"):
-        PostgresDatabase(postgres_url.replace("prose@", "reader@")).test()
+        PostgresDatabase(bare_postgres_url.replace("prose@", "reader@")).test()
 
 
-def test_a_user_without_rights_gets_an_error(postgres_server: PostgresServer, postgres_url: str) -> None:
-    role(postgres_url, "guest")
+def test_a_user_without_rights_gets_an_error(postgres_server: PostgresServer, bare_postgres_url: str) -> None:
+    role(bare_postgres_url, "guest")
     with pytest.raises(DatabaseError, match="permission denied for database test_") as caught:
-        PostgresDatabase(postgres_url.replace("prose@", "guest@")).connect()
+        PostgresDatabase(bare_postgres_url.replace("prose@", "guest@")).connect()
     assert not caught.value.lost
 
 
@@ -169,11 +169,11 @@ def test_7_8_a_schema_of_another_version_is_refused(postgres_url: str, version: 
 # ---------------------------------------------------------------- the tables
 
 
-def test_several_runs_may_be_the_first_in_parallel(postgres_url: str) -> None:
+def test_several_runs_may_be_the_first_in_parallel(bare_postgres_url: str) -> None:
     with ThreadPoolExecutor(8) as threads:
-        for opened in threads.map(lambda _: PostgresDatabase(postgres_url).connect(), range(8)):
+        for opened in threads.map(lambda _: PostgresDatabase(bare_postgres_url).connect(), range(8)):
             opened.close()
-    assert execute(postgres_url, "SELECT value FROM openprose.x_meta WHERE name = 'schema_version'") == [("2",)]
+    assert execute(bare_postgres_url, "SELECT value FROM openprose.x_meta WHERE name = 'schema_version'") == [("2",)]
 
 
 def test_7_8_identities_checks_and_cascades(postgres_url: str) -> None:
