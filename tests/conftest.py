@@ -10,6 +10,7 @@ import sys
 import time
 import uuid
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
@@ -17,6 +18,7 @@ import pytest
 import waiting
 from _pytest.assertion.rewrite import AssertionRewritingHook
 from _pytest.faulthandler import fault_handler_stderr_fd_key
+from hypothesis.configuration import set_hypothesis_home_dir
 
 if TYPE_CHECKING:
     from postgres import PostgresServer
@@ -35,6 +37,10 @@ hypothesis.settings.register_profile("fast", **SLOW, derandomize=True, max_examp
 hypothesis.settings.register_profile("deep", **SLOW, max_examples=300)  # `make durability`: others each time
 hypothesis.settings.register_profile("thorough", **SLOW, max_examples=2000)
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default"))
+
+# What Hypothesis keeps (tables of characters, constants of the package) takes seconds to compute. It would be kept in the
+# directory of the first test that uses Hypothesis, which is often one of its own.
+set_hypothesis_home_dir(Path(__file__).parents[1] / ".hypothesis")
 
 
 OF_THE_TESTS = ("PROSE_TESTS_REQUIRE_ALL", "PROSE_SCREENSHOTS", "PROSE_PLATFORM")
