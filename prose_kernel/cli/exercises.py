@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import os
 import shutil
+import stat
 import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
@@ -24,7 +26,7 @@ if TYPE_CHECKING:
 
 _LEFT_BEHIND = frozenset((".prose", ".vvm", ".git", ".ipynb_checkpoints", "__pycache__", "prose.toml"))
 _LARGEST = 50 * 1024 * 1024
-"""Bytes of a file that is copied for each answer; larger ones aren't material of an exercise."""
+"""Bytes of a file that is copied for answers; larger ones aren't material of an exercise."""
 
 
 @click.command(short_help="Test the checks of exercises.")
@@ -40,12 +42,14 @@ def exercises(names: tuple[str, ...]) -> int:
     _find_our_commands()
     for name in names:
         found, directory = _read(Path(name))
-        for exercise in found.exercises:
-            problems = list(_problems(found, exercise, directory))
-            status = max(status, 1 if problems else 0)
-            click.echo(f"{'✗' if problems else '✓'} {found.notebook}/{exercise}")
-            for problem in problems:
-                click.echo("\n".join(f"    {line}" for line in problem.splitlines()))
+        with tempfile.TemporaryDirectory(prefix="prose-exercise-") as made:
+            copy = _Copy(directory, Path(made))
+            for exercise in found.exercises:
+                problems = list(_problems(found, exercise, copy))
+                status = max(status, 1 if problems else 0)
+                click.echo(f"{'✗' if problems else '✓'} {found.notebook}/{exercise}")
+                for problem in problems:
+                    click.echo("\n".join(f"    {line}" for line in problem.splitlines()))
     return status
 
 
@@ -70,10 +74,10 @@ def _read(path: Path) -> tuple[Exercises, Path]:
     return files.read(file, language), notebook.parent
 
 
-def _problems(found: Exercises, name: str, directory: Path) -> Iterator[str]:
+def _problems(found: Exercises, name: str, copy: _Copy) -> Iterator[str]:
     """Return the problems of an exercise's checks."""
     exercise = found.exercises[name]
-    tried = _Trial(exercise, found.language, directory)
+    tried = _Trial(exercise, found.language, copy)
     if not exercise.solution.strip():
         yield "there is no solution: nothing shows that the checks can be passed"
     else:
@@ -101,20 +105,66 @@ def _left_behind(directory: str, names: list[str]) -> list[str]:
     return found
 
 
-class _Trial:
-    """Answers to one exercise, each in a separate run and directory."""
+class _Copy:
+    """A copy of a notebook's directory, for one answer after another. Most answers only add files; to remove these is
+    much faster than to copy all others again."""
 
-    def __init__(self, exercise: Exercise, language: Language, directory: Path) -> None:
+    def __init__(self, directory: Path, place: Path) -> None:
+        self._directory = directory
+        self._place = place
+        self._copy = place
+        self._facts: dict[str, _Facts] = {}
+
+    def clean(self) -> Path:
+        """The copy, without what former answers have changed."""
+        found = _facts(self._copy) if self._facts else {}
+        if not self._facts or any(found.get(path) != facts for path, facts in self._facts.items()):
+            self._copy = Path(tempfile.mkdtemp(dir=self._place)) / "notebook"
+            shutil.copytree(self._directory, self._copy, ignore=_left_behind, symlinks=True)
+            self._facts = _facts(self._copy)
+            return self._copy
+        for path in found.keys() - self._facts.keys():
+            if stat.S_ISDIR(found[path].mode):
+                shutil.rmtree(path, ignore_errors=True)  # perhaps with its own directory already
+            else:
+                Path(path).unlink(missing_ok=True)
+        return self._copy
+
+
+class _Facts(NamedTuple):
+    """What changes when a file is changed. Its copy has the time of the original, which is earlier than any answer."""
+
+    mode: int
+    inode: int
+    size: int
+    time: int
+
+
+def _facts(directory: Path) -> dict[str, _Facts]:
+    """The facts about all that is below a directory, by its path."""
+    found = {}
+    with contextlib.suppress(PermissionError), os.scandir(directory) as entries:
+        for entry in entries:
+            status = entry.stat(follow_symlinks=False)
+            if entry.is_dir(follow_symlinks=False):
+                found[entry.path] = _Facts(status.st_mode, status.st_ino, 0, 0)
+                found.update(_facts(Path(entry.path)))
+            else:
+                found[entry.path] = _Facts(status.st_mode, status.st_ino, status.st_size, status.st_mtime_ns)
+    return found
+
+
+class _Trial:
+    """Answers to one exercise, each in a separate run and an unchanged directory."""
+
+    def __init__(self, exercise: Exercise, language: Language, copy: _Copy) -> None:
         self._exercise = exercise
         self._language = language
-        self._directory = directory
+        self._copy = copy
 
     def answer(self, name: str, text: str) -> tuple[bool, str]:
         """Whether an answer passes, and all that the learner would read."""
-        with tempfile.TemporaryDirectory(prefix="prose-exercise-") as made:
-            copy = Path(made) / "notebook"
-            shutil.copytree(self._directory, copy, ignore=_left_behind, symlinks=True)
-            return asyncio.run(self._run(copy, name, text))
+        return asyncio.run(self._run(self._copy.clean(), name, text))
 
     async def _run(self, directory: Path, name: str, text: str) -> tuple[bool, str]:
         import yaml
