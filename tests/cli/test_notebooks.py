@@ -16,7 +16,7 @@ import forked
 import nbformat
 import pytest
 import yaml
-from jupyter_client.manager import KernelManager
+from notebook.kernels import kernel, specification, vvm_specification
 
 from prose_kernel.cli.main import main
 from prose_kernel.cli.notebook_file import in_profile_of, read_cells
@@ -206,12 +206,9 @@ def test_a27_no_notebook_stops_for_a_person(name: str, tmp_path: Path, monkeypat
     shutil.copytree(NOTEBOOKS, tmp_path / "notebooks", ignore=shutil.ignore_patterns(".*"))
     path = tmp_path / "notebooks" / f"{name}.ipynb"
     book = nbformat.read(path, 4)
-    manager = KernelManager(kernel_name=book.metadata.kernelspec.name)
-    manager.start_kernel(cwd=str(path.parent))
-    client = manager.client()
-    client.start_channels()
-    try:
-        client.wait_for_ready(timeout=60)
+    spec = {"prose": specification, "vvm": vvm_specification}[book.metadata.kernelspec.name]()
+    with kernel(path.parent, spec=spec, forks=True) as front_end:
+        client = front_end.channels
         cells = [cell.source for cell in book.cells if cell.cell_type == "code"]
         asked = [client.execute(source, allow_stdin=True, stop_on_error=False) for source in cells]
         answered: set[str] = set()
@@ -219,9 +216,6 @@ def test_a27_no_notebook_stops_for_a_person(name: str, tmp_path: Path, monkeypat
             answered.add(client.get_shell_msg(timeout=30)["parent_header"].get("msg_id", ""))
             assert client.stdin_channel.msg_ready() is False
         assert answered.issuperset(asked)
-    finally:
-        client.stop_channels()
-        manager.shutdown_kernel(now=True)
 
 
 # ---------------------------------------------------------------- contract files

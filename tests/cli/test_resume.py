@@ -772,8 +772,9 @@ def test_a51_a_command_that_has_ended_next_to_a_computing_branch_is_not_run_agai
     assert (seen.status, seen.out) == (0, "all: one30000\n"), seen.err
     assert seen.remarks[0] == "Resuming run RUN of p.prose: 1 answer is known."
     assert place.ran == ["left"]
-    again = place.prose("run", "--resume", run.name)  # replays what the resumed run has written
-    assert (again.status, again.out) == (0, seen.out)
+    if durable:
+        again = place.prose("run", "--resume", run.name)  # replays what the resumed run has written
+        assert (again.status, again.out) == (0, seen.out)
 
 
 # ---------------------------------------------------------------- one run for a key

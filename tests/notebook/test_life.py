@@ -41,14 +41,14 @@ def test_sudden_death_leaves_no_process(directory: Path) -> None:
 
 
 def test_a_kernel_that_runs_nothing_writes_nothing(directory: Path) -> None:
-    with kernel(directory) as client:
+    with kernel(directory, forks=True) as client:
         client.run("")
         client.run("%help")
     assert sorted(p.name for p in directory.iterdir() if p.name != ".ipython") == [".jupyter"]
 
 
 def test_the_end_is_in_the_trace(directory: Path) -> None:
-    with kernel(directory) as client:
+    with kernel(directory, forks=True) as client:
         client.run('let a = exec "echo hi"')
         client.manager.shutdown_kernel()
     (state,) = (directory / ".prose" / "runs").glob("*/state.md")
