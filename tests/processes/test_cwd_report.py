@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import os
 import subprocess
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from needs import needs
-from processes.conftest import Runner
+from processes.conftest import GRACE, Runner
 
 from prose_kernel.processes import Engine, ShellCommands
 from prose_kernel.processes.cwd_report import parse
@@ -67,6 +68,14 @@ CASES = (
     Case("replaces-the-shell", "cd a; exec sleep 0", UNCHANGED),
     Case("killed", "cd a; kill -KILL $$", UNCHANGED),
 )
+
+
+@pytest.fixture(scope="module")
+def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """One for all: with its thread and its watchdog it costs more than a command."""
+    engine = Engine(grace=GRACE, state_dir=tmp_path_factory.mktemp("state"))
+    yield engine
+    engine.close()
 
 
 @pytest.fixture(params=SHELLS)

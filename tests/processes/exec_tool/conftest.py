@@ -78,12 +78,30 @@ class Bench:
         return [event for event in self.audit.events if event["event"] == f"tool.call.{name}"]
 
 
-@pytest.fixture
-def bench(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+def _engine(factory: pytest.TempPathFactory) -> Engine:
     # the grace is that between the steps of a user's interrupt; the one at the limit is not to be changed
-    engine = Engine(grace=0.3, state_dir=tmp_path_factory.mktemp("state"))
-    bench = Bench(engine, tmp_path.resolve())
-    yield bench
+    return Engine(grace=0.3, state_dir=factory.mktemp("state"))
+
+
+@pytest.fixture(scope="module")
+def shared_engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
+    """Its watchdog and its monitor are two interpreters, which cost more than most tests."""
+    engine = _engine(tmp_path_factory)
+    yield engine
+    engine.close()
+
+
+@pytest.fixture
+def bench(shared_engine: Engine, tmp_path: Path) -> Bench:
+    """A bench on an engine that other tests of the module use, too."""
+    return Bench(shared_engine, tmp_path.resolve())
+
+
+@pytest.fixture
+def own_bench(tmp_path: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
+    """A bench on a separate engine, for tests that close it, or look at the processes that it starts."""
+    engine = _engine(tmp_path_factory)
+    yield Bench(engine, tmp_path.resolve())
     engine.close()
 
 

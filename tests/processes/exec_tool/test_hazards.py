@@ -276,16 +276,16 @@ def cmdline(pid: int) -> bytes:
         return b""
 
 
-async def test_hazard_90_the_engine_closes_with_stubborn_programs(bench: Bench) -> None:
+async def test_hazard_90_the_engine_closes_with_stubborn_programs(own_bench: Bench) -> None:
     script = "trap '' TERM; touch ready{0}; sleep 87.{0}; sleep 87.{0}"
-    calls = [asyncio.ensure_future(bench("/bin/sh", "-c", script.format(n))) for n in range(5)]
+    calls = [asyncio.ensure_future(own_bench("/bin/sh", "-c", script.format(n))) for n in range(5)]
     for n in range(5):
-        await appears(bench.directory / f"ready{n}")
+        await appears(own_bench.directory / f"ready{n}")
     began = time.monotonic()
-    await asyncio.to_thread(bench.engine.close)
+    await asyncio.to_thread(own_bench.engine.close)
     assert time.monotonic() - began < PATIENCE and processes("sleep 87.") == []
     assert {(await call).error for call in calls} == {"tool_failed"}
-    assert (await bench("/bin/true")).error == "tool_failed"
+    assert (await own_bench("/bin/true")).error == "tool_failed"
 
 
 # ---------------------------------------------------------------- security

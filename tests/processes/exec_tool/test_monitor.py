@@ -8,12 +8,19 @@ import resource
 import signal
 from pathlib import Path
 
+import pytest
 from processes.exec_tool.conftest import Bench, ended, result
 from waiting import PATIENCE, appears, eventually, processes
 
 from prose_kernel.processes import Engine
 from prose_kernel.processes.process_table import member_of
 from prose_kernel.runtime.services import ExecOutcome
+
+
+@pytest.fixture
+def bench(own_bench: Bench) -> Bench:
+    """These tests kill, stop and count the processes of the engine."""
+    return own_bench
 
 
 class Program:
