@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import importlib
 import json
 import os
@@ -377,6 +378,8 @@ def serve() -> None:
     for name in LATE:
         importlib.import_module(name)
     _warm()
+    gc.collect()
+    gc.freeze()  # a forked process that looks through all of it would have to copy it
     for line in sys.stdin:
         print(json.dumps(run(Job(**json.loads(line)))), flush=True)
 
