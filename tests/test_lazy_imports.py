@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pytest
@@ -54,10 +54,11 @@ async def run(texts):
         await cells.run(cell, Output(), live=False)
     await cells.close()
 
-def fork(directory, texts, among):
-    os.chdir(directory)
+def fork(given, among):
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    asyncio.run(run(texts))
+    for directory, texts in given:
+        os.chdir(directory)
+        asyncio.run(run(texts))
     names = {".".join(name.split(".")[:depth]) for name in sys.modules for depth in (1, 2, 3, 4)}
     print(sorted(name for name in among if name in names), flush=True)
 
@@ -98,11 +99,14 @@ def started() -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def imported(started: subprocess.Popen[str]) -> Imported:
-    """Which of the named modules cells in a directory bring in, as a list."""
+    """Which of the named modules cells in a directory bring in, as a list; `more`: cells in others, before them."""
 
-    def among(directory: Path, *cells: str, among: tuple[str, ...] = HEAVY) -> str:
+    def among(
+        directory: Path, *cells: str, among: tuple[str, ...] = HEAVY, more: Sequence[tuple[Path, Sequence[str]]] = ()
+    ) -> str:
         assert started.stdin is not None and started.stdout is not None
-        started.stdin.write(json.dumps([str(directory), cells, among]) + "\n")
+        given = [(str(place), texts) for place, texts in (*more, (directory, cells))]
+        started.stdin.write(json.dumps([given, among]) + "\n")
         started.stdin.flush()
         *seen, status = _until_status(started.stdout)
         assert status == "status 0\n", seen
@@ -149,21 +153,26 @@ ORDINARY = 'let a = exec "echo 1"\nif **a is "1"**:\n  output b = a'
 SESSION = 'session "Say something"'
 
 
-@pytest.mark.parametrize(
-    ("settings", "cells"),
-    [
-        ("", [ORDINARY]),
-        ('provider = "anthropic"\n[judge]\nprovider = "openai:x"\n', [ORDINARY]),
-        ('provider = "acp:a"\n[agents.a]\ncommand = ["a"]\n', [ORDINARY]),
-        ('provider = "scripted"\nscript = "s.yaml"\n', [ORDINARY, SESSION]),
-        ('provider = "dry-run"\n', [ORDINARY, SESSION]),
-    ],
-    ids=["nothing", "models chosen", "an agent chosen", "scripted", "dry-run"],
-)
-def test_what_needs_no_sdk_imports_none(imported: Imported, tmp_path: Path, settings: str, cells: list[str]) -> None:
-    (tmp_path / "prose.toml").write_text(settings)
-    (tmp_path / "s.yaml").write_text('sessions:\n  "*": "fine"\n')
-    assert imported(tmp_path, *cells) == "[]"
+NO_SDK = {
+    "nothing": ("", [ORDINARY]),
+    "models chosen": ('provider = "anthropic"\n[judge]\nprovider = "openai:x"\n', [ORDINARY]),
+    "an agent chosen": ('provider = "acp:a"\n[agents.a]\ncommand = ["a"]\n', [ORDINARY]),
+    "scripted": ('provider = "scripted"\nscript = "s.yaml"\n', [ORDINARY, SESSION]),
+    "dry-run": ('provider = "dry-run"\n', [ORDINARY, SESSION]),
+}
+
+
+def test_what_needs_no_sdk_imports_none(imported: Imported, tmp_path: Path) -> None:
+    """All in one process: each of them would add to the list."""
+    directories = []
+    for name, (settings, cells) in NO_SDK.items():
+        place = tmp_path / name
+        place.mkdir()
+        (place / "prose.toml").write_text(settings)
+        (place / "s.yaml").write_text('sessions:\n  "*": "fine"\n')
+        directories.append((place, cells))
+    *more, (last, cells) = directories
+    assert imported(last, *cells, more=more) == "[]"
 
 
 def test_an_import_of_a_file_needs_nothing_of_those_from_elsewhere(imported: Imported, tmp_path: Path) -> None:
