@@ -244,9 +244,9 @@ def test_a36_a_link_is_not_imported(tmp_path: Path) -> None:
 
 
 def test_imports_nest_to_any_depth(tmp_path: Path) -> None:
-    for n in range(1500):
+    for n in range(1100):
         write(tmp_path, **{f"p{n}": f'use "./p{n + 1}.prose"\n'})
-    write(tmp_path, p1500='output x = "1"\n')
+    write(tmp_path, p1100='output x = "1"\n')
     assert LocalPrograms(tmp_path).load_contract("./p0.prose") == without_gates({}, ())
 
 

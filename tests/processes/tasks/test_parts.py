@@ -92,10 +92,13 @@ def test_a_terminal_is_unsupported() -> None:
     assert refused.value.kind == "unsupported"
 
 
+ODD = st.text(st.sampled_from("a1.- \n\0é\u2028\ud800😀"))
+
+
 @given(
     st.dictionaries(
         st.sampled_from((*FIELDS, "background", "x")),
-        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.text(), st.lists(st.text())),
+        st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), ODD, st.lists(ODD, max_size=3)),
     )
 )
 def test_odd_fields_never_break_it(fields: dict[str, object]) -> None:
