@@ -23,7 +23,7 @@
     │   │   └── StoreFailed                          because the disk is full, or the database cannot be reached
     │   ├── BudgetSpent                 E221         a budget of the run, a block, an agent or a session is spent
     │   └── ResumeMismatch              E222         a resumed run does something else than its journal says
-    ├── NobodyToAsk                     the user port has no person to ask
+    ├── NonInteractive                  the user port has no person to ask
     ├── Undecided                       a judge cannot decide; ask the next one
     ├── ProviderError                   a session provider's failure, with `retryable` (sessions.md 2.3)
     │   ├── ProviderAuth                a wrong or missing API key, or an account without permission
@@ -84,7 +84,7 @@ class RunError(ProseError):
     error value that apply (`command`, `exit_code`, `stderr`, `gate`, `kind` …); their values are plain JSON.
     The machine sets `location` to the failing statement if it is known; `call_stack` holds one line for each
     enclosing block or program call, innermost first.
-    `nobody` is true if the error arose only because no one could answer (exit status 3). `answer` is the path of the
+    `no_answer` is true if the error arose only because no one could answer (exit status 3). `answer` is the path of the
     request whose answer the error comes from, "" for an error of the program itself: a run can go on before it.
     """
 
@@ -98,14 +98,14 @@ class RunError(ProseError):
         code: str | None = None,
         details: Mapping[str, object] | None = None,
         hint: str | None = None,
-        nobody: bool = False,
+        no_answer: bool = False,
     ) -> None:
         super().__init__(message)
         self.message = message
         self.code = code or self.default_code
         self.details: dict[str, object] = dict(details or {})
         self.hint = hint
-        self.nobody = nobody
+        self.no_answer = no_answer
         self.location: Location | None = None
         self.call_stack: tuple[str, ...] = ()
         self.answer = ""
@@ -113,7 +113,7 @@ class RunError(ProseError):
     @property
     def unanswered(self) -> bool:
         """Whether the program can neither catch nor ignore it: nothing could answer a session or a condition."""
-        return self.nobody and isinstance(self, (SessionError, JudgeError))
+        return self.no_answer and isinstance(self, (SessionError, JudgeError))
 
     @property
     def ends_siblings(self) -> bool:
@@ -249,7 +249,7 @@ class ResumeMismatch(RunError):
         return True
 
 
-class NobodyToAsk(ProseError):
+class NonInteractive(ProseError):
     """The user port has no person to ask: no terminal, `allow_stdin` false, or CI."""
 
     def __init__(self, message: str = NON_INTERACTIVE) -> None:
@@ -273,12 +273,12 @@ class Undecided(ProseError):
 class ProviderError(ProseError):
     """A session provider failed. `retryable` is true if another attempt may succeed.
 
-    `nobody` is true if it failed only because no one could answer (exit status 3); `replayed` is true if the failure
+    `no_answer` is true if it failed only because no one could answer (exit status 3); `replayed` is true if the failure
     comes from a recording, so the next attempt need not wait.
     """
 
     retries: ClassVar[bool] = True
-    nobody: ClassVar[bool] = False
+    no_answer: ClassVar[bool] = False
 
     def __init__(self, message: str, *, retryable: bool | None = None, hint: str | None = None) -> None:
         super().__init__(message)
@@ -358,14 +358,14 @@ class NoProvider(ProviderError):
     """No provider is configured, and no person is present to answer instead."""
 
     retries = False
-    nobody = True
+    no_answer = True
 
 
 class CassetteMiss(ProviderError):
     """The session has no record, and in this mode no provider is called (sessions.md 4.2)."""
 
     retries = False
-    nobody = True
+    no_answer = True
 
 
 class StaleRecording(CassetteMiss):

@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from prose_kernel.access import grants, hosts
 from prose_kernel.access.grants import FsGrant, Reach, Surface
-from prose_kernel.errors import NobodyToAsk
+from prose_kernel.errors import NonInteractive
 from prose_kernel.runtime import forms
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.forms import Button, Form
@@ -264,7 +264,7 @@ ANSWERS: Final[Mapping[str, Literal["yes", "no", "always"]]] = {
 _WIDTH: Final = 160
 _PROMPT: Final = "Allow? (y / n / always) "
 _BUTTONS: Final = Button("Allow", "y"), Button("Do not allow", "n"), Button("Always", "always")
-_NOBODY: Final = Ruling("deny", "it needs approval, and no person can be asked")
+_NO_PERSON: Final = Ruling("deny", "it needs approval, and no person can be asked")
 
 
 class PermissionDesk:
@@ -299,14 +299,14 @@ class PermissionDesk:
         if question.covered in self._always:
             return self._remembered()
         if not self._asker.available:
-            return _NOBODY
+            return _NO_PERSON
         try:
             async with self._asker.turn():
                 if question.covered in self._always:  # answered while this one waited
                     return self._remembered()
                 return await self._within_limit(question)
-        except (EOFError, NobodyToAsk):
-            return _NOBODY
+        except (EOFError, NonInteractive):
+            return _NO_PERSON
 
     def _remembered(self) -> Ruling:
         return Ruling("allow", "the person allowed it for this run")

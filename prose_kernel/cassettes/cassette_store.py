@@ -218,11 +218,11 @@ class CassetteStore:
         """Return `Index.place` of a request at this path."""
         return self._index.place(key, at, open_request.cell.get())
 
-    def meta(self, begun: float | None = None, usage: Usage | None = None, **told: Any) -> Meta:
+    def meta(self, begun: float | None = None, usage: Usage | None = None, **details: Any) -> Meta:
         """Return the facts for a new record, of a request that was made at the clock time `begun`."""
         ms = max(0, round((self.clock.monotonic() - begun) * 1000)) if begun is not None else 0
         day, spent = f"{self.clock.now():%Y-%m-%d}", records.usage_facts(usage)
-        return Meta(recorded=day, prose=__version__, usage=spent, ms=ms, **told)
+        return Meta(recorded=day, prose=__version__, usage=spent, ms=ms, **details)
 
     async def add(
         self, kind: str, asked: RecordedRequest, answer: object, meta: Meta, facts: Facts | None = None
@@ -254,8 +254,8 @@ class CassetteStore:
         if [out, known] != plain:
             self.warn(f"{kind} {at}: the record has a placeholder in the place of a secret; a replay gives that text")
         places = {word.strip("«»"): place for word, place in self.redaction.places_in(texts, PLACES).items()}
-        told = self.redaction.data(to_builtins(meta)) | places
-        data: dict[str, Any] = {"t": kind, "v": records.VERSION, "at": at, "out": out, "meta": told}
+        fields = self.redaction.data(to_builtins(meta)) | places
+        data: dict[str, Any] = {"t": kind, "v": records.VERSION, "at": at, "out": out, "meta": fields}
         if known:
             data["facts"] = known
         if asked is not None:

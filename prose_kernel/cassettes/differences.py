@@ -117,7 +117,7 @@ def differences(recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> list[s
     names += sorted((recorded.keys() | asked.keys()) - set(names))
     differing = (name for name in names if recorded.get(name) != asked.get(name))
     return [
-        f"`{field}` {said}" for name in differing for field, said in _differs(name, recorded.get(name), asked.get(name))
+        f"`{field}` {how}" for name in differing for field, how in _differs(name, recorded.get(name), asked.get(name))
     ]
 
 
@@ -137,11 +137,11 @@ def _differs(name: str, recorded: Any, asked: Any) -> Iterable[tuple[str, str]]:
 
 
 def _members(
-    name: str, recorded: Mapping[str, Any], asked: Mapping[str, Any], said: Callable[[Any, Any], str]
+    name: str, recorded: Mapping[str, Any], asked: Mapping[str, Any], describe: Callable[[Any, Any], str]
 ) -> Iterator[tuple[str, str]]:
     for member in {**recorded, **asked}:
         if recorded.get(member) != asked.get(member):
-            yield f"{name}.{member}", said(recorded.get(member), asked.get(member))
+            yield f"{name}.{member}", describe(recorded.get(member), asked.get(member))
 
 
 def _instead(recorded: Any, asked: Any) -> str:
@@ -216,10 +216,10 @@ def message(what: str, nearest: Nearest, req: Mapping[str, Any], at: str, *, use
     entry, same = found
     where = "the record at the same path" if same else f"the nearest record ({entry.record.at})"
     differing = differences(records.mapping(entry.record.req), req)
-    told = "; ".join(differing[:2]) + (f"; and {len(differing) - 2} more" if len(differing) > 2 else "")
+    changes = "; ".join(differing[:2]) + (f"; and {len(differing) - 2} more" if len(differing) > 2 else "")
     if not differing:
-        told = f"has no attempt left (it has {entry.record.tried})"
-    return f"nothing is recorded for {what}: {where} is {entry.place}: {told}"
+        changes = f"has no attempt left (it has {entry.record.tried})"
+    return f"nothing is recorded for {what}: {where} is {entry.place}: {changes}"
 
 
 # ---------------------------------------------------------------- two cassettes

@@ -61,8 +61,8 @@ class Found(NamedTuple):
 
     def details(self, **more: object) -> dict[str, object]:
         """The origin of an answer, for its details."""
-        told = {"recorded": self.meta.recorded, "model": self.meta.resolved, "cassette": self.entry.file, **more}
-        return {name: value for name, value in told.items() if value}
+        found = {"recorded": self.meta.recorded, "model": self.meta.resolved, "cassette": self.entry.file, **more}
+        return {name: value for name, value in found.items() if value}
 
     def result(self, answer: SessionResult) -> SessionResult:
         """Return a recorded answer for the program."""

@@ -44,19 +44,19 @@ class _Recorded(Generic[P]):
         with self.cassettes.answering(request.at if decides else "", self.asker) as shelf:
             judgement = shelf.judgement(kind, request, also, path)
             if mode != "record" and (found := judgement.lookup()) is not None:
-                said: Any = found.answer
+                recorded: Any = found.answer
                 shelf.use(found, judgement.at)
                 if decides:
                     judgement.note(found)
                 if mode == "replay":
                     budgets.recorded(found.usage)
-                return cast("T", structs.replace(said, details={"replayed": True, **found.details()}))
+                return cast("T", structs.replace(recorded, details={"replayed": True, **found.details()}))
             if mode == "replay":
                 miss = shelf.miss(judgement)
                 raise Undecided(miss.message, hint=miss.hint, missed=True)
             answer = await ask()
-            model, told = str(answer.details.get("model") or ""), answer.details.get("usage")
-            usage = Usage(**told) if isinstance(told, dict) else None
+            model, paid = str(answer.details.get("model") or ""), answer.details.get("usage")
+            usage = Usage(**paid) if isinstance(paid, dict) else None
             meta = shelf.meta(judgement.begun, usage, origin=answer.by, resolved=model)
             if decides:
                 judgement.note()

@@ -112,9 +112,9 @@ class RecordedSession(RecordedRequest):
         """Record that a budget has ended the attempt, or refused it."""
         self.record_failure(BudgetSpent(spent.message, budget=spent.budget), Usage(1, counted.tokens, 0, counted.usd))
 
-    def _meta(self, usage: Usage | None = None, **told: Any) -> Meta:
+    def _meta(self, usage: Usage | None = None, **details: Any) -> Meta:
         agent, label = self.request.agent or "", self.request.label or ""
-        return self.shelf.meta(self.begun, usage, agent=agent, label=label, **told)
+        return self.shelf.meta(self.begun, usage, agent=agent, label=label, **details)
 
 
 def failure_of(error: object, *, replayed: bool) -> ProviderError:

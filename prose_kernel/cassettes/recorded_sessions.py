@@ -139,14 +139,14 @@ class RecordedSessions:
 def _require_accepted(session: RecordedSession, found: Found, changed: str) -> None:
     """Report that a recording is out of date. Raises `StaleRecording` if that is not accepted."""
     shelf = session.shelf
-    told = f"session {session.at}: {changed} has changed since {found.entry.place} was recorded"
+    stale = f"session {session.at}: {changed} has changed since {found.entry.place} was recorded"
     mode = shelf.options.stale or ("warn" if shelf.where.attended else "fail")
     if mode == "fail":
         raise StaleRecording(
-            told, hint="record it again, or accept old answers: `--cassette-stale=warn`, `%cassette --stale warn`"
+            stale, hint="record it again, or accept old answers: `--cassette-stale=warn`, `%cassette --stale warn`"
         )
     if mode == "warn":
-        shelf.warn(f"{told}; its answer may be out of date")
+        shelf.warn(f"{stale}; its answer may be out of date")
 
 
 async def _end_as_then(session: RecordedSession, found: Found) -> None:

@@ -70,8 +70,8 @@ def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequen
     ended = asyncio.run(watched.through())
     if ended.error is None and ended.signal is None:
         return Replayed(watched.used)
-    told = result_text.error_text(ended.error, ended.stderr_shown) if ended.error is not None else "interrupted"
-    return Replayed(frozenset(), told, ended.status or execution.FAILED)
+    ending = result_text.error_text(ended.error, ended.stderr_shown) if ended.error is not None else "interrupted"
+    return Replayed(frozenset(), ending, ended.status or execution.FAILED)
 
 
 def _in_replay(text: str) -> str:

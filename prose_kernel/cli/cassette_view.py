@@ -13,8 +13,8 @@ WIDTH = 60
 
 def row(line: int, record: Mapping[str, Any]) -> tuple[str, ...]:
     """A record on one line: line, type, path, its maker, the first words of its question and of its answer."""
-    said = f"{_words(asked(record))} → {_words(answer(record))}"
-    return (str(line), _kind(record), str(record.get("at", "")), _by(record), said)
+    exchange = f"{_words(asked(record))} → {_words(answer(record))}"
+    return (str(line), _kind(record), str(record.get("at", "")), _by(record), exchange)
 
 
 def whole(record: Mapping[str, Any], line: int) -> str:
@@ -60,15 +60,15 @@ def answer(record: Mapping[str, Any]) -> str:
         case "race":
             return "ended in this order: " + ", ".join(map(str, out.get("ended") or ()))
         case "judge":
-            said = next((out[name] for name in ("answer", "label", "value") if name in out), None)
-            text = said if isinstance(said, str) else json.dumps(said, ensure_ascii=False)
+            found = next((out[name] for name in ("answer", "label", "value") if name in out), None)
+            text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
             text = {"true": "yes", "false": "no", "null": "uncertain"}.get(text, text)
             text += " (no progress)" if out.get("no_progress") else ""
             return f"{text}: {out['reason']}" if out.get("reason") else text
         case "phrase":
-            said = _mapping(out.get("value"))
-            options = " | ".join(map(str, said.get("options") or ()))
-            return f"{said.get('question', '')} ({options})" if options else str(said.get("question", ""))
+            found = _mapping(out.get("value"))
+            options = " | ".join(map(str, found.get("options") or ()))
+            return f"{found.get('question', '')} ({options})" if options else str(found.get("question", ""))
         case _:
             return str(out.get("answer", ""))
 

@@ -150,15 +150,15 @@ def _database(subject: str, url: str, place: str, wanted: bool) -> Finding:
 
 def watching(current: Settings) -> Finding:
     """Whether runs are watched from outside, and whether that can work. Nothing is sent."""
-    told = ["OpenTelemetry"] * current.telemetry.otel + ["a log"] * bool(current.telemetry.log)
-    if not told:
+    destinations = ["OpenTelemetry"] * current.telemetry.otel + ["a log"] * bool(current.telemetry.log)
+    if not destinations:
         return Finding("ok", "telemetry", "off; docs/how-to/watching.md says how runs are watched")
     if current.telemetry.log:
         file = Path.cwd() / current.telemetry.log
         if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
             fix = "set [telemetry] log to a file in a directory that you may write to"
             return Finding("broken", "telemetry", f"the log {current.telemetry.log} cannot be written", fix)
-    text = f"runs are watched through {' and '.join(told)}"
+    text = f"runs are watched through {' and '.join(destinations)}"
     if current.telemetry.otel:
         try:
             from prose_kernel.telemetry.otel import destination

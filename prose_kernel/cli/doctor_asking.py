@@ -96,7 +96,7 @@ def _targets(options: SessionOptions, where: Surroundings, live: LiveProviders) 
 
     chosen, judge = choice_of(options.provider, options), judge_choice(options)
     detected = detect(options, where)
-    if chosen.kind == "nobody" and detected is not None:
+    if chosen.kind == "none" and detected is not None:
         chosen = detected.choice
     if chosen.model is not None:
         yield f"{chosen.name}:{chosen.model}", chosen, _session(live, chosen)
@@ -168,8 +168,8 @@ def _judgement(live: LiveProviders, choice: Choice, model: str | None) -> Ask:
 
     async def ask() -> Came:
         verdict = await live.judge(choice, model).decide(CONDITION)
-        said = {True: "yes", False: "no", None: "uncertain"}[verdict.answer]
-        text = f"{said}, {CONDITION.question}"
+        word = {True: "yes", False: "no", None: "uncertain"}[verdict.answer]
+        text = f"{word}, {CONDITION.question}"
         return str(verdict.details.get("model", "")), text, reported(verdict.details.get("usage"))
 
     return ask
@@ -184,8 +184,8 @@ async def _asked(subject: str, ask: Ask, seconds: float) -> Finding:
         return Finding("broken", subject, f"no answer within {seconds:g} s", "is it there? `--seconds` waits longer")
     except ProseError as problem:
         return Finding("broken", subject, str(problem), getattr(problem, "hint", None))
-    told = [f'"{one_line(text, SHOWN)}"', f"{time.monotonic() - began:.1f} s", *_consumed(usage)]
-    return Finding("ok", subject, f"{model + ': ' if model else ''}{', '.join(told)}")
+    details = [f'"{one_line(text, SHOWN)}"', f"{time.monotonic() - began:.1f} s", *_consumed(usage)]
+    return Finding("ok", subject, f"{model + ': ' if model else ''}{', '.join(details)}")
 
 
 def _consumed(usage: Usage | None) -> Iterator[str]:

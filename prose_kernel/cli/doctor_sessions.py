@@ -84,7 +84,7 @@ def _provider(options: SessionOptions, where: Surroundings) -> Iterator[Finding]
     except UsageError as problem:
         yield Finding("broken", "provider", str(problem), problem.hint)
         return
-    if choice.kind == "nobody":
+    if choice.kind == "none":
         detected = detect(options, where)
         text, fix = "none set: sessions are answered by the person here, if there is one", None
         if detected is not None:

@@ -15,7 +15,7 @@ from prose_kernel.cli import result_text
 from prose_kernel.cli.examples import is_bundled
 from prose_kernel.cli.narrator import Narrator
 from prose_kernel.cli.signals import interrupts
-from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
+from prose_kernel.cli.terminal import Screen, TerminalAsker, is_interactive
 from prose_kernel.errors import CompileError, Interrupted, ProseError, RunError, UsageError
 from prose_kernel.runs.execution import Takes, to_end
 from prose_kernel.runs.languages import without_errors
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.journal_records import Asked
 
-FAILED, NOT_STARTED, NOBODY = 1, 2, 3
+FAILED, NOT_STARTED, NO_ANSWER = 1, 2, 3
 NOT_LOADABLE = ("E215", "E112")
 
 
@@ -103,7 +103,7 @@ class ProgramRun:
         self.language = request.language
         limits = Limits(request.settings.display_cap, request.settings.display_lines)
         self.narrator = Narrator(screen, limits, keep=self._keep_image)
-        here = somebody_here(sys.stdin, sys.stderr)
+        here = is_interactive(sys.stdin, sys.stderr)
         self.asker = TerminalAsker(sys.stdin, screen, here, request.settings.notify)
         self.text_name = request.program_file
         self._done = 0  # texts that have come to their end
@@ -274,5 +274,5 @@ def _status(error: ProseError | None, done: int) -> int:
     if error is None:
         return 0
     if isinstance(error, RunError) and not (error.code in NOT_LOADABLE and not done):
-        return NOBODY if error.nobody else FAILED
+        return NO_ANSWER if error.no_answer else FAILED
     return FAILED if done else NOT_STARTED

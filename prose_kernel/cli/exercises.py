@@ -81,17 +81,17 @@ def _problems(found: Exercises, name: str, copy: _Copy) -> Iterator[str]:
     if not exercise.solution.strip():
         yield "there is no solution: nothing shows that the checks can be passed"
     else:
-        passed, said = tried.answer(name, exercise.solution)
+        passed, feedback = tried.answer(name, exercise.solution)
         if not passed:
-            yield f"the solution does not pass:\n{said}"
+            yield f"the solution does not pass:\n{feedback}"
     if tried.answer(name, exercise.starter)[0]:
         yield "an empty answer passes"
     for number, wrong in enumerate(exercise.wrong, 1):
-        passed, said = tried.answer(name, wrong.answer)
+        passed, feedback = tried.answer(name, wrong.answer)
         if passed:
             yield f"wrong answer {number} passes"
-        elif wrong.says not in said:
-            yield f"the feedback to wrong answer {number} lacks {wrong.says!r}:\n{said}"
+        elif wrong.says not in feedback:
+            yield f"the feedback to wrong answer {number} lacks {wrong.says!r}:\n{feedback}"
 
 
 def _left_behind(directory: str, names: list[str]) -> list[str]:
@@ -183,15 +183,15 @@ class _Trial:
             met = await checking.findings(cells, self._exercise, self._language)
         finally:
             await cells.close()
-        heard.said.append(plain_text(checking.feedback(name, self._exercise, met, 0)))
-        return all(one.passed for one in met), "\n".join(heard.said)
+        heard.lines.append(plain_text(checking.feedback(name, self._exercise, met, 0)))
+        return all(one.passed for one in met), "\n".join(heard.lines)
 
 
 class _Heard(Output):
     """The errors and the feedback of an answer; its checks hear what it prints."""
 
     def __init__(self) -> None:
-        self.said: list[str] = []
+        self.lines: list[str] = []
 
     def error(self, problem: Problem) -> None:
-        self.said.append(f"{problem.ename}: {problem.evalue}")
+        self.lines.append(f"{problem.ename}: {problem.evalue}")

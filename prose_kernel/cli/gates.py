@@ -70,10 +70,10 @@ def gate() -> None:
     """
 
 
-def _deciding(verb: Verb, comment: Callable[..., Any], said: str) -> click.Command:
+def _deciding(verb: Verb, comment: Callable[..., Any], past: str) -> click.Command:
     """The command that decides a gate this way."""
 
-    @gate.command(verb, help=f"{said} a pending gate.")
+    @gate.command(verb, help=f"{past} a pending gate.")
     @_target
     @_run
     @comment

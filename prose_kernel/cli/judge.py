@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from prose_kernel.judging.calibration import Answer, Calibration
     from prose_kernel.runs.settings import Settings
 
-NOBODY = 3
+NO_ANSWER = 3
 
 
 @click.group(short_help="Measure how often a judge is right.")
@@ -52,7 +52,7 @@ def calibrate(
         found = asyncio.run(_calibrate(chosen, file, only))
     except (Undecided, ProviderError, RunError) as problem:
         click.echo(f"Error: {problem}" + (f"\nhint: {problem.hint}" if problem.hint else ""), err=True)
-        return 1 if isinstance(problem, RunError) else NOBODY
+        return 1 if isinstance(problem, RunError) else NO_ANSWER
     except KeyboardInterrupt:
         click.echo("interrupted; what was answered is recorded, and is not asked again", err=True)
         raise

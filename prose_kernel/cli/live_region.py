@@ -122,11 +122,11 @@ def _heading(line: Line, columns: int) -> list[Part]:
     if line.done is not None and line.done[1]:
         filled = min(BAR, BAR * line.done[0] // line.done[1])
         parts += [("━" * filled, "cyan"), ("╌" * (BAR - filled) + " ", "dim")]
-    beside = "".join(f" · {visible(part)}" for part in (line.time, *line.about) if part)
-    room = columns - sum(cell_len(part) for part, _ in parts) - cell_len(beside)
+    details = "".join(f" · {visible(part)}" for part in (line.time, *line.about) if part)
+    room = columns - sum(cell_len(part) for part, _ in parts) - cell_len(details)
     name = _cut([(visible(line.name), "")], max(room, SHORTEST), colour=False)
     parts.append((name, "" if line.mark.strip() else "dim"))
-    return [*parts, (beside, "dim")]
+    return [*parts, (details, "dim")]
 
 
 def _row(line: Line, names: int) -> list[Part]:

@@ -105,7 +105,7 @@ class Narrator:
         if self._screen.redraws:
             self._live = LiveRun(self._clock.now, workspace.loops, workspace.answering)
             self._live.own = self._is_printed
-            self._live.tells_results = False  # they are printed
+            self._live.prints_results = False  # they are printed
             self.kinds |= LiveRun.kinds
 
     def _is_printed(self, work: Work) -> bool:
@@ -140,8 +140,8 @@ class Narrator:
     def narrate(self, markers: MarkedTrace) -> None:
         """Print these markers while a program runs."""
         self.markers = markers
-        for told in (e.Judged, e.Retried, e.Warned):
-            self._narrated.pop(told, None)
+        for kind in (e.Judged, e.Retried, e.Warned):
+            self._narrated.pop(kind, None)
         self.kinds |= markers.kinds
 
     def close(self) -> None:
@@ -262,7 +262,7 @@ class Narrator:
             shown = as_shown(event)
             who = f"{name}: " if (name := shown.agent or shown.label) else ""
             self._note(event, f"{who}replayed, example text written by hand")
-        if event.error is not None and event.final and event.request.kind == "call" and not event.error.nobody:
+        if event.error is not None and event.final and event.request.kind == "call" and not event.error.no_answer:
             # a value of the program, not an error of it: this line may be all that is ever seen of it
             self._note(event, f"{event.request.agent}: {message_line(event.error.message)}", "yellow")
         elif event.error is None and event.bound_to is None and event.consumed:

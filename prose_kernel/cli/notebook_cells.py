@@ -29,7 +29,7 @@ class NotebookCells(Cells):
         given = run.request
         notebook = (given.cwd / os.path.expanduser(given.program_file)).resolve()  # noqa: PTH111 - an unknown home directory is left as it is
         super().__init__(notebook.parent, run.asker, run.language)
-        self._told_by = run
+        self._runner = run
         self._start = Start(
             self.cwd,
             notebook.name,
@@ -58,7 +58,7 @@ class NotebookCells(Cells):
         return self._start.notebook_path
 
     def _new_workspace(self) -> Workspace:
-        return self._told_by.plugged(self.settings, self._start)
+        return self._runner.plugged(self.settings, self._start)
 
     def check_restorable(self) -> None:
         raise only_in_a_kernel()
@@ -77,7 +77,7 @@ class NotebookCells(Cells):
 
     async def program(self, text: str, view: CellView, name: str = "cell", language: Language | None = None) -> Value:
         """Programs of cells, and of `%run`."""
-        run = self._told_by
+        run = self._runner
         language = run.narrator.language = language or self.language
         compiled = run.compile(text, self._name if name == "cell" else name, language)
         record, workspace = self.record, self.workspace

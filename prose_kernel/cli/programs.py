@@ -158,7 +158,7 @@ def clean(everything: bool) -> None:
 
 
 def _resolver(*, asks: bool = False, upgrade: bool = False, trust: Sequence[str] = ()) -> RemotePrograms:
-    from prose_kernel.cli.terminal import Screen, TerminalAsker, somebody_here
+    from prose_kernel.cli.terminal import Screen, TerminalAsker, is_interactive
     from prose_kernel.runs import settings
     from prose_kernel.runs.imports import remote_programs
 
@@ -166,7 +166,7 @@ def _resolver(*, asks: bool = False, upgrade: bool = False, trust: Sequence[str]
     asker = None
     if asks:
         screen = Screen(sys.stdout, sys.stderr)
-        asker = TerminalAsker(sys.stdin, screen, available=somebody_here(sys.stdin, sys.stderr))
+        asker = TerminalAsker(sys.stdin, screen, available=is_interactive(sys.stdin, sys.stderr))
     found = _plainly(lambda: remote_programs(settings.load(cwd), cwd, asker=asker, upgrade=upgrade))
     found.trust.add(trust, found.registry)
     return found

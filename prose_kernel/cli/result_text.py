@@ -14,7 +14,7 @@ from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret, has_errors
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.views.document import counted
-from prose_kernel.views.request_text import reason, told
+from prose_kernel.views.request_text import reason, request_line
 
 _MOST_LISTED = 20
 """Requests that are listed; the others are counted."""
@@ -242,19 +242,19 @@ def _paid(line: Line, services: SessionServices) -> bool:
 def _line(line: Line, who: str = "") -> str:
     who = who or " ".join(part for part in (line.provider, line.model) if part)
     kinds = ((line.sessions, "session"), (line.judgements, "judgement"))
-    told = [counted(number, kind) for number, kind in kinds if number]
+    parts = [counted(number, kind) for number, kind in kinds if number]
     if line.replayed:
-        told.append(f"{line.replayed} replayed")
+        parts.append(f"{line.replayed} replayed")
     if line.requests:
         cost = f"${line.cost:.4f}" if line.cost or not line.unpriced else "cost unknown"
         cached = f" ({line.tokens_cached:,} of them cached)" if line.tokens_cached else ""
         tokens = f"{line.tokens_in:,} tokens in{cached}, {line.tokens_out:,} out"
-        told += [counted(line.requests, "request"), tokens, cost]
+        parts += [counted(line.requests, "request"), tokens, cost]
         if line.uncounted:
-            told[-2] = (
-                f"{told[-2]} + {line.uncounted:,} unknown" if line.tokens_in or line.tokens_out else "tokens unknown"
+            parts[-2] = (
+                f"{parts[-2]} + {line.uncounted:,} unknown" if line.tokens_in or line.tokens_out else "tokens unknown"
             )
-    return f"usage of {who}: {', '.join(told)}"
+    return f"usage of {who}: {', '.join(parts)}"
 
 
 def _unused(unused: tuple[Entry, ...]) -> str:
@@ -272,7 +272,7 @@ def _unused(unused: tuple[Entry, ...]) -> str:
 def listed(requests: Sequence[Asked]) -> list[str]:
     """The first requests of a list, one per line, and how many more there are."""
     more = [f"  … and {len(requests) - _MOST_LISTED:,} more"] if len(requests) > _MOST_LISTED else []
-    return [*(f"  {told(asked)}" for asked in requests[:_MOST_LISTED]), *more]
+    return [*(f"  {request_line(asked)}" for asked in requests[:_MOST_LISTED]), *more]
 
 
 def kept(earlier: EarlierAnswers, *, why: bool = False) -> list[str]:
@@ -285,7 +285,7 @@ def kept(earlier: EarlierAnswers, *, why: bool = False) -> list[str]:
     parts = [f"{count[why]:,} {words}" for why, words in _ASKED.items() if count[why]]
     sums = ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]
     line = f"kept {len(earlier.kept):,} of {counted(total, 'answer')}; asked {sums}"
-    return [line, *(f"  {told(one.asked)}\n    {reason(one)}" for one in asked)] if why else [line]
+    return [line, *(f"  {request_line(one.asked)}\n    {reason(one)}" for one in asked)] if why else [line]
 
 
 _ASKED: Final[Mapping[Why, str]] = {"failed": "that had failed", "changed": "that changed", "new": "new"}
@@ -302,7 +302,7 @@ def under_way(lost: Sequence[Asked], how: Resumption) -> list[str]:
 
     def line(asked: Asked, then: str) -> str:
         steps = made.get(asked.key)
-        return f"Was under way and {then}: {told(asked)}" + (f" ({clip(str(steps), 120)})" if steps else "")
+        return f"Was under way and {then}: {request_line(asked)}" + (f" ({clip(str(steps), 120)})" if steps else "")
 
     again = [asked for asked in lost if how.under_way == "rerun" or asked.kind not in ("command", "session")]
     failed = [asked for asked in lost if asked not in again]

@@ -58,8 +58,8 @@ SETTINGS: Final = (*ANSWERING, "state_dir", "gates")
 
 def settings_file(cwd: Path, name: str) -> Path | None:
     """A notebook has the `prose.toml` next to it, as in Jupyter; without one, that of the working directory."""
-    beside = (cwd / os.path.expanduser(name)).parent / "prose.toml"  # noqa: PTH111 - an unknown home directory is left as it is
-    return beside if name.endswith(".ipynb") and beside.is_file() else None
+    sibling = (cwd / os.path.expanduser(name)).parent / "prose.toml"  # noqa: PTH111 - an unknown home directory is left as it is
+    return sibling if name.endswith(".ipynb") and sibling.is_file() else None
 
 
 def who_answers(given: RunOptions) -> tuple[str, ...]:

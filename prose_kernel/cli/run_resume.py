@@ -19,7 +19,7 @@ from prose_kernel.cli import files, run_options
 from prose_kernel.cli.execution import Cell, Request
 from prose_kernel.cli.options import profile_of
 from prose_kernel.cli.run_keep import brought, confirm_rerun, is_in_postgres, kept_in_postgres
-from prose_kernel.cli.terminal import somebody_here
+from prose_kernel.cli.terminal import is_interactive
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages, settings
@@ -31,7 +31,7 @@ from prose_kernel.runtime.text import escaped
 from prose_kernel.storage import runs
 from prose_kernel.storage.layout import new_run_id
 from prose_kernel.storage.runs import KeptRun
-from prose_kernel.views.request_text import told
+from prose_kernel.views.request_text import request_line
 
 if TYPE_CHECKING:
     from prose_kernel.cli.run_options import RunOptions
@@ -106,8 +106,8 @@ def _run_of(target: str | None, given: RunOptions, cwd: Path) -> KeptRun:
     chosen = settings.load(cwd, state_dir=given.settings["state_dir"], state=backend)
     where = runs.places(cwd, chosen.state_dir)
     if target is not None:
-        beside = Path(cwd, os.path.expanduser(target)).parent  # noqa: PTH111
-        where += [place for place in runs.places(beside, ".prose") if place not in where]
+        directory_of_it = Path(cwd, os.path.expanduser(target)).parent  # noqa: PTH111
+        where += [place for place in runs.places(directory_of_it, ".prose") if place not in where]
     if given.resume and chosen.state.kind == "postgres":
         found = runs.find([*where, *kept_in_postgres(cwd, chosen.state_dir)], given.resume)
     else:
@@ -167,7 +167,7 @@ def _moved(kept: KeptRun, head: Head, cwd: str | None, target: str | None, here:
     if target is not None or not is_in_postgres(head):
         return None
     began = f"run {kept.id} was begun in another directory: {escaped(head.directory)}"
-    if peers.inside_a_run() or not somebody_here(sys.stdin, sys.stderr):
+    if peers.inside_a_run() or not is_interactive(sys.stdin, sys.stderr):
         raise UsageError(began, hint="to continue it here, add --cwd . to the command")
     click.echo(f"R{began[1:]}", err=True)
     if not click.confirm(f"Continue it in {escaped(str(here))}?", err=True):
@@ -327,7 +327,7 @@ def _way(kept: KeptRun, given: RunOptions) -> tuple[Resumption, tuple[str, ...]]
         how = resumption(journal, given.interrupted or "rerun")
         lines = [f"Resuming run {kept.id} of {kept.program}: {_known(journal.answers(how.rewind))}."]
         if how.cause is not None:
-            lines.append(f"It continues before the request that failed: {told(how.cause)}")
+            lines.append(f"It continues before the request that failed: {request_line(how.cause)}")
         return how, tuple(lines)
     clock = SystemClock()
     new = branch(journal, point_of(journal, given.at), new_run_id(clock), clock.now())

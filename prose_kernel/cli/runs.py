@@ -291,7 +291,7 @@ def _page(run: KeptRun, bound: list[StoredBinding]) -> Iterator[str]:
     if run.journal is not None and (damage := _damage(run.journal)) is not None:
         yield f"\n{damage}" + (f": to let it continue before that, prose runs repair {run.id}" if can_continue else "")
     elif run.journal is not None and can_continue:
-        yield f"\n{_how_it_goes_on(run.journal)}"
+        yield f"\n{_how_to_continue(run.journal)}"
 
 
 def _damage(journal: JournalRead) -> UsageError | None:
@@ -300,7 +300,7 @@ def _damage(journal: JournalRead) -> UsageError | None:
     return None if lost is None else journal.damaged(lost)
 
 
-def _how_it_goes_on(journal: JournalRead) -> str:
+def _how_to_continue(journal: JournalRead) -> str:
     from prose_kernel.runs.resumption import resumption
 
     run = journal.head.run
@@ -346,7 +346,7 @@ def _of_cell(cell: RunCell) -> Iterator[str]:
 def _of_step(step: Step) -> str:
     answer = f" → {clip(step.answer, 60)}" if step.answer.strip() else ""
     made = f" ({clip(str(step.made), 120)})" if step.made.calls or step.made.doing else ""
-    return f"  {step.mark} {step.at}  {step.kind} {clip(step.said, 80)}{answer}{made}"
+    return f"  {step.mark} {step.at}  {step.kind} {clip(step.text, 80)}{answer}{made}"
 
 
 # ---------------------------------------------------------------- diff
@@ -384,7 +384,7 @@ def _steps(cells: list[RunCell]) -> dict[str, Step]:
 def _answer(step: Step | None) -> str:
     if step is None:
         return ""
-    return f"{step.kind} {step.said}\n{step.mark} {step.answer}".rstrip()
+    return f"{step.kind} {step.text}\n{step.mark} {step.answer}".rstrip()
 
 
 # ---------------------------------------------------------------- report

@@ -20,7 +20,7 @@ import click
 
 from prose_kernel.cli import streams
 from prose_kernel.cli.live_region import LiveRegion, can_redraw, terminal_size
-from prose_kernel.errors import NobodyToAsk, UsageError
+from prose_kernel.errors import NonInteractive, UsageError
 from prose_kernel.runtime import forms
 from prose_kernel.views.safety import TerminalText, terminal, visible
 
@@ -280,9 +280,9 @@ class TerminalAsker:
             self._screen.line("stderr", visible(text))
 
     async def ask(self, prompt: str) -> str:
-        """Raises `NobodyToAsk` without a terminal, `EOFError` at the end of input (Ctrl-D)."""
+        """Raises `NonInteractive` without a terminal, `EOFError` at the end of input (Ctrl-D)."""
         if not self._available:
-            raise NobodyToAsk
+            raise NonInteractive
         question = visible(prompt)
         with self._screen.quiet():
             self._screen.fresh_line()
@@ -332,7 +332,7 @@ async def _read_when_ready(descriptor: int) -> bytes:
     return os.read(descriptor, 65536)
 
 
-def somebody_here(source: TextIO, err: TextIO) -> bool:
+def is_interactive(source: TextIO, err: TextIO) -> bool:
     """Whether a user can be asked: stdin and stderr are a terminal, and `CI` is not set."""
     return source.isatty() and err.isatty() and not os.environ.get("CI")
 
@@ -341,7 +341,7 @@ def confirm(text: str, question: str, hint: str, refused: str = "nothing was cha
     """Show a text and ask the person. Raises `UsageError` if they decline, or if no person can be asked."""
     from prose_kernel.access import peers
 
-    if peers.inside_a_run() or not somebody_here(sys.stdin, sys.stderr):
+    if peers.inside_a_run() or not is_interactive(sys.stdin, sys.stderr):
         raise UsageError(text, hint=hint)
     click.echo(text, err=True)
     if not click.confirm(question, err=True):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.debugger.breakpoints import Breakpoint, check_hits, evaluated_in, reason
-from prose_kernel.debugger.pausing import ALL_ERRORS, THREAD, UNCAUGHT, Debugger, Tell, as_protocol
+from prose_kernel.debugger.pausing import ALL_ERRORS, THREAD, UNCAUGHT, Debugger, Send, as_protocol
 from prose_kernel.debugger.texts import PREFIX, SEED, ReadCell, Texts
 from prose_kernel.debugger.variables import MEMBERS, Listed, Variables, one_line
 from prose_kernel.errors import ProseError, UsageError
@@ -38,12 +38,12 @@ class Refused(Exception):
 class Adapter:
     """One debug session."""
 
-    def __init__(self, language: Language, tell: Tell, read_cell: ReadCell, host: KernelDebugger) -> None:
+    def __init__(self, language: Language, send: Send, read_cell: ReadCell, host: KernelDebugger) -> None:
         self.texts = Texts(language.suffixes[0], read_cell, host.directory)
         self.debugger = Debugger(self.texts, self._event, host.mark)
         self.started = False
         self._language = language
-        self._tell = tell
+        self._send = send
         self._host = host
         self._variables = Variables()
         self._idle = Variables(typed=False)  # of the names while nothing is held
@@ -125,7 +125,7 @@ class Adapter:
         if event == "continued":
             self._variables.clear()
         self._seq += 1
-        self._tell(event, {"type": "event", "seq": self._seq, "event": event, "body": body})
+        self._send(event, {"type": "event", "seq": self._seq, "event": event, "body": body})
 
     # ------------------------------------------------------------ a session
 
@@ -243,7 +243,7 @@ class Adapter:
         """Begin the cell again, and hold it before the statement that ran last; with `line`, before the last statement
         there."""
         held, cell = self.debugger.held, self.debugger.cell
-        if held is None or held.goes_on.done() or cell is None:
+        if held is None or held.released.done() or cell is None:
             raise Refused("no program is held in a cell that began while the debugger was on")
         number = cell.count - 1
         line = arguments.get("line")

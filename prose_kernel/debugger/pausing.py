@@ -30,7 +30,7 @@ UNCAUGHT: Final = "uncaught errors"
 _MARKS: Final = 200_000
 """Statements of a cell back to which one can go."""
 
-Tell = Callable[[str, dict[str, Any]], None]
+Send = Callable[[str, dict[str, Any]], None]
 """Send an event of the protocol to the client."""
 
 Reason = Literal["breakpoint", "step", "pause", "exception", "entry"]
@@ -44,7 +44,7 @@ class Held:
     node: Node
     reason: Reason
     text: str
-    goes_on: asyncio.Future[None]
+    released: asyncio.Future[None]
     frames: tuple[StackFrame, ...]
     error: RunError | None = None
 
@@ -90,11 +90,11 @@ class Cell:
 
 
 class Debugger:
-    """Holds programs. `tell` takes events, `mark` says how many records the journal has. All calls in one loop."""
+    """Holds programs. `send` takes events, `mark` says how many records the journal has. All calls in one loop."""
 
-    def __init__(self, texts: Texts, tell: Tell, mark: Callable[[], int] = lambda: 0) -> None:
+    def __init__(self, texts: Texts, send: Send, mark: Callable[[], int] = lambda: 0) -> None:
         self.texts = texts
-        self._tell = tell
+        self._send = send
         self._mark = mark
         self.breakpoints: dict[str, list[Breakpoint]] = {}  # by the key of their text
         self.stops_on: frozenset[str] = frozenset()
@@ -161,7 +161,7 @@ class Debugger:
             before = point.line
             point.place(text.line_for(point.wanted))
             if point.line != before:
-                self._tell("breakpoint", {"reason": "changed", "breakpoint": as_protocol(point)})
+                self._send("breakpoint", {"reason": "changed", "breakpoint": as_protocol(point)})
         self._place(known, language)
         return known
 
@@ -201,7 +201,7 @@ class Debugger:
             text = await point.logged(evaluated_in(frame), language.text_of)
             line = s.source.line_column(node.span.start)[0]
             body = {"category": "console", "output": text + "\n", "line": line}
-            self._tell("output", {**body, "source": {"path": point.path, "name": s.source.name}})
+            self._send("output", {**body, "source": {"path": point.path, "name": s.source.name}})
             return
         await self._hold(s, node, "breakpoint", problem)
 
@@ -219,22 +219,22 @@ class Debugger:
                 self._meet(frame.source, frame.context.language)
         self.held = Held(s, node, reason, text, future, frames, error)
         body: dict[str, Any] = {"reason": reason, "threadId": THREAD, "allThreadsStopped": True}
-        self._tell("stopped", {**body, "text": text, "description": text} if text else body)
+        self._send("stopped", {**body, "text": text, "description": text} if text else body)
         try:
             await future
         finally:
             self.held = None
-            self._tell("continued", {"threadId": THREAD, "allThreadsContinued": True})
+            self._send("continued", {"threadId": THREAD, "allThreadsContinued": True})
 
     # ------------------------------------------------------------ what a client wants
 
     def go_on(self, how: Literal["over", "in", "out"] | None = None) -> bool:
         """Continue a paused program to its next breakpoint or the end of a step. Return False if none is paused."""
         held = self.held
-        if held is None or held.goes_on.done():
+        if held is None or held.released.done():
             return False
         self._step = Step(how, held.context.level, held.context.branches) if how is not None else None
-        held.goes_on.set_result(None)
+        held.released.set_result(None)
         return True
 
     def pause(self) -> None:
@@ -284,7 +284,7 @@ class Debugger:
         assert held is not None and cell is not None
         self._way_back = number, cell.marks[number - 1][0]
         self.cell, self._over, self._step = None, True, None  # what still happens is not looked at
-        held.goes_on.set_exception(Leave())
+        held.released.set_exception(Leave())
 
     def way_back(self) -> tuple[int, int] | None:
         back, self._way_back = self._way_back, None

@@ -33,11 +33,11 @@ _REASON: Final = 300
 
 
 class NotEvaluated(ProseError):
-    """An assertion could not be evaluated. `nobody`: because no judge could answer."""
+    """An assertion could not be evaluated. `no_answer`: because no judge could answer."""
 
-    def __init__(self, reason: str, *, nobody: bool = False) -> None:
+    def __init__(self, reason: str, *, no_answer: bool = False) -> None:
         super().__init__(reason)
-        self.nobody = nobody
+        self.no_answer = no_answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,15 +78,15 @@ class Assertions:
 
     async def check(self, ran: FinishedRun) -> tuple[list[Check], bool]:
         """The result of each for a run, and whether one of them had no judge. Raises `BudgetSpent`."""
-        found, nobody = [], False
+        found, no_answer = [], False
         for number, one in enumerate(self._all):
             try:
                 score, reason = await self._score(one, number, ran)
                 found.append(Check(one.name, score >= one.threshold, score, one_line(reason, _REASON)))
             except NotEvaluated as problem:
-                nobody |= problem.nobody
+                no_answer |= problem.no_answer
                 found.append(Check(one.name, False, 0.0, one_line(str(problem), _REASON), error=True))
-        return found, nobody
+        return found, no_answer
 
     async def _score(self, one: Assertion, number: int, ran: FinishedRun) -> tuple[float, str]:
         match one.kind:
@@ -114,9 +114,9 @@ async def _expression(text: str, ran: FinishedRun) -> tuple[float, str]:
     except CompileError as problem:
         raise NotEvaluated(f"the expression has an error: {problem}") from None
     except (RunError, UsageError) as problem:
-        said = str(problem).replace(" while the debugger evaluates", " in an assertion")
+        message = str(problem).replace(" while the debugger evaluates", " in an assertion")
         hint = getattr(problem, "hint", None) if isinstance(problem, RunError) else None
-        raise NotEvaluated(said + (f" ({hint})" if hint else "")) from None
+        raise NotEvaluated(message + (f" ({hint})" if hint else "")) from None
     named = [name for name in dict.fromkeys(NAME.findall(text)) if name in ran.values]
     return _number(value), ", ".join(f"{name} is {preview(ran.values[name])}" for name in named)
 
@@ -140,7 +140,7 @@ async def _judge(text: str, number: int, ran: FinishedRun) -> tuple[float, str]:
     try:
         verdict = await ran.machine.host.ports.judge.decide(request)
     except Undecided as problem:
-        raise NotEvaluated(str(problem), nobody=not problem.failed) from None
+        raise NotEvaluated(str(problem), no_answer=not problem.failed) from None
     except BudgetSpent:
         raise
     except ProseError as problem:
@@ -195,19 +195,19 @@ class PythonFunction:
         loop = asyncio.get_running_loop()
         done: asyncio.Future[tuple[float, str] | NotEvaluated] = loop.create_future()
 
-        def tell(answer: tuple[float, str] | NotEvaluated) -> None:
+        def deliver(answer: tuple[float, str] | NotEvaluated) -> None:
             if not done.done():
                 done.set_result(answer)
 
         def call() -> None:
             try:
-                answer: tuple[float, str] | NotEvaluated = _said(self._name, self._function(**given))
+                answer: tuple[float, str] | NotEvaluated = _scored(self._name, self._function(**given))
             except NotEvaluated as problem:
                 answer = problem
             except BaseException as problem:  # also SystemExit: it ends only the function
                 answer = NotEvaluated(f"{self._name} raised {_raised(problem)}")
             if not loop.is_closed():
-                loop.call_soon_threadsafe(tell, answer)
+                loop.call_soon_threadsafe(deliver, answer)
 
         threading.Thread(target=call, daemon=True, name=f"assertion {self._name}").start()
         try:
@@ -227,14 +227,14 @@ def _raised(problem: BaseException) -> str:
         return type(problem).__name__
 
 
-def _said(name: str, value: object) -> tuple[float, str]:
+def _scored(name: str, value: object) -> tuple[float, str]:
     """A boolean or number, with or without a reason: `False, "too long"`, `{"score": 0.5, "reason": "..."}`."""
     reason: object = ""
     if isinstance(value, tuple) and len(value) == 2:
         value, reason = value
     elif isinstance(value, dict):
-        told: dict[str, object] = value
-        value, reason = told.get("score", value), told.get("reason", "")
+        fields: dict[str, object] = value
+        value, reason = fields.get("score", value), fields.get("reason", "")
     if not isinstance(value, bool | int | float):
         shown = _ADDRESS.sub("", one_line(repr(value), 60))
         raise NotEvaluated(f"{name} gave {shown}: a boolean or a number is wanted, or a pair of it")

@@ -183,15 +183,15 @@ class ItemRun:
             if spent.budget == EVALUATION:
                 raise
             error = spent
-            return self._result("error", error=_told(spent))
+            return self._result("error", error=_message_of(spent))
         except RunError as problem:
             error = problem
-            return self._result("error", error=_told(problem), nobody=problem.nobody)
+            return self._result("error", error=_message_of(problem), no_answer=problem.no_answer)
         except CompileError as problem:
-            said = problem.first.render().split("\n")[0] if problem.first is not None else str(problem)
-            return self._result("error", error=said)
+            message = problem.first.render().split("\n")[0] if problem.first is not None else str(problem)
+            return self._result("error", error=message)
         except ProseError as problem:
-            return self._result("error", error=_told(problem), nobody=isinstance(problem, Undecided))
+            return self._result("error", error=_message_of(problem), no_answer=isinstance(problem, Undecided))
         finally:
             await workspace.close(error)
             around.warnings.update(one for one in shown if one.startswith("Warning: "))
@@ -229,10 +229,10 @@ class ItemRun:
         assert task is not None
         self._judging = partial(loop.call_soon_threadsafe, task.cancel)
         with budgets.counting((budget,), lambda: "an assertion") if budget is not None else nullcontext():
-            checks, nobody = await around.assertions.check(ran)
-        return self._judged(checks, nobody, outputs or {"result": value})
+            checks, no_answer = await around.assertions.check(ran)
+        return self._judged(checks, no_answer, outputs or {"result": value})
 
-    def _judged(self, checks: Sequence[Check], nobody: bool, outputs: Mapping[str, Value]) -> Result:
+    def _judged(self, checks: Sequence[Check], no_answer: bool, outputs: Mapping[str, Value]) -> Result:
         score = self.around.assertions.score(checks)
         threshold = self.around.spec.threshold
         broken = next((check for check in checks if check.error), None)
@@ -240,7 +240,7 @@ class ItemRun:
         status: Status = "error" if broken is not None else "passed" if passed else "failed"
         error = f"{broken.name}: {broken.reason}" if broken is not None else ""
         shown = {name: _shown(value) for name, value in outputs.items()}
-        return self._result(status, score=score, checks=tuple(checks), error=error, nobody=nobody, outputs=shown)
+        return self._result(status, score=score, checks=tuple(checks), error=error, no_answer=no_answer, outputs=shown)
 
     def _result(
         self,
@@ -249,7 +249,7 @@ class ItemRun:
         score: float = 0.0,
         checks: tuple[Check, ...] = (),
         error: str = "",
-        nobody: bool = False,
+        no_answer: bool = False,
         outputs: Mapping[str, str] | None = None,
     ) -> Result:
         item, meter = self.item, self._meter
@@ -262,7 +262,7 @@ class ItemRun:
             score=score,
             checks=checks,
             error=error,
-            nobody=nobody,
+            no_answer=no_answer,
             seconds=round(meter.seconds, 3),
             tokens_in=meter.tokens_in,
             tokens_out=meter.tokens_out,
@@ -278,7 +278,7 @@ EVALUATION: Final = "evaluation"
 """The key of the budget of a whole evaluation: no program can catch that it is spent."""
 
 
-def _told(problem: ProseError) -> str:
+def _message_of(problem: ProseError) -> str:
     where = problem.location if isinstance(problem, RunError) else None
     line = f"line {where.line}: " if where is not None else ""
     code = f" [{problem.code}]" if isinstance(problem, RunError) else ""

@@ -86,9 +86,9 @@ def remarks(summary: Summary) -> Iterator[str]:
         yield f"{one.name} against {one.against}: {_cases(one)}; p = {one.p:.3f} (sign test), {sure}"
     for one in summary.against:
         before, now = percent(one.rates[1]), percent(one.rates[0])
-        said = "REGRESSION" if one.regressed(summary.spec.regression) else "no regression"
+        ruling = "REGRESSION" if one.regressed(summary.spec.regression) else "no regression"
         worse = f" (worse: {_named(one.worse_cases)})" if one.worse else ""
-        yield f"{one.name} against the baseline {one.against}: {before} then, {now} now, {_cases(one)}{worse}: {said}"
+        yield f"{one.name} against the baseline {one.against}: {before} then, {now} now, {_cases(one)}{worse}: {ruling}"
     for variant in summary.variants:
         if variant.too_few:
             yield f"{variant.name}: {percent(variant.rate)} passed, and {percent(variant.wanted or 0)} is wanted"

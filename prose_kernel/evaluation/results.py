@@ -33,7 +33,7 @@ class Check(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Result(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One run: a case, a variant, a repetition. `error` is the reason if it has no result; `nobody`: because nothing
+    """One run: a case, a variant, a repetition. `error` is the reason if it has no result; `no_answer`: because nothing
     was recorded and no provider could answer.
 
     `seconds` is how long its sessions and judgements took, `cost` what they cost in US dollars as far as that is known
@@ -48,7 +48,7 @@ class Result(msgspec.Struct, frozen=True, omit_defaults=True):
     score: Annotated[float, msgspec.Meta(ge=0, le=1)] = 0.0
     checks: tuple[Check, ...] = ()
     error: str = ""
-    nobody: bool = False
+    no_answer: bool = msgspec.field(default=False, name="nobody")
     seconds: float = 0.0
     tokens_in: int = 0
     tokens_out: int = 0

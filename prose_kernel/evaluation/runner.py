@@ -42,7 +42,7 @@ from prose_kernel.runtime.clock import SystemClock
 
 WARNINGS: Final = 5
 """Warnings of runs that are shown."""
-ASKS_NOBODY: Final = ("human", "replay", "dry-run", "auto", None)
+NO_LIVE_MODEL: Final = ("human", "replay", "dry-run", "auto", None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -242,9 +242,9 @@ class Evaluation:
             self.used = recordings.used()
             recordings.end()
             await ways.close()
-            told = sorted(around.warnings)
-            more = [f"… and {len(told) - WARNINGS:,} more warnings"] if len(told) > WARNINGS else []
-            self.notes += [*told[:WARNINGS], *more]
+            warnings = sorted(around.warnings)
+            more = [f"… and {len(warnings) - WARNINGS:,} more warnings"] if len(warnings) > WARNINGS else []
+            self.notes += [*warnings[:WARNINGS], *more]
 
     async def _finished(self, workers: Sequence[asyncio.Future[None]]) -> None:
         """Wait until all have ended; when this task is cancelled, until all have given up."""
@@ -289,7 +289,7 @@ def _mode(chosen: Settings, overrides: Mapping[str, Any]) -> Settings:
     mode = chosen.cassette.mode
     in_ci = os.environ.get("CI", "").strip().casefold() not in ("", "0", "false")
     if mode is None or (in_ci and "cassette_mode" not in overrides):
-        asked = chosen.provider not in ASKS_NOBODY or chosen.judge.provider not in ("off", "auto", None)
+        asked = chosen.provider not in NO_LIVE_MODEL or chosen.judge.provider not in ("off", "auto", None)
         mode = "auto" if asked and not in_ci else "replay"
     return chosen.changed(cassette_mode=mode)
 

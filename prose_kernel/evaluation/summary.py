@@ -168,7 +168,7 @@ class Summary:
         answer, 130 interrupted."""
         if self.stopped == INTERRUPTED:
             return 130
-        if any(one.nobody for one in self.results):
+        if any(one.no_answer for one in self.results):
             return 3
         errors = any(one.status == "error" for one in self.results)
         return 1 if self.stopped or errors or self.regressions or any(one.too_few for one in self.variants) else 0
@@ -184,8 +184,8 @@ def summary_of(spec: Spec, names: Sequence[str], results: Sequence[Result], case
         own = [one for one in results if one.variant == name]
         checks = {}
         for number, assertion in enumerate(spec.assertions):
-            said = [one.checks[number].passed for one in own if number < len(one.checks)]
-            checks[assertion.name] = sum(said) / len(own) if own else 0.0
+            passed = [one.checks[number].passed for one in own if number < len(one.checks)]
+            checks[assertion.name] = sum(passed) / len(own) if own else 0.0
         wanted = variant.pass_rate if variant.pass_rate is not None else spec.pass_rate
         variants.append(VariantSummary(name, own, checks, wanted))
     return Summary(spec, cases, cases * len(names) * spec.repeat, tuple(variants), **more)

@@ -58,7 +58,7 @@ class Answer:
     problem: str = ""
 
     @property
-    def said(self) -> str:
+    def word(self) -> str:
         return WORDS[self.verdict.answer] if self.verdict is not None else NO_ANSWER
 
     @property
@@ -123,7 +123,7 @@ class Calibration:
         """The number of each answer, by right answer."""
         found = {label: dict.fromkeys((*WORDS.values(), NO_ANSWER), 0) for label in WORDS.values()}
         for answer in self.answers:
-            found[WORDS[answer.item.label]][answer.said] += 1
+            found[WORDS[answer.item.label]][answer.word] += 1
         return found
 
     @property
@@ -150,8 +150,8 @@ class Calibration:
     @property
     def models(self) -> Counter[str]:
         """The number of answers of each model: a chain of fallbacks may have more than one."""
-        said = (str(a.verdict.details.get("model", "")) for a in self.answers if a.verdict is not None)
-        return Counter(name for name in said if name)
+        names = (str(a.verdict.details.get("model", "")) for a in self.answers if a.verdict is not None)
+        return Counter(name for name in names if name)
 
     @property
     def replayed(self) -> int:
@@ -222,9 +222,9 @@ def load(path: Path, shown: str = "") -> tuple[Item, ...]:
         if not line.strip():
             continue
         try:
-            said = json.loads(line, parse_constant=_no_number)
-            _sendable(said)
-            item = _item(said, number)
+            fields = json.loads(line, parse_constant=_no_number)
+            _sendable(fields)
+            item = _item(fields, number)
         except (ValueError, RecursionError) as problem:
             reason = _of_json(problem) if isinstance(problem, json.JSONDecodeError | RecursionError) else str(problem)
             raise UsageError(
@@ -258,38 +258,38 @@ def _no_number(word: str) -> object:
     raise ValueError(f"{word} isn't a JSON number")
 
 
-def _sendable(said: object) -> None:
+def _sendable(item: object) -> None:
     """Raise `ValueError` for values that JSON can hold and a request cannot."""
     try:
-        json.dumps(said, ensure_ascii=False, allow_nan=False).encode()
+        json.dumps(item, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
         raise ValueError("a text holds half of a character") from None
     except ValueError:
         raise ValueError("a number is too large") from None
 
 
-def _item(said: Any, number: int) -> Item:
+def _item(item: Any, number: int) -> Item:
     """Raises `ValueError` with what is wrong."""
-    if not isinstance(said, dict):
+    if not isinstance(item, dict):
         raise ValueError("an item is a JSON object")
-    if unknown := sorted(said.keys() - _KEYS):
+    if unknown := sorted(item.keys() - _KEYS):
         raise ValueError(f"an item has no key {unknown[0]!r}")
-    label = said.get("label", "")
+    label = item.get("label", "")
     if not isinstance(label, str | bool) or label not in LABELS:
         raise ValueError("`label` is yes, no or uncertain")
-    criterion = "criterion" in said
-    if criterion == ("condition" in said) or criterion != ("value" in said) or (criterion and "values" in said):
+    criterion = "criterion" in item
+    if criterion == ("condition" in item) or criterion != ("value" in item) or (criterion and "values" in item):
         raise ValueError("an item has a `condition` about `values`, or a `criterion` about one `value`")
-    text, values = said["criterion" if criterion else "condition"], said.get("values", {})
+    text, values = item["criterion" if criterion else "condition"], item.get("values", {})
     if not isinstance(text, str) or not text.strip():
         raise ValueError("the condition isn't a text")
     if not isinstance(values, dict):
         raise ValueError("`values` is an object of names and values")
     texts = {
-        key: said.get(key, default) for key, default in (("id", f"line-{number}"), ("category", "all"), ("why", ""))
+        key: item.get(key, default) for key, default in (("id", f"line-{number}"), ("category", "all"), ("why", ""))
     }
     if wrong := next((key for key, value in texts.items() if not isinstance(value, str)), None):
         raise ValueError(f"`{wrong}` isn't a text")
-    subject = full_text(said["value"]) if criterion else None
-    given = values if subject is None else {"it": said["value"]}
+    subject = full_text(item["value"]) if criterion else None
+    given = values if subject is None else {"it": item["value"]}
     return Item(texts["id"], texts["category"], text.strip(), LABELS[label], given, subject, texts["why"])

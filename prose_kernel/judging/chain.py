@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from msgspec import structs
 
-from prose_kernel.errors import NobodyToAsk, ProseError, ProviderError, Undecided
+from prose_kernel.errors import NonInteractive, ProseError, ProviderError, Undecided
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.content import material, quoted
@@ -135,7 +135,7 @@ class Asked:
                     return await asking(HumanJudge(self._person))
             except EOFError:
                 raise Undecided(f"the person's input ended before {what} was decided", hint=fix) from None
-            except NobodyToAsk:
+            except NonInteractive:
                 pass
         raise Undecided(f"cannot decide {what}: {why}", hint=fix, failed=failed)
 
@@ -161,7 +161,7 @@ def _no_rules(request: JudgeRequest, rules: RulesMode, criteria: bool) -> str:
     return ""
 
 
-class UnrecordedIsNobody(JudgeAround):
+class WithoutJudge(JudgeAround):
     """The `Judge` port around recorded judgements while no judge is chosen.
 
     In a non-interactive run a question without a record cannot be decided: that is the error, and its hint says how to
@@ -171,7 +171,7 @@ class UnrecordedIsNobody(JudgeAround):
     def __init__(self, recorded: Judge, person: Asker, *, rules: RulesMode, criteria: bool = False) -> None:
         self._recorded = recorded
         self._person = person
-        self._nobody = Asked(rules=rules, criteria=criteria)
+        self._undecided = Asked(rules=rules, criteria=criteria)
 
     async def ask(self, request: JudgeRequest, calling: Callable[[Judge], Awaitable[Judged]]) -> Judged:
         try:
@@ -181,7 +181,7 @@ class UnrecordedIsNobody(JudgeAround):
                 raise
             missed = miss
         try:
-            return await calling(self._nobody)
+            return await calling(self._undecided)
         except Undecided as undecided:
             raise Undecided(str(undecided), hint=f"{missed.hint or undecided.hint} ({missed})") from None
 
@@ -227,9 +227,9 @@ class JudgeChain:
         if request.by_rules:
             return Verdict(None, "rules", why)
         if self._rules != "only" and self._scripted is not None:
-            said = self._scripted.judgement(request.text, request.at)
-            if said is not None:
-                return _scripted_verdict(said, request.text)
+            scripted = self._scripted.judgement(request.text, request.at)
+            if scripted is not None:
+                return _scripted_verdict(scripted, request.text)
         if self._dry_run:
             again = request.loop is not None and bool(request.loop_index)
             return Verdict(None, "dry-run", "undecided", no_progress=again)
@@ -279,9 +279,9 @@ class JudgeChain:
         if not _no_rules(request, self._rules, self._criteria) and (pick := _named_label(request, labels)):
             return pick
         if self._rules != "only" and self._scripted is not None:
-            said = self._scripted.judgement(request.text, request.at)
-            if said is not None:
-                return Pick(said, "scripted")
+            scripted = self._scripted.judgement(request.text, request.at)
+            if scripted is not None:
+                return Pick(scripted, "scripted")
         if self._dry_run:
             return Pick(labels[0], "dry-run", "undecided: " + " | ".join(labels))
         self._rules_alone(f"the choice {quoted(request)}", _no_label(request), _fix(request))
@@ -290,9 +290,9 @@ class JudgeChain:
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
         """Return the value at a member path of a prose text. Raises `Undecided`."""
         if self._rules != "only" and self._scripted is not None:
-            said = self._scripted.extracted(path, request.at)
-            if said is not None:
-                return Finding(said, "scripted")
+            scripted = self._scripted.extracted(path, request.at)
+            if scripted is not None:
+                return Finding(scripted, "scripted")
         if self._dry_run:
             return Finding(value, "dry-run", "undecided")
         self._rules_alone(f"what `{path}` is in a text", "the text is not JSON", STRUCTURE)
@@ -302,9 +302,9 @@ class JudgeChain:
         """Return the items of a prose text. Raises `Undecided`; also for a text of several lines, which every mode
         splits by lines (openprose.md 3.11), so that no question is asked about the output of `ls`."""
         if self._rules != "only" and self._scripted is not None:
-            said = self._scripted.items(value, request.at)
-            if said is not None:
-                return Finding(list(said), "scripted")
+            scripted = self._scripted.items(value, request.at)
+            if scripted is not None:
+                return Finding(list(scripted), "scripted")
         if sum(1 for line in value.splitlines() if line.strip()) > 1:
             raise Undecided("the text has several lines: they are its items")
         if self._dry_run:
@@ -317,16 +317,16 @@ class JudgeChain:
             raise Undecided(f"no rule decides {what}: {why}", hint=fix)
 
 
-def _scripted_verdict(said: str, text: str) -> Verdict:
+def _scripted_verdict(answer: str, text: str) -> Verdict:
     from prose_kernel.judging.facts import NO, STUCK, UNCERTAIN, YES
 
-    word = said.strip().casefold()
+    word = answer.strip().casefold()
     if word in YES | NO:
         return Verdict(word in YES, "scripted")
     if word in UNCERTAIN | STUCK:
         return Verdict(None, "scripted", no_progress=word in STUCK)
     raise Undecided(
-        f'the script answers **{one_line(text)}** with "{one_line(said, 40)}"',
+        f'the script answers **{one_line(text)}** with "{one_line(answer, 40)}"',
         hint="a condition takes yes, no, uncertain or no progress",
         failed=True,
     )
@@ -349,10 +349,10 @@ def _named_label(request: JudgeRequest, labels: tuple[str, ...]) -> Pick | None:
     if name not in request.bindings:
         return None
     try:
-        said = facts.short(request.bindings[name])
+        label = facts.short(request.bindings[name])
     except ProseError:
         return None
-    return Pick(said, "rules", f'label: {name} is "{said}"') if said in labels else None
+    return Pick(label, "rules", f'label: {name} is "{label}"') if label in labels else None
 
 
 # ---------------------------------------------------------------- before a run

@@ -62,10 +62,10 @@ def empty(value: Value) -> bool | None:
             return False
         case ErrorValue():
             return None
-    said = (facts.text(value) or "").strip()
-    if not said or said in _HOLLOW:
+    words = (facts.text(value) or "").strip()
+    if not words or words in _HOLLOW:
         return True
-    return None if _says_nothing(said) else False
+    return None if _says_nothing(words) else False
 
 
 def _hollow(value: list[Value] | dict[str, Value]) -> bool | None:
@@ -76,17 +76,17 @@ def _hollow(value: list[Value] | dict[str, Value]) -> bool | None:
     return None if all(part is None or part == "" or part == [] or part == {} for part in parts) else False
 
 
-def _says_nothing(said: str) -> bool:
+def _says_nothing(words: str) -> bool:
     """Whether a text may say that there is nothing: in all of its lines but headings (`n/a`, "# Findings", "None."), in
     its first sentence ("No files."), or as JSON (`[ ]`)."""
-    lines = (line.strip() for line in said.split("\n"))
+    lines = (line.strip() for line in words.split("\n"))
     if all(line.strip(_MARKUP).casefold() in _NOTHING for line in lines if line[:1] != "#" and line[-1:] != ":"):
         return True
-    data = facts.structure(said)
+    data = facts.structure(words)
     if isinstance(data, list | dict):
         return _hollow(data) is not False
-    first = re.split(r"[.!?]\s|\n", said, maxsplit=1)[0]
-    if len(said) <= _SHORT_PLACEHOLDER and _PLACEHOLDER.search(facts.plain(said)):
+    first = re.split(r"[.!?]\s|\n", words, maxsplit=1)[0]
+    if len(words) <= _SHORT_PLACEHOLDER and _PLACEHOLDER.search(facts.plain(words)):
         return True
     return len(first) <= SENTENCE and _DENIES.search(facts.plain(first)) is not None
 
@@ -103,7 +103,7 @@ def given(value: Value) -> bool | None:
             return True if _hollow(value) is False else None
     if isinstance(value, int | float):
         return True
-    said = (facts.text(value) or "").strip()
-    if not said:
+    words = (facts.text(value) or "").strip()
+    if not words:
         return False
-    return None if said in _HOLLOW or _says_nothing(said) else True
+    return None if words in _HOLLOW or _says_nothing(words) else True

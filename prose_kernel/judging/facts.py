@@ -168,11 +168,11 @@ def number(value: Value) -> tuple[float, bool] | None:
         return None
     if isinstance(value, int | float):
         return None if isinstance(value, float) and math.isnan(value) else (value, False)
-    said = (text(value) or "").strip()
-    if len(said) > SHORT or not _NUMBER.fullmatch(said):
+    content = (text(value) or "").strip()
+    if len(content) > SHORT or not _NUMBER.fullmatch(content):
         return None
-    digits = said.rstrip("%").replace(",", "")
-    return (float(digits) if "." in digits else int(digits)), said.endswith("%")
+    digits = content.rstrip("%").replace(",", "")
+    return (float(digits) if "." in digits else int(digits)), content.endswith("%")
 
 
 def version(text: str) -> tuple[int, ...] | None:
@@ -185,8 +185,8 @@ def short(value: Value) -> str | None:
     """Return a value that can be an answer: trimmed text of one short line, a number, a boolean."""
     if isinstance(value, list | dict | ErrorValue):
         return None
-    said = "null" if value is None else inserted_text(value).strip()
-    return said if len(said) <= SHORT and "\n" not in said else None
+    shown = "null" if value is None else inserted_text(value).strip()
+    return shown if len(shown) <= SHORT and "\n" not in shown else None
 
 
 def yes_no(value: Value) -> bool | None:
@@ -202,20 +202,20 @@ def count(value: Value, unit: str) -> tuple[int, int] | None:
     if unit == "item":
         items = _items(value)
         return None if items is None else (items, items)
-    said = text(value)
-    if said is None or not whole(value) or (len(said) <= SHORT and re.match(r"\W*\d+\W*(?:\w+\W*)?$", said)):
+    content = text(value)
+    if content is None or not whole(value) or (len(content) <= SHORT and re.match(r"\W*\d+\W*(?:\w+\W*)?$", content)):
         return None  # "120 lines" contains a count, but isn't one
     match unit:
         case "word":
-            words = said.split()
-            return None if _UNSPACED.search(said) else (sum(any(map(str.isalnum, one)) for one in words), len(words))
+            words = content.split()
+            return None if _UNSPACED.search(content) else (sum(any(map(str.isalnum, one)) for one in words), len(words))
         case "line":
-            lines = said.strip("\n").split("\n") if said.strip("\n") else []
+            lines = content.strip("\n").split("\n") if content.strip("\n") else []
             return sum(bool(line.strip()) for line in lines), len(lines)
         case _:
             import regex  # a character is what a reader takes for one: a family of emoji, a letter with its accent
 
-            counts = [len(regex.findall(r"\X", one)) for one in (said.strip(), said)]
+            counts = [len(regex.findall(r"\X", one)) for one in (content.strip(), content)]
             return counts[0], counts[1]
 
 
@@ -223,21 +223,21 @@ def _items(value: Value) -> int | None:
     if isinstance(value, list | dict):
         data: Value = value
     else:
-        said = text(value)
-        if said is None or not whole(value):
+        content = text(value)
+        if content is None or not whole(value):
             return None
-        data = structure(said)
+        data = structure(content)
         if data is None:
-            return _bullets(said)
+            return _bullets(content)
     if isinstance(data, dict):  # an object counts as its one list (openprose.md 3.11)
         lists = [field for field in data.values() if isinstance(field, list)]
         data = lists[0] if len(lists) == 1 else None
     return len(data) if isinstance(data, list) else None
 
 
-def _bullets(said: str) -> int | None:
+def _bullets(content: str) -> int | None:
     """Return the number of items of the one list in a text; None if it may have two, or nested lists."""
-    lines = said.rstrip().split("\n")
+    lines = content.rstrip().split("\n")
     marks = [match[0][0] if (match := _BULLET.match(line)) else "" for line in lines]
     listed = [number for number, mark in enumerate(marks) if mark]
     if len(listed) < 2 or len({"1" if marks[number].isdigit() else marks[number] for number in listed}) > 1:
@@ -252,12 +252,12 @@ def field(value: Value, words: str) -> bool | None:
     A text counts only if it is such an object as a whole: one in the middle of a text may be about anything.
     """
     data: object = value
-    if isinstance(value, str | Reference) and (said := (text(value) or "").strip())[:1] == "{":
-        data = json_in(said) if said[-1:] == "}" else None
+    if isinstance(value, str | Reference) and (content := (text(value) or "").strip())[:1] == "{":
+        data = json_in(content) if content[-1:] == "}" else None
     if not isinstance(data, dict):
         return None
     names = {words, words.replace(" ", "_"), words.replace(" ", "-")}
-    found = {said for name, said in data.items() if name in names and isinstance(said, bool)}
+    found = {content for name, content in data.items() if name in names and isinstance(content, bool)}
     return found.pop() if len(found) == 1 else None
 
 

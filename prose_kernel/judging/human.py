@@ -42,15 +42,15 @@ class HumanJudge:
             asked = "Is this true?" if request.subject is None else "Does the value meet this criterion?"
             self._asker.show(f"{_value(request)}{asked}{_pass(request)}\n  {_indented(request.text)}")
             while True:
-                said = await self._word(
+                answer = await self._word(
                     "[y]es, [n]o, [u]ncertain, or why? ",
                     Form("judge", asked, _YES_OR_NO, text=request.text, above=True),
                 )
-                if said in YES | NO:
-                    return Verdict(said in YES, "human")
-                if said in UNCERTAIN | STUCK:
-                    return Verdict(None, "human", no_progress=said in STUCK)
-                if said in ("w", "why"):
+                if answer in YES | NO:
+                    return Verdict(answer in YES, "human")
+                if answer in UNCERTAIN | STUCK:
+                    return Verdict(None, "human", no_progress=answer in STUCK)
+                if answer in ("w", "why"):
                     why = [f"Not decided by a rule: {ruling.why}."] if request.subject is None else []
                     self._asker.show("\n".join([*why, *_known(request)]))
 
@@ -59,15 +59,15 @@ class HumanJudge:
         async with self._asker.turn():
             numbered = (f"  {number}. {printable(label)}" for number, label in enumerate(labels, 1))
             self._asker.show("\n".join([f"{_value(request)}Which one?\n  {_indented(request.text)}", *numbered]))
-            buttons = (Button(one_line(label), _said(label, number, folded)) for number, label in enumerate(labels, 1))
+            buttons = (Button(one_line(label), _label(label, number, folded)) for number, label in enumerate(labels, 1))
             form = Form("judge", "Which one?", (*buttons, _WHY), text=request.text, above=True)
             while True:
-                said = await self._word(f"1 to {len(labels)}, or why? ", form)
-                if said in folded:
-                    return Pick(folded[said], "human")
-                if said.isascii() and said.isdecimal() and len(said) < 10 and 1 <= int(said) <= len(labels):
-                    return Pick(labels[int(said) - 1], "human")
-                if said in ("w", "why"):
+                answer = await self._word(f"1 to {len(labels)}, or why? ", form)
+                if answer in folded:
+                    return Pick(folded[answer], "human")
+                if answer.isascii() and answer.isdecimal() and len(answer) < 10 and 1 <= int(answer) <= len(labels):
+                    return Pick(labels[int(answer) - 1], "human")
+                if answer in ("w", "why"):
                     self._asker.show("\n".join(_known(request)))
 
     async def extract(self, value: str, path: str) -> Finding:
@@ -93,7 +93,7 @@ class HumanJudge:
         return " ".join((await forms.ask(self._asker, prompt, form)).split()).casefold()
 
 
-def _said(label: str, number: int, folded: Container[str]) -> str:
+def _label(label: str, number: int, folded: Container[str]) -> str:
     """How a person would type a label; a label may be a number too, which then is not the one in the list."""
     return label if " ".join(label.split()).casefold() in folded else str(number)
 

@@ -182,10 +182,10 @@ def _version(found: Mapping[str, str | None]) -> Test:
     compare, wanted = comparison(sign), facts.version(found["version"] or "")
 
     def test(value: Value) -> bool | None:
-        said = facts.version(facts.short(value) or "")
-        if said is None or wanted is None or len(said) != len(wanted):
+        shown = facts.version(facts.short(value) or "")
+        if shown is None or wanted is None or len(shown) != len(wanted):
             return None
-        return compare(said, wanted)  # type: ignore[arg-type]  # tuples compare as numbers do
+        return compare(shown, wanted)  # type: ignore[arg-type]  # tuples compare as numbers do
 
     return test
 
@@ -262,8 +262,8 @@ def _equal(found: Mapping[str, str | None]) -> Test | None:
             return None
         if (text == literal) != (facts.looser(text) == facts.looser(literal)):
             return None
-        said, wanted = (text.casefold(), literal.casefold()) if folds else (text, literal)
-        if said == wanted:
+        shown, wanted = (text.casefold(), literal.casefold()) if folds else (text, literal)
+        if shown == wanted:
             return True
         if _bare_version(text) == _bare_version(literal) and text != literal:
             return None  # v1.2.3, 1.2.3 and 1.2.3.0
@@ -274,12 +274,12 @@ def _equal(found: Mapping[str, str | None]) -> Test | None:
             return None  # 1.10 is 1.1 if it is a number, but not if it is a version; 50 % may be meant by 50
         if not folds:
             return False
-        if {said, wanted} <= facts.YES or {said, wanted} <= facts.NO:
+        if {shown, wanted} <= facts.YES or {shown, wanted} <= facts.NO:
             return None
         if isinstance(value, bool) and wanted not in facts.YES | facts.NO:
             return None
         # "I choose query." may be meant by "query"
-        return None if wanted and re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", said) else False
+        return None if wanted and re.search(rf"(?<!\w){re.escape(wanted)}(?!\w)", shown) else False
 
     return test
 
@@ -290,7 +290,7 @@ def _bare_version(text: str) -> str:
     return match[1] if match is not None and re.search(r"[.vV]", text) else text
 
 
-def _unless_told(test: Test) -> Test:
+def _unless_field(test: Test) -> Test:
     """Not of an object that has a field of that name: {"empty": true}."""
 
     def careful(value: Value) -> bool | None:
@@ -307,8 +307,8 @@ def _yes_no(found: Mapping[str, str | None]) -> Test:
     wanted = found["yes"] in ("yes", "true")
 
     def test(value: Value) -> bool | None:
-        said = facts.yes_no(value)
-        return None if said is None else said == wanted
+        shown = facts.yes_no(value)
+        return None if shown is None else shown == wanted
 
     return test
 
@@ -317,8 +317,8 @@ def _word(found: Mapping[str, str | None]) -> Test:
     words = " ".join((found["words"] or "").split()).casefold()
 
     def test(value: Value) -> bool | None:
-        if (said := facts.field(value, words)) is not None:
-            return said  # an object that says so itself: {"approved": false}
+        if (shown := facts.field(value, words)) is not None:
+            return shown  # an object that says so itself: {"approved": false}
         # met: True; not met: unknown, because another word may mean the same
         return True if facts.plain(facts.short(value) or "").casefold() == facts.plain(words) else None
 
@@ -335,8 +335,8 @@ def equal_or(sign: str | None) -> str:
 
 
 TESTS: dict[str, Callable[[Mapping[str, str | None]], Test | None]] = {
-    "empty": lambda found: _unless_told(emptiness.empty),
-    "given": lambda found: _unless_told(emptiness.given),
+    "empty": lambda found: _unless_field(emptiness.empty),
+    "given": lambda found: _unless_field(emptiness.given),
     "exit": _exit,
     "text": _text,
     "pattern": _pattern,

@@ -70,7 +70,7 @@ class Step:
     own: tuple[str, ...] = ()
 
 
-def said(source: Source, span: Span) -> str:
+def label_of(source: Source, span: Span) -> str:
     """The beginning of a piece of a program, on one line."""
     text = source.text[span.start : min(span.end, span.start + 2 * LABEL)]
     return shortened(text if span.end - span.start <= 2 * LABEL else text + " ")
@@ -108,7 +108,7 @@ class FlowOf(Generic[S]):
         return tuple(step for item in items for step in self.statement(item, depth))
 
     def text(self, node: Node) -> str:
-        return said(self.source, node.span)
+        return label_of(self.source, node.span)
 
     def within(self, step: Step, node: Node, bodies: Iterable[tuple[str, tuple[S, ...]]], depth: int) -> Step:
         """Return `step` with a way for each body; at the deepest level only with the number of their statements."""

@@ -285,12 +285,12 @@ class RememberingSessions:
         texts = self._memories.of_the_run
         async with self._memories.turns[name]:
             former = texts.get(name)
-            told = structs.replace(memory, directory="", text=former if memory.resume else None)
-            result = await self._inner.run(structs.replace(request, memory=told), on_progress)
+            noted = structs.replace(memory, directory="", text=former if memory.resume else None)
+            result = await self._inner.run(structs.replace(request, memory=noted), on_progress)
             if result.memory_after is not None:
                 texts[name] = result.memory_after
             elif result.origin != NOT_RUN:
-                texts[name] = memory_text(told, request, result)
+                texts[name] = memory_text(noted, request, result)
         current = open_request.current()
         if current is not None and name in texts:
             current.notes["memory"] = {"text": texts[name]}

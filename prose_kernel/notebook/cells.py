@@ -48,8 +48,8 @@ if TYPE_CHECKING:
 
 _CHANGE_ALL = (["run"], ["reset"], ["provider"], ["restore"], ["back"])
 """Magics that change the known names."""
-_ENDS_THE_RUN = re.compile(r"^%(?:reset|restore|back)\b.*$", re.MULTILINE)
-_NEEDS_NO_RUN = re.compile(r"\s*%(?:reset|restore)\b")
+_NEW_RUN_MAGICS = re.compile(r"^%(?:reset|restore|back)\b.*$", re.MULTILINE)
+_WITHOUT_RUN = re.compile(r"\s*%(?:reset|restore)\b")
 
 
 @dataclass(slots=True)
@@ -374,7 +374,7 @@ class Cells:
             view = self._view or view
             if view is not None:
                 view.fail()
-            problem = self._linked(problem_of(error, stderr_shown=view is not None and error is view.told_error))
+            problem = self._linked(problem_of(error, stderr_shown=view is not None and error is view.shown_error))
             if problem.ename != "UsageError":
                 self.last_problem = problem
             output.error(problem)
@@ -390,7 +390,7 @@ class Cells:
         """Record a finished cell of the run. A cell that runs again replaces its record; without an id every cell is a
         new one."""
         key = object() if opening.key.startswith("text:") else opening.key
-        code = _ENDS_THE_RUN.split(opening.code)[-1]  # the cells above belong to an ended run
+        code = _NEW_RUN_MAGICS.split(opening.code)[-1]  # the cells above belong to an ended run
         ran = self.ran.setdefault(key, LastRun(language or self.language))
         ran.tried = code
         if not failed:
@@ -436,8 +436,8 @@ class Cells:
             return problem
 
     async def _run(self, code: str, output: Output, view: CellView, language: Language | None = None) -> Value:
-        await self._tell_of_tasks(output, view)
-        if self._unrestored is not None and not _NEEDS_NO_RUN.match(code):
+        await self._show_task_news(output, view)
+        if self._unrestored is not None and not _WITHOUT_RUN.match(code):
             await self._restored_from(self._unrestored)
         if language is None:
             language, code = own_language(code, self.language)
@@ -486,12 +486,12 @@ class Cells:
         supplied = self.workspace.context.given.supplied
         return declarations(Path(self.cwd, self.notebook_path), text, self.names(), supplied)
 
-    async def _tell_of_tasks(self, output: Output, view: CellView) -> None:
+    async def _show_task_news(self, output: Output, view: CellView) -> None:
         run = self.current
         if self.earlier_tasks.is_due() or (run is not None and run.task_service.made is not None):
-            from prose_kernel.notebook.magics.tasks import tell_news
+            from prose_kernel.notebook.magics.tasks import show_news
 
-            await tell_news(self, output, live=view.live)
+            await show_news(self, output, live=view.live)
 
     async def _preview(self, pieces: list[Segment], output: Output, view: CellView) -> None:
         """Run the magic that a cell begins with on the program below it, which does not run."""
@@ -541,7 +541,7 @@ class Cells:
         Raises what `Workspace.run` raises, and `CompileError`: then nothing of it was executed.
         """
         language = view.language = language or self.language
-        await self._go_on_with(text, language)
+        await self._continue_with(text, language)
         workspace = self.workspace
         opening = self.provenance.calling
         compiled = workspace.compile(text, name, language, opening.number if opening is not None else None)
@@ -551,7 +551,7 @@ class Cells:
             view.warnings(compiled.diagnostics)
         return await self._listen(workspace, compiled, view)
 
-    async def _go_on_with(self, text: str, language: Language) -> None:
+    async def _continue_with(self, text: str, language: Language) -> None:
         """If the text is the one that was interrupted at the end of the restored run, continue at that point: its
         finished statements are not run again."""
         run = self.current

@@ -157,13 +157,13 @@ def _happened(activities: list[ActivityRecord], check: Check) -> Finding:
         kind = "judgement" if feature == "judged" else feature
         texts = [one.label for one in activities if one.kind == kind]
         noun = {"judged": "condition"}.get(feature, feature)
-        said = f"the last one: {_quoted(texts[-1])}" if texts else f"there was no {noun}"
-        return Finding(check, any(part in text for text in texts), said)
+        outcome = f"the last one: {_quoted(texts[-1])}" if texts else f"there was no {noun}"
+        return Finding(check, any(part in text for text in texts), outcome)
     kind = feature.removesuffix("s")
     count = sum(one.kind == kind for one in activities)
     wanted = getattr(check, feature)
-    said = f"there {'was' if count < 2 else 'were'} {_count(count, kind)}"
-    return Finding(check, count >= wanted if check.at_least else count == wanted, said)
+    outcome = f"there {'was' if count < 2 else 'were'} {_count(count, kind)}"
+    return Finding(check, count >= wanted if check.at_least else count == wanted, outcome)
 
 
 def _count(count: int, noun: str) -> str:

@@ -39,6 +39,6 @@ class EarlierTasks:
         self._looked = True
         state_dir = self._state_dir()
         notebook = surroundings(self._cwd, None, state_dir).notebook
-        found = await asyncio.to_thread(recover_all, self._cwd / state_dir, SystemClock(), notebook, tell=live)
+        found = await asyncio.to_thread(recover_all, self._cwd / state_dir, SystemClock(), notebook, notify=live)
         self.follow_ups = list(found.follow_ups)
         return found.tasks

@@ -219,9 +219,9 @@ class ProseKernel(Kernel):
 
     def _publish_execute_input(self, code: str, parent: Message, execution_count: int) -> None:
         content = {"code": encodable(code), "execution_count": execution_count}
-        told = {"prose": {"cell": parent.get("metadata", {}).get("cellId")}}
+        metadata = {"prose": {"cell": parent.get("metadata", {}).get("cellId")}}
         ident = self._topic("execute_input")
-        self.session.send(self.iopub_socket, "execute_input", content, parent=parent, ident=ident, metadata=told)
+        self.session.send(self.iopub_socket, "execute_input", content, parent=parent, ident=ident, metadata=metadata)
 
     async def do_execute(
         self,

@@ -51,13 +51,13 @@ class Panel:
         self._later = later
         self._links: dict[Link, bool] = {}  # whether the panel is shown
         self._ordered: Link | None = None  # the last one that has sent its cells
-        self._told: dict[str, tuple[object, object]] = {}  # the content of the panels: value and version by name
+        self._sent: dict[str, tuple[object, object]] = {}  # the content of the panels: value and version by name
         self._kept: Mapping[str, Sequence[str]] = {}
         self._under_way: object = None
         self._looking = False
         self._finding: asyncio.Task[None] | None = None  # the running look at files
         # messages that wait for a look: to these links, after the end of this cell
-        self._to_tell: list[tuple[Sequence[Link], str | None]] = []
+        self._waiting_links: list[tuple[Sequence[Link], str | None]] = []
 
     # ------------------------------------------------------------ channels
 
@@ -66,7 +66,7 @@ class Panel:
         self._links[link] = False
         self._stale([link])
         link.send(self._who())
-        self._tell_kept([link], self._kept)
+        self._send_kept([link], self._kept)
 
     def closed(self, link: Link) -> None:
         self._links.pop(link, None)
@@ -80,20 +80,20 @@ class Panel:
         unfold."""
         match data:
             case {"do": "cells", "cells": list() as cells}:
-                told = [
+                known = [
                     (key, text)
                     for one in cells[:CELLS]
                     if isinstance(one, list) and len(one) == 2
                     for key, text in [one]
                     if isinstance(key, str) and isinstance(text, str)
                 ]
-                self._cells.provenance.arrange(told)
+                self._cells.provenance.arrange(known)
                 self._ordered = link
                 self._stale(list(self._links))
             case {"do": "show", "on": bool() as shown} if link in self._links:
                 self._links[link] = shown
                 if shown:
-                    self._told, self._under_way = {}, None
+                    self._sent, self._under_way = {}, None
                     self._follow()
             case {"do": "check", "cell": str() as cell, "text": str() as text, "above": list() as above}:
                 self._check(link, cell, text, [one for one in above[:CELLS] if isinstance(one, str)])
@@ -145,8 +145,8 @@ class Panel:
         last = self._cells.provenance.last
         after = last.key if last is not None else None
         if not depends_on_files(self._cells.provenance):
-            return self._tell_stale([(links, after)])
-        self._to_tell.append((links, after))
+            return self._send_stale([(links, after)])
+        self._waiting_links.append((links, after))
         if self._finding is None or self._finding.done():
             self._finding = asyncio.ensure_future(self._find_stale())
         return None
@@ -154,12 +154,12 @@ class Panel:
     async def _find_stale(self) -> None:
         from prose_kernel.runs.freshness import look_at_files
 
-        while self._to_tell:
-            waiting, self._to_tell = self._to_tell, []
+        while self._waiting_links:
+            waiting, self._waiting_links = self._waiting_links, []
             await look_at_files(self._cells.provenance)
-            self._tell_stale(waiting)
+            self._send_stale(waiting)
 
-    def _tell_stale(self, waiting: Sequence[tuple[Sequence[Link], str | None]]) -> None:
+    def _send_stale(self, waiting: Sequence[tuple[Sequence[Link], str | None]]) -> None:
         from prose_kernel.notebook.magics.freshness import freshness_of
         from prose_kernel.runs.freshness import stale_facts
 
@@ -184,7 +184,7 @@ class Panel:
         from prose_kernel.views.usage import cost
 
         # Between cells no person can be asked, but `who` would deny that one has answered.
-        by_hand = services.choice.kind == "human" or (services.choice.kind == "nobody" and services.detected is None)
+        by_hand = services.choice.kind == "human" or (services.choice.kind == "none" and services.detected is None)
         total = services.usage.total
         return {
             "kind": "who",
@@ -202,9 +202,9 @@ class Panel:
         cells = {**self._kept, **kept}
         changed = {cell: kept.get(cell, ()) for cell in cells if self._kept.get(cell) is not kept.get(cell)}
         self._kept = kept
-        self._tell_kept(list(self._links), changed)
+        self._send_kept(list(self._links), changed)
 
-    def _tell_kept(self, links: Sequence[Link], kept: Mapping[str, Sequence[str]]) -> None:
+    def _send_kept(self, links: Sequence[Link], kept: Mapping[str, Sequence[str]]) -> None:
         for link in links if kept else ():
             link.send({"kind": "kept", "cells": {cell: list(paths[:ANSWERS]) for cell, paths in kept.items()}})
 
@@ -216,15 +216,15 @@ class Panel:
         names, provenance = self._cells.names(), self._cells.provenance
         provenance.read()
         changed: list[dict[str, object]] = []
-        told: dict[str, tuple[object, object]] = {}
+        panels: dict[str, tuple[object, object]] = {}
         for name, named in names.items():
             version = provenance.current(name)
-            told[name] = (named.info.value, version)
-            before = self._told.get(name)
+            panels[name] = (named.info.value, version)
+            before = self._sent.get(name)
             if before is None or before[0] is not named.info.value or before[1] is not version:
                 changed.append(_binding(name, named, version))
-        gone = [name for name in self._told if name not in told]
-        fresh, self._told = not self._told, told
+        gone = [name for name in self._sent if name not in panels]
+        fresh, self._sent = not self._sent, panels
         message = {"kind": "names", "all": fresh, "changed": changed, "gone": gone, "agents": self._agents()}
         for link in shown:
             link.send(message)
@@ -235,8 +235,8 @@ class Panel:
         found = []
         for one in workspace.definitions() if workspace is not None else ():
             definition, version = one.definition, self._cells.provenance.current(one.definition.name)
-            said = definition.facts.get("model") or definition.facts.get("parameters") or ""
-            found.append({"name": definition.name, "kind": definition.kind, "said": said, **_made(version)})
+            summary = definition.facts.get("model") or definition.facts.get("parameters") or ""
+            found.append({"name": definition.name, "kind": definition.kind, "said": summary, **_made(version)})
         return found
 
     def _running(self) -> None:

@@ -51,9 +51,9 @@ class CellOutput(Output):
 
     def _send(self, kind: str, content: dict[str, object]) -> None:
         kernel, log = self._kernel, self.log
-        told = None if log is None else {"prose": {"cell": log.cell, "number": log.add(kind, content)}}
+        metadata = None if log is None else {"prose": {"cell": log.cell, "number": log.add(kind, content)}}
         ident = kernel._topic(kind)
-        kernel.session.send(kernel.iopub_socket, kind, content, parent=self._parent, ident=ident, metadata=told)
+        kernel.session.send(kernel.iopub_socket, kind, content, parent=self._parent, ident=ident, metadata=metadata)
 
     def stream(self, name: Stream, text: str) -> None:
         self._send("stream", {"name": name, "text": text})

@@ -55,8 +55,8 @@ def _check(name: str, data: Any) -> None:
     if data["nbformat"] < 4:
         return
     if data["nbformat"] > 4:
-        said = f"{name} is a notebook of format {data['nbformat']}; this version reads format 4"
-        raise UsageError(said, hint="update prose_kernel")
+        problem = f"{name} is a notebook of format {data['nbformat']}; this version reads format 4"
+        raise UsageError(problem, hint="update prose_kernel")
     if not isinstance(data.setdefault("metadata", {}), dict):
         raise UsageError(f"{name} is not a notebook: its `metadata` isn't an object")
     cells = data.get("cells")

@@ -21,7 +21,7 @@ from typing import Any
 
 import zmq
 
-from prose_kernel.errors import NobodyToAsk
+from prose_kernel.errors import NonInteractive
 from prose_kernel.notebook.messages import replaces_displays
 from prose_kernel.runtime.asker import NO_CHANNEL
 from prose_kernel.runtime.forms import Form, Part
@@ -91,7 +91,7 @@ class StdinChannel:
         self._show(text)
 
     async def ask(self, prompt: str) -> str:
-        """One line from the person. Raises `NobodyToAsk` when the front end has no input channel, `EOFError` at the
+        """One line from the person. Raises `NonInteractive` when the front end has no input channel, `EOFError` at the
         end of input. Questions are asked one at a time."""
         return await self._ask(prompt, None)
 
@@ -101,7 +101,7 @@ class StdinChannel:
 
     async def _ask(self, prompt: str, form: Form | None) -> str:
         if not self.available:
-            raise NobodyToAsk(NO_CHANNEL)
+            raise NonInteractive(NO_CHANNEL)
         if self._turn is None:
             self._turn = asyncio.Lock()
         async with self._turn:
@@ -185,8 +185,8 @@ class StdinChannel:
         known = page is not None and hmac.compare_digest(key.encode("utf-8", "replace"), page.key.encode())
         if known and page is not None:
             page.address = (ident, parent)
-        said = {"status": "ok", "known": known, "waiting": known and self._open is not None}
-        self._kernel.session.send(stream, "prose_question_reply", said, parent, ident)
+        answer = {"status": "ok", "known": known, "waiting": known and self._open is not None}
+        self._kernel.session.send(stream, "prose_question_reply", answer, parent, ident)
 
     def _move(self, question: _Open, page: _Page) -> None:
         self._withdraw(question)

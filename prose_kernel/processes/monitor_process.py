@@ -201,7 +201,7 @@ class Guard:
             self._killed = self._kill()
         else:
             self._end()
-        self._tell()
+        self._send_order()
 
     def _wait(self, seconds: float | None) -> None:
         """Wait until a process ended, the kernel sent something, or the time is over."""
@@ -247,7 +247,7 @@ class Guard:
             self._tree.signal(signals.SIGKILL)
         return first
 
-    def _tell(self) -> None:
+    def _send_order(self) -> None:
         left = len(self._tree.members()) if self._tree.reap() else 0
         usage = resource.getrusage(resource.RUSAGE_CHILDREN)
         status = self._tree.status if self._tree.exited else -1

@@ -260,7 +260,7 @@ class MonitoredProcess:
 
     # ------------------------------------------------------------ ending it
 
-    def _tell(self, letter: bytes) -> None:
+    def _send_letter(self, letter: bytes) -> None:
         if self._link >= 0:
             with contextlib.suppress(OSError):
                 os.write(self._link, letter)
@@ -269,22 +269,22 @@ class MonitoredProcess:
         """Send TERM, wait, send KILL, to the whole tree; a `grace` shorter than the launch's ends with an earlier
         KILL."""
         self._outcome_if_lost, self._stopping = outcome, True
-        self._tell(b"c")
+        self._send_letter(b"c")
         self._watch_ladder(self._launch.grace)
         if grace is not None and grace < self._launch.grace:
-            self._owner.loop.call_later(grace, self._tell, b"k")
+            self._owner.loop.call_later(grace, self._send_letter, b"k")
 
     def kill(self, outcome: Outcome) -> None:
         """Send KILL immediately."""
         self.stop(outcome)
-        self._tell(b"k")
+        self._send_letter(b"k")
 
     def interrupt(self) -> None:
         """Interrupt for the user: INT, TERM, KILL; a second interrupt skips to KILL."""
         if self._outcome_if_lost == "interrupted":
-            self._tell(b"k")
+            self._send_letter(b"k")
         self._outcome_if_lost, self._stopping = "interrupted", True
-        self._tell(b"i")
+        self._send_letter(b"i")
         self._watch_ladder(2 * self._launch.interrupt_grace)
 
     def shutdown(self) -> None:

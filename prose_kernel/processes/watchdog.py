@@ -130,14 +130,14 @@ class Watchdog:
 
         `ticks` is the start time of its leader, for a group whose members may not carry the marker.
         """
-        self._tell(group, b"+%d %d\n" % (group, ticks) if ticks else b"+%d\n" % group)
+        self._send_line(group, b"+%d %d\n" % (group, ticks) if ticks else b"+%d\n" % group)
         if not self._announced:
             self._flush()
 
     def left(self, group: int, members: Sequence[Member]) -> None:
         """Report that a command ended, and left these processes in its group."""
         known = b"".join(b" %d %d" % member.identity for member in members)
-        self._tell(group, b"=%d%b\n" % (group, known))
+        self._send_line(group, b"=%d%b\n" % (group, known))
         self._flush()
 
     def knows(self, group: int) -> bool:
@@ -151,7 +151,7 @@ class Watchdog:
         if self._flush_timer is None:
             self._flush_timer = self._loop.call_later(_ENDED_DELAY, self._flush)
 
-    def _tell(self, group: int, line: bytes) -> None:
+    def _send_line(self, group: int, line: bytes) -> None:
         self._groups[group] = line
         self._unsent += line
 

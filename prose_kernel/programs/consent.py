@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from prose_kernel.errors import NON_INTERACTIVE, ImportProgramError, NobodyToAsk, UsageError
+from prose_kernel.errors import NON_INTERACTIVE, ImportProgramError, NonInteractive, UsageError
 from prose_kernel.programs import urls
 from prose_kernel.runtime.asker import SerialAsker
 from prose_kernel.runtime.forms import Button, Form
@@ -86,13 +86,13 @@ async def agree(candidates: Sequence[Candidate], trust: Trust, asker: SerialAske
     if not open_ones:
         return
     if asker is None or not asker.available:
-        raise _nobody(open_ones, asker)
+        raise _no_person(open_ones, asker)
     try:
         async with asker.turn():
             asker.show(written(open_ones))
             agreed = await _answer(open_ones, asker)
-    except (EOFError, NobodyToAsk):
-        raise _nobody(open_ones, asker) from None
+    except (EOFError, NonInteractive):
+        raise _no_person(open_ones, asker) from None
     if not agreed:
         raise urls.unfetchable(open_ones[0].fetched.url, "you did not agree to run it")
 
@@ -140,7 +140,7 @@ def _facts(one: Candidate) -> list[tuple[str, str]]:
     return [*facts, ("holds", ", ".join(one.holds) or "nothing that acts")]
 
 
-def _nobody(candidates: Sequence[Candidate], asker: SerialAsker | None) -> ImportProgramError:
+def _no_person(candidates: Sequence[Candidate], asker: SerialAsker | None) -> ImportProgramError:
     """The hint names the text where it is one: a server may give another to a client that has read this one."""
     magic = asker.magic if asker is not None else ""
     found = candidates[0].fetched
@@ -151,7 +151,7 @@ def _nobody(candidates: Sequence[Candidate], asker: SerialAsker | None) -> Impor
         f"it has not run here before, and {NON_INTERACTIVE}",
         f"read it (prose programs show {url}), then agree: {trust}",
     )
-    error.nobody = True
+    error.no_answer = True
     return error
 
 

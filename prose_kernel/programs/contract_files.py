@@ -107,7 +107,7 @@ class ContractFiles:
 
     # ------------------------------------------------------------ names
 
-    def beside(self, importer: str, name: str) -> tuple[str, ...]:
+    def siblings(self, importer: str, name: str) -> tuple[str, ...]:
         directory = os.path.dirname(importer)  # noqa: PTH120
         for candidate in (f"{name}{SUFFIX}", f"{name}/{INDEX}"):
             address = os.path.join(directory, candidate)  # noqa: PTH118
@@ -115,7 +115,7 @@ class ContractFiles:
                 return (address,)
         return tuple(self._named(directory).get(name, ()))
 
-    def names_beside(self, importer: str) -> tuple[str, ...]:
+    def sibling_names(self, importer: str) -> tuple[str, ...]:
         named = self._named(os.path.dirname(importer))  # noqa: PTH120
         stems = {Path(one).name.removesuffix(SUFFIX) for places in named.values() for one in places}
         return tuple(sorted({*named, *stems}))

@@ -66,11 +66,11 @@ class _Content(Struct):
 
 def place_of(cwd: Path, program_file: str = "") -> Path:
     """The lock file in use: that of the working directory, else an existing one next to the program or notebook."""
-    beside = (cwd / program_file).parent / NAME
+    sibling = (cwd / program_file).parent / NAME
     if program_file.endswith(".ipynb"):
-        return beside
+        return sibling
     here = cwd / NAME
-    return beside if program_file and not here.exists() and beside.exists() else here
+    return sibling if program_file and not here.exists() and sibling.exists() else here
 
 
 class LockFile:

@@ -120,7 +120,7 @@ class RemoteCommands:
         self._numbers = 0
         self._here: set[int] = set()  # process numbers of workers on this machine
         self._waiting = WaitingCommands()
-        self._nobody: asyncio.TimerHandle | None = None
+        self._no_worker: asyncio.TimerHandle | None = None
         self._unmet: dict[str, asyncio.TimerHandle | None] = {}
         """Needs that no worker meets, as text, with the end of the wait for one; None after it."""
         self._owner: Owner | None = None
@@ -246,11 +246,11 @@ class RemoteCommands:
         for worker in self._connection.workers.values():
             self._take_back(worker)
         workers = [worker for worker in self._connection.workers.values() if not worker.leaving]
-        if not workers and self._waiting and self._nobody is None:
-            self._nobody = self._connection.loop.call_later(NO_WORKER, self._give_up)
-        if workers and self._nobody is not None:
-            self._nobody.cancel()
-            self._nobody = None
+        if not workers and self._waiting and self._no_worker is None:
+            self._no_worker = self._connection.loop.call_later(NO_WORKER, self._give_up)
+        if workers and self._no_worker is not None:
+            self._no_worker.cancel()
+            self._no_worker = None
         if not workers or not self._waiting:
             return
         inherited = self._inherited()
@@ -300,7 +300,7 @@ class RemoteCommands:
         self._waiting.put_back(command for command in unsent if not command.ended)
 
     def _give_up(self) -> None:
-        self._nobody = None
+        self._no_worker = None
         for command in self._waiting.take_all():
             command.finish(unmet("no worker is left"))
 

@@ -452,8 +452,8 @@ class Actor:
     async def claim(self, instance: str, owner: Owner) -> None:
         await self._call("claim", instance, owner)
 
-    async def tell(self, instance: str, batch: int, orders: Sequence[Order]) -> None:
-        await self._call("tell", instance, batch, orders)
+    async def send_orders(self, instance: str, batch: int, orders: Sequence[Order]) -> None:
+        await self._call("send_orders", instance, batch, orders)
 
     async def exchange(self, instance: str, seen: Mapping[int, int]) -> tuple[News, ...]:
         news: tuple[News, ...] = await self._call("exchange", instance, seen)

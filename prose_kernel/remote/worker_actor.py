@@ -74,7 +74,7 @@ class WorkerActor:
         """Let the driver be the owner of another run from now on. Raises `Superseded`, `StrangeDriver`."""
         await self._work.meant(instance).claim(owner)
 
-    async def tell(self, instance: str, batch: int, orders: Sequence[messages.Order]) -> None:
+    async def send_orders(self, instance: str, batch: int, orders: Sequence[messages.Order]) -> None:
         """Follow the orders in sequence, each batch once. Raises `StrangeDriver`."""
         self._work.meant(instance).take(batch, orders)
 

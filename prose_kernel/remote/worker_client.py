@@ -99,18 +99,18 @@ class RemoteCommand:
             if self._live is not None:
                 self._live.feed(stream, text)
         if self._live is not None and self._live.full and self.worker is not None and not self.ending:
-            self.worker.tell(messages.Hold(self.number, on=True))
+            self.worker.send_orders(messages.Hold(self.number, on=True))
         return False
 
     def _room(self) -> None:
         """Continue the output: the consumer has caught up."""
         if self.worker is not None and not self.ended:
-            self.worker.tell(messages.Hold(self.number, on=False))
+            self.worker.send_orders(messages.Hold(self.number, on=False))
 
     def stop(self) -> None:
         """Stop a command that the caller no longer needs. It gets time to end, but not unlimited."""
         if self.worker is not None and not self.ended:
-            self.worker.tell(messages.Stop(self.number))
+            self.worker.send_orders(messages.Stop(self.number))
             self.is_to_end("cancelled")
 
     def is_to_end(self, why: Outcome) -> None:
@@ -118,7 +118,7 @@ class RemoteCommand:
         if self.ending or self.worker is None:
             return
         self.ending = why
-        self.worker.tell(messages.Hold(self.number, on=False))
+        self.worker.send_orders(messages.Hold(self.number, on=False))
         self._impatience = asyncio.get_running_loop().call_later(_STOPPING, self._lose_patience)
 
     def _lose_patience(self) -> None:
@@ -245,17 +245,17 @@ class WorkerClient:
         command.begins(self)
         if inherited != self._inherited:
             self._inherited = inherited
-            self.tell(inherited)
-        self.tell(messages.Start(command.number, command.request))
+            self.send_orders(inherited)
+        self.send_orders(messages.Start(command.number, command.request))
 
-    def tell(self, *orders: messages.Order) -> None:
+    def send_orders(self, *orders: messages.Order) -> None:
         """Send orders in sequence, after those that already wait."""
         self._orders += orders
         self._more.set()
 
     def interrupt(self) -> None:
         """Interrupt all commands there for the user."""
-        self.tell(messages.Interrupt())
+        self.send_orders(messages.Interrupt())
         for command in self.running.values():
             command.is_to_end("interrupted")
 
@@ -283,7 +283,7 @@ class WorkerClient:
                 messages.SILENCE
                 + sum(_size(order.request) for order in orders if isinstance(order, messages.Start)) / _SLOWEST
             )
-            if not await self._asked(self._actor.tell(self.facts.instance, self._batch, orders), patience):
+            if not await self._asked(self._actor.send_orders(self.facts.instance, self._batch, orders), patience):
                 return
 
     async def _receiving(self) -> None:

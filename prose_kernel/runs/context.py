@@ -100,7 +100,7 @@ class RunContext:
     settings: Settings
     start: Start
     asker: Asker
-    tell: Listener
+    emit: Listener
     load: Callable[[LoadRequest], Awaitable[LoadedProgram]]
     interrupt: Callable[[], None]
     given: Given
@@ -151,7 +151,7 @@ class RunContext:
     def show(self, warning: str) -> None:
         self.asker.show(f"Warning: {warning}")
 
-    def tell_warnings(self) -> None:
+    def show_warnings(self) -> None:
         """Show the warnings that have come since the last call."""
         while self.warnings:
             self.show(self.warnings.popleft())

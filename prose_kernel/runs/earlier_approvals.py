@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
 
-from prose_kernel.errors import GateRejected, NobodyToAsk, UsageError
+from prose_kernel.errors import GateRejected, NonInteractive, UsageError
 from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.forms import Button, Form
@@ -115,7 +115,7 @@ class EarlierApprovals:
         elif not open_ones:
             self._confirmed("option")
         elif how is None:
-            raise self._nobody(open_ones)
+            raise self._no_person(open_ones)
         elif await self._asked(asker, open_ones):
             self._confirmed(how)
         else:
@@ -134,16 +134,16 @@ class EarlierApprovals:
                 return (await decided(asker, f"{text}\napprove or reject? ", form)).approved
             except EOFError:
                 return False
-            except NobodyToAsk:
-                raise self._nobody(left) from None
+            except NonInteractive:
+                raise self._no_person(left) from None
 
-    def _nobody(self, left: list[Approval]) -> GateRejected:
+    def _no_person(self, left: list[Approval]) -> GateRejected:
         names = dict.fromkeys(one.gate for one in left)
         options = " ".join(f"--yes {shlex.quote(escaped(name))}" for name in names)
         return GateRejected(
             f"run {self.run} continues only when its earlier approvals are confirmed:\n{_listed(left)}",
             hint=f"confirm them with {options}, or resume the run where you can be asked",
-            nobody=True,
+            no_answer=True,
         )
 
     def _confirmed(self, how: How) -> None:
@@ -177,7 +177,7 @@ def _approvals(how: Resumption, ids: tuple[bytes, ...]) -> Iterator[tuple[Approv
         if decision is not None and decision.status == "approved":
             if not gate.gate.strip():
                 raise how.journal.damaged(number)
-            one = Approval(gate.gate, gate.record or gate.gate, gate.said, decision, record.t, gate.key)
+            one = Approval(gate.gate, gate.record or gate.gate, gate.text, decision, record.t, gate.key)
             yield one, approved(gate, record.value, ids)
 
 

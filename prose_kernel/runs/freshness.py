@@ -138,7 +138,7 @@ class Freshness:
         return reasons
 
     def _outer(self, cell: Cell) -> list[Reason]:
-        files = [Reason("file", Path(path).name) for path, told in cell.files.items() if not _holds(path, told)]
+        files = [Reason("file", Path(path).name) for path, digest in cell.files.items() if not _holds(path, digest)]
         if cell.moved is not None:
             files.append(Reason("file", cell.moved) if cell.moved else Reason("unknown", ""))
         given = [Reason("python", name) for name in cell.opening.given if not self._outside(cell, name)]
@@ -208,12 +208,12 @@ def stale_facts(stale: Sequence[Stale]) -> list[dict[str, object]]:
     ]
 
 
-def _holds(path: str, told: str) -> bool:
+def _holds(path: str, expected: str) -> bool:
     """Return whether a file still has its text; only local files are checked."""
     file = Path(path)
     if not file.is_absolute():
         return True
     try:
-        return digest(plain_files.read_text(file)) == told
+        return digest(plain_files.read_text(file)) == expected
     except (OSError, ValueError):
         return False

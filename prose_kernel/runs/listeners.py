@@ -32,7 +32,7 @@ class Listeners:
             self.all.remove(self._live if muted else self._unreported.note)
             self.all.add(self._unreported.note if muted else self._live)
 
-    def tell_open(self) -> None:
+    def emit_open(self) -> None:
         """Pass on the begin of activities that began while the listeners were muted and have not ended. Listeners added
         with `replayed` have received it."""
         for event in self._unreported.take():

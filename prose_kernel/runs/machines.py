@@ -98,7 +98,7 @@ class Machines:
 
     def of(self, language: Language) -> Machine:
         found = self._by_language.get(language.name)
-        return found or self._add(language, language.machine().beside(self.first))
+        return found or self._add(language, language.machine().sharing(self.first))
 
     def __iter__(self) -> Iterator[tuple[Language, Machine]]:
         for name, machine in self._by_language.items():

@@ -56,7 +56,7 @@ def keep(context: RunContext) -> StoredRun | None:
 
     home = RunDirectory(Path(settings.state_dir), _run_id(context), cwd=context.start.cwd)
     try:
-        kept = in_database(settings, home, context.clock, context.tell)
+        kept = in_database(settings, home, context.clock, context.emit)
         if how is not None and kept is not None:
             _check_database(kept, how.head)
     except DatabaseUnavailable as problem:
@@ -104,8 +104,8 @@ class DatabaseUnavailable(Exception):
         self.hint = hint
 
 
-def in_database(settings: Settings, home: RunDirectory, clock: Clock, tell: Listener) -> StoredRun | None:
-    """The run in the database of the settings; None where they want files. `tell` hears that it waits for the database.
+def in_database(settings: Settings, home: RunDirectory, clock: Clock, emit: Listener) -> StoredRun | None:
+    """The run in the database of the settings; None where they want files. `emit` hears that it waits for the database.
     Raises `DatabaseUnavailable`."""
     if settings.state.kind == "filesystem":
         return None
@@ -129,21 +129,21 @@ def in_database(settings: Settings, home: RunDirectory, clock: Clock, tell: List
         home,
         clock,
         patience=patience,
-        on_wait=_tells_waits(database, patience, tell),
+        on_wait=_report_waits(database, patience, emit),
         users=users,
         ownership=ownership,
     )
     return StoredRun(home, DatabaseStore(writes), DatabaseTrace(writes, clock), database, ownership)
 
 
-def _tells_waits(database: Database, patience: float, tell: Listener) -> Callable[[str | None], None]:
+def _report_waits(database: Database, patience: float, emit: Listener) -> Callable[[str | None], None]:
     """The listener that gets the reason why the run waits for its database; None: it no longer waits."""
     from prose_kernel.language.source import Source, Span
     from prose_kernel.runtime.events import Place, StoreWaits
 
     place = Place(Source("", ""), Span(0, 0), 0)
     store = database.place if database.inside else f"{database.dialect.title} ({database.place})"
-    return lambda reason: tell(StoreWaits(place, store, reason, patience))
+    return lambda reason: emit(StoreWaits(place, store, reason, patience))
 
 
 def _sqlite(home: RunDirectory) -> Database:
@@ -209,7 +209,7 @@ def gatekeeper(context: RunContext, kept: StoredRun | None, started: Callable[[i
     believes = settings.gates.resume == "replay"
     start, patience = context.start, settings.state.patience
     database = kept.database if kept is not None else None
-    waits = _tells_waits(database, patience, context.tell) if database is not None else lambda reason: None
+    waits = _report_waits(database, patience, context.emit) if database is not None else lambda reason: None
     policy = GatePolicy(settings.gates.mode, start.notebook, start.gate_files, believes, patience, waits)
     prior = Prior(context.given.decisions, context.given.decision)
     return Gatekeeper(_gate_records(kept, clock), context.asker, clock, policy, prior, started=started)
@@ -335,9 +335,9 @@ def tool_notes(context: RunContext, directory: Path | None) -> Note:
         return no_audit
     audit = _audit_log(context, directory)
 
-    def note(event: str, told: Mapping[str, object]) -> None:
+    def note(event: str, fields: Mapping[str, object]) -> None:
         try:
-            audit.append(event, **told)
+            audit.append(event, **fields)
         except AuditFailure as failure:
             raise ToolRefused(str(failure)) from None
 

@@ -84,7 +84,7 @@ class PlannedRun(Replaying):
         answers = earlier.answers(found.head.run, _noting(commands), planned=True)
         return cls(replace(found, texts=texts), answers, settings, commands, earlier.lost_imports())
 
-    def _ports(self, nobody: Any, store: Store) -> Ports:
+    def _ports(self, unanswered: Any, store: Store) -> Ports:
         stop: Any = NoAnswers(self._stop)  # the answers decide what the program does next
         ports = super()._ports(stop, store)
         return structs.replace(

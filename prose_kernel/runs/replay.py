@@ -126,27 +126,27 @@ class Replaying:
         self._running: Language = languages.LANGUAGES[head.language]
         first = languages.LANGUAGES[found.texts[0].record.language] if found.texts else self._running
         start = Start(Path(head.directory), head.program, head.notebook, head.supplied, language=self._running)
-        nobody = cast("Any", NoAnswers())
+        unanswered = cast("Any", NoAnswers())
         self._context = RunContext(
-            self._settings, start, nobody, self._tell, self._load, nobody, Given(start), engine=nobody
+            self._settings, start, unanswered, self._emit, self._load, unanswered, Given(start), engine=unanswered
         )
         store = store or MemoryStore(cwd=start.cwd, by_value=not self._context.keeps_names)
-        self._machines = Machines(self._context, first, self._ports(nobody, store), (self._tell,))
+        self._machines = Machines(self._context, first, self._ports(unanswered, store), (self._emit,))
         self._journal = self._open()
 
-    def _ports(self, nobody: Any, store: Store) -> Ports:
+    def _ports(self, unanswered: Any, store: Store) -> Ports:
         """The outside: nothing of it is asked. Files of answers are those that the run has left."""
         head, in_files = self._head, self._settings.vvm.state == "filesystem"
         return Ports(
-            commands=nobody,
-            sessions=nobody,
-            judge=nobody,
-            user=nobody,
-            gates=nobody,
+            commands=unanswered,
+            sessions=unanswered,
+            judge=unanswered,
+            user=unanswered,
+            gates=unanswered,
             store=store,
             clock=self._context.clock,
-            memories=nobody,
-            files=nobody,
+            memories=unanswered,
+            files=unanswered,
             answers=_Answers(head.run, self._found.path.parent / "bindings") if in_files else None,
         )
 
@@ -250,7 +250,7 @@ class Replaying:
 
     # ------------------------------------------------------------ what is replayed
 
-    def _tell(self, event: Event) -> None:
+    def _emit(self, event: Event) -> None:
         if not self._over:
             self._listener(event)
 

@@ -158,7 +158,7 @@ class Run:
         return InContextTrace(self.context.asker.show) if self.context.keeps_names else MarkedTrace()
 
     def _listeners(self) -> list[Listener]:
-        found = (self.kept.trace if self.kept is not None else self._transcript, self.answers, self.context.tell)
+        found = (self.kept.trace if self.kept is not None else self._transcript, self.answers, self.context.emit)
         return [listener for listener in found if listener is not None]
 
     def _started(self, number: int) -> bool:

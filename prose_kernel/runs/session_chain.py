@@ -4,7 +4,7 @@
       lazy                  runs/lazy.py: the first session of a run loads all of the following
       CountedSessions       models/usage.py: budgets; tokens and costs
       RememberingSessions   models/memory.py: the memory of a persistent agent
-      UnrecordedIsNobody    models/providers/unconfigured.py: the error where nothing and no person answers
+      WithoutProvider    models/providers/unconfigured.py: the error where nothing and no person answers
       RecordedSessions      cassettes/recorded_sessions.py: the recorded answer, else the next one's, which it records
       LiveSessions          models/provider_pool.py: makes the model or agent that is chosen
         ModelSessions       models/providers/models.py: a conversation with a model and its tools
@@ -173,14 +173,14 @@ class SessionServices:
     def sessions(self) -> Sessions:
         """The chain of a session."""
         means, kind, recorded = self.means, self.choice.kind, self.choice.recorded
-        nobody = kind == "nobody" and means.options.cassette.mode is None
+        no_provider = kind == "none" and means.options.cassette.mode is None
         links: list[tuple[bool, _Link]] = [
             (True, partial(CountedSessions, usage=self.usage)),
             (
                 kind != "dry-run",
                 partial(RememberingSessions, where=means.where, clock=means.clock, memories=self.memories),
             ),
-            (nobody, partial(unconfigured.UnrecordedIsNobody, asker=self.asker)),
+            (no_provider, partial(unconfigured.WithoutProvider, asker=self.asker)),
             (
                 recorded,
                 partial(
@@ -205,7 +205,7 @@ class SessionServices:
         batch = self.means.options.judge.batch
         replay = self.choice.kind == "replay"
         recorded = self.choice.recorded and self.judges.recorded
-        nobody = recorded and not replay and self.judges.kind == "nobody" and self.means.options.cassette.mode is None
+        no_judge = recorded and not replay and self.judges.kind == "none" and self.means.options.cassette.mode is None
 
         def rules_and_script(others: Judge) -> Judge:
             return judging.JudgeChain(rules, scripted=self.script, others=others, criteria=criteria, batch=batch)
@@ -213,7 +213,7 @@ class SessionServices:
         links: list[tuple[bool, _Link]] = [
             (True, partial(CountedJudge, usage=self.usage)),
             (True, rules_and_script),
-            (nobody, partial(judging.UnrecordedIsNobody, person=self.asker, rules=rules, criteria=criteria)),
+            (no_judge, partial(judging.WithoutJudge, person=self.asker, rules=rules, criteria=criteria)),
             (recorded, partial(RecordedJudge, cassettes=self.cassettes, asker=self.asker)),
         ]
         person, live = (None, None) if replay else (self.asker, self._live_judge)
@@ -275,7 +275,7 @@ class SessionServices:
                 return HumanSessions(self.asker, self.interrupt)
             case "function":
                 return self.overrides.sessions
-            case "nobody":
+            case "none":
                 return unconfigured.Unconfigured(
                     self.asker,
                     self.interrupt,
@@ -304,7 +304,7 @@ class SessionServices:
 
     def _model_answers(self) -> bool:
         """Whether a model or agent answers sessions that are not recorded, rather than a person."""
-        if self.choice.kind == "nobody":
+        if self.choice.kind == "none":
             return self._detected_choice() is not None
         return self.choice.kind != "human"
 
@@ -313,7 +313,7 @@ class SessionServices:
         if self.overrides.judge is not None:
             return self.overrides.judge
         choice: Choice | None = self.judges
-        if self.judges.kind == "nobody":
+        if self.judges.kind == "none":
             choice = self._detected_choice() if self.means.options.judge.provider is None else None
         if choice is None:
             return None

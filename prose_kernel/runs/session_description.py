@@ -114,7 +114,7 @@ class Description:
         """The whole of it for people, as plain lines."""
         width = max(len(name) for name, _ in self.facts)
         lines = [headline(self.request)]
-        lines += [f"  {name:<{width}}  {said}" for name, said in self.facts]
+        lines += [f"  {name:<{width}}  {fact}" for name, fact in self.facts]
         if self.schemas:
             lines += ["", "Tools:", self.schemas]
         if self.system:
@@ -190,29 +190,29 @@ def _schemas(request: SessionRequest, tools: Sequence[str], means: ProviderConte
     return "\n".join(json.dumps(each, ensure_ascii=False, separators=(",", ":")) for each in made)
 
 
-def most_cost(told: Description, services: SessionServices) -> float | None:
+def most_cost(description: Description, services: SessionServices) -> float | None:
     """The US dollars that the first request of a session costs at most: None where that is not known.
 
     A token is at least one byte, and an answer is no longer than `max_tokens` or the model's window. A session without
     tools makes one request. The actions of a CLI agent are not described.
     """
     choice, options = services.choice, services.means.options
-    if choice.kind == "nobody" and services.detected is not None:
+    if choice.kind == "none" and services.detected is not None:
         choice = services.detected.choice
     from prose_kernel.cassettes.matching import Found
 
-    if isinstance(told.found, Found) and told.mode in ("auto", "replay"):
+    if isinstance(description.found, Found) and description.mode in ("auto", "replay"):
         return 0.0
-    if choice.kind in ("human", "scripted", "replay", "dry-run", "nobody", "function"):
+    if choice.kind in ("human", "scripted", "replay", "dry-run", "none", "function"):
         return 0.0
-    if choice.kind != "model" or told.problem is not None:
+    if choice.kind != "model" or description.problem is not None:
         return None
     from prose_kernel.models.providers.prices import most_of
 
-    sent = len(f"{told.system or ''}{told.schemas}{told.message.text}".encode("utf-8", "replace"))
+    sent = len(f"{description.system or ''}{description.schemas}{description.message.text}".encode("utf-8", "replace"))
     costs = []
-    for meant in vendors.chain(choice.name, options, told.request.model, choice.model):
-        limits = [meant.options.max_tokens or meant.server.max_tokens, told.request.settings.get("max_tokens")]
+    for meant in vendors.chain(choice.name, options, description.request.model, choice.model):
+        limits = [meant.options.max_tokens or meant.server.max_tokens, description.request.settings.get("max_tokens")]
         known = [limit for limit in limits if isinstance(limit, int)]
         costs.append(most_of(meant.name, meant.model, sent, min(known) if known else None, meant.options.price))
     return None if None in costs else max(cost for cost in costs if cost is not None)
@@ -222,11 +222,11 @@ def who(services: SessionServices) -> str:
     """Return the name of the provider of sessions, in a few words."""
     choice = services.choice
     match choice.kind:
-        case "nobody" if not services.asker.available:
+        case "none" if not services.asker.available:
             return "no provider (none is chosen)"
-        case "nobody" if services.detected is not None:
+        case "none" if services.detected is not None:
             return f"{services.detected.choice.name}, because {services.detected.variable} is set"
-        case "nobody":
+        case "none":
             return "the person here: no provider is chosen"
         case "human":
             return "the person here" if services.asker.available else f"no person ({NON_INTERACTIVE})"
@@ -250,8 +250,8 @@ def model_line(request: SessionRequest, choice: Choice, options: SessionOptions)
     if choice.kind == "model":
         first, *others = vendors.chain(choice.name, options, alias, choice.model)
         named, meant = alias or choice.model, first.model
-        told = f"{named} → {meant}" if named and named != meant else meant
-        return ", else ".join((told, *(f"{other.name} {other.model}" for other in others)))
+        shown = f"{named} → {meant}" if named and named != meant else meant
+        return ", else ".join((shown, *(f"{other.name} {other.model}" for other in others)))
     if choice.kind == "agent":
         return _mapped(alias, options.agents[choice.name].aliases.get(alias or "")) if alias else "the agent's own"
     if choice.kind == "dry-run":
@@ -265,13 +265,13 @@ def _mapped(alias: str, meant: str | None) -> str:
 
 def _mappings(alias: str | None, options: SessionOptions) -> str:
     """Return the model of an alias on each server that has aliases."""
-    told = []
+    lines = []
     for name in dict.fromkeys((*options.servers, *(n for n, server in vendors.BUILT_IN.items() if server.aliases))):
         try:
-            told.append(f"{name}: {vendors.model_id(name, vendors.find(name, options), alias)}")
+            lines.append(f"{name}: {vendors.model_id(name, vendors.find(name, options), alias)}")
         except ProseError:
-            told.append(f"{name}: none")
-    return f"{alias or 'none named'} ({', '.join(told)})"
+            lines.append(f"{name}: none")
+    return f"{alias or 'none named'} ({', '.join(lines)})"
 
 
 def _rules(request: SessionRequest, means: ProviderContext) -> tuple[str, ...]:
@@ -318,15 +318,15 @@ class DryRunSessions:
 
     async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
         await budgets.placed()
-        told = self._describe(request)
-        on_progress(SessionProgress("note", told.text))
+        description = self._describe(request)
+        on_progress(SessionProgress("note", description.text))
         details = {
-            "model": told.model,
-            "permissions": list(told.permissions),
-            "tools": list(told.tools),
+            "model": description.model,
+            "permissions": list(description.permissions),
+            "tools": list(description.tools),
             "skills": list(request.skills),
-            "sizes": dict(told.sizes),
-            "recording": told.recording,
+            "sizes": dict(description.sizes),
+            "recording": description.recording,
         }
         value = marker(request.at)
         if request.output is not None:

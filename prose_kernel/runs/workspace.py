@@ -349,7 +349,7 @@ class Workspace:
         finally:
             if self.current is not None and self.current.answers is not None:
                 self.current.answers.flush()
-            self.context.tell_warnings()
+            self.context.show_warnings()
 
     async def _run_text(self, compiled: Compiled, inputs: Mapping[str, str], language: Language) -> Value:
         await self._prepare()
@@ -489,7 +489,7 @@ class Workspace:
             self._change(remote=None, spans=None)
             opened = (remote, self.context.engine.take(), spans)
             await asyncio.gather(*(asyncio.to_thread(one.close) for one in opened if one is not None))
-            self.context.tell_warnings()
+            self.context.show_warnings()
 
     async def _close_run(self, error: RunError | None) -> None:
         if self.current is not None:
@@ -562,7 +562,7 @@ class Workspace:
             run.started_services.memories.go_back()
         self._on_live(under_way)
         self._caught_up()
-        self._listeners.tell_open()
+        self._listeners.emit_open()
 
     def _caught_up(self) -> None:
         """The run is where it was: from now on events are shown, and values are kept immediately."""

@@ -245,7 +245,7 @@ class AnsweredFiles:
 
     def add(self, asked: Asked, answered: Answered) -> None:
         """Add an answer of the run; most have nothing to do with files."""
-        if not _tells_of_files(asked, answered):
+        if not _names_files(asked, answered):
             return
         one = EarlierAnswer(asked, answered, next(self._orders), failed=False)
         text, then = _text_of(asked), None
@@ -319,7 +319,7 @@ def _text_of(asked: Asked) -> str:
     return asked.key.partition("/")[0]
 
 
-def _tells_of_files(asked: Asked, answered: Answered) -> bool:
+def _names_files(asked: Asked, answered: Answered) -> bool:
     """Whether an answer may have the digests of files; without reading it."""
     if answered.cancelled or answered.error != NOTHING:
         return False

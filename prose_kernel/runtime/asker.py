@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from prose_kernel.errors import NobodyToAsk, ProseError
+from prose_kernel.errors import NonInteractive, ProseError
 from prose_kernel.runtime import forms
 from prose_kernel.runtime.forms import Button, Field, Form
 from prose_kernel.runtime.ports import Phrases, Question
@@ -70,7 +70,7 @@ class SerialAsker:
 
 
 class Unattended:
-    """An `Asker` for runs without a person: texts go to `show`, and every question raises `NobodyToAsk`."""
+    """An `Asker` for runs without a person: texts go to `show`, and every question raises `NonInteractive`."""
 
     available = False
 
@@ -85,7 +85,7 @@ class Unattended:
         self._show(text)
 
     async def ask(self, prompt: str) -> NoReturn:
-        raise NobodyToAsk(self._why)
+        raise NonInteractive(self._why)
 
 
 class Turn:
@@ -132,16 +132,16 @@ class PersonUser:
         self._phrases = phrases
 
     async def ask(self, question: Question) -> str:
-        """Return the answer as typed. Raises `NobodyToAsk` if no person is available or the input has ended."""
+        """Return the answer as typed. Raises `NonInteractive` if no person is available or the input has ended."""
         if not self._asker.available:
-            raise NobodyToAsk
+            raise NonInteractive
         try:
             async with self._asker.turn():  # before the words are there: questions keep their order
                 return await forms.ask(self._asker, *_shown(question, await self._phrased(question)))
         except EOFError:
-            raise NobodyToAsk("the person's input has ended") from None
-        except NobodyToAsk:
-            raise NobodyToAsk from None
+            raise NonInteractive("the person's input has ended") from None
+        except NonInteractive:
+            raise NonInteractive from None
 
     async def _phrased(self, question: Question) -> Phrased | None:
         if question.phrase is None or (phrases := self._phrases()) is None:
@@ -159,9 +159,9 @@ class Phrased(NamedTuple):
     options: tuple[str, ...]
 
 
-def _read(said: object) -> Phrased | None:
+def _read(reply: object) -> Phrased | None:
     """Return a model's wording as it may be shown; None if it isn't a question."""
-    found = said if isinstance(said, dict) else {}
+    found = reply if isinstance(reply, dict) else {}
     text, options = found.get("question"), found.get("options")
     if not isinstance(text, str) or not text.strip():
         return None

@@ -227,8 +227,8 @@ class Budget:
     def notices(self) -> Iterator[tuple[str, str]]:
         """The warnings that are due, code and text; each comes once."""
         if self._unknown:
-            told = f"what {self._unknown} costs is not known: the budget of {self.title} does not count that money"
-            yield "W222", f"{told} ({self.limits.text})"
+            notice = f"what {self._unknown} costs is not known: the budget of {self.title} does not count that money"
+            yield "W222", f"{notice} ({self.limits.text})"
             self._unknown = None
         if not self._noticed and self.share >= NOTICE:
             self._noticed = True
@@ -283,7 +283,7 @@ class Request:
     counted: Spent = field(default_factory=Spent)
     error: BudgetSpent | None = None
 
-    def tell(self, usage: Usage) -> None:
+    def report(self, usage: Usage) -> None:
         """Its provider says what it has consumed by now. It is ended, and others are, when that is too much."""
         self.so_far = Spent(usage.cost or 0.0, usage.tokens_in + usage.tokens_out)
         for budget in self.budgets:
@@ -459,7 +459,7 @@ async def _ending(request: Request, times: Iterable[tuple[float | None, Budget]]
             raise
         raise error from None
     finally:
-        request.deadline = None  # whoever has a tale to tell of it comes too late
+        request.deadline = None  # whoever has a tale to report of it comes too late
         _request.set(outer)
 
 

@@ -33,12 +33,12 @@ def preview(value: Value) -> str:
             return one_line(inserted_text(value), 40)
 
 
-def data_or_text(said: str) -> Value:
+def data_or_text(text: str) -> Value:
     """Return the value of an answer: its JSON if it is valid JSON, otherwise the text."""
     try:
-        data: Value = data_size.loads(said)
+        data: Value = data_size.loads(text)
     except ValueError:
-        return said
+        return text
     return data
 
 

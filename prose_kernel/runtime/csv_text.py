@@ -108,8 +108,8 @@ def numbered_rows(lines: Iterable[str], longest: int = 0) -> Iterator[tuple[int,
 
 
 def _declared(line: str) -> str:
-    said = line.strip("\r\n").lower()
-    return line[4] if len(said) == 5 and said.startswith("sep=") and line[4] in DELIMITERS else ""
+    declared = line.strip("\r\n").lower()
+    return line[4] if len(declared) == 5 and declared.startswith("sep=") and line[4] in DELIMITERS else ""
 
 
 def _delimiter(line: str) -> str:
@@ -159,7 +159,7 @@ def _starts(text: str, delimiter: str) -> list[int]:
     return starts
 
 
-def _quote_problem(source: _Lines, delimiter: str, said: str) -> NotData:
+def _quote_problem(source: _Lines, delimiter: str, problem: str) -> NotData:
     """Return the quote that isn't closed, or the text after a closed one."""
     text = "".join(source.row)
     for start in _starts(text, delimiter):
@@ -172,5 +172,5 @@ def _quote_problem(source: _Lines, delimiter: str, said: str) -> NotData:
             return NotData("the quote that begins here is not closed", *_line_column(source, start))
         if text[at + 1 : at + 2] not in ("", delimiter, "\r", "\n"):
             return NotData("text after a closing quote", *_line_column(source, at + 1))
-    reason = f"a value of more than {LONGEST:,} characters" if "limit" in said else said
+    reason = f"a value of more than {LONGEST:,} characters" if "limit" in problem else problem
     return NotData(reason, source.begins, 1)

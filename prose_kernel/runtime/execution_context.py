@@ -219,9 +219,9 @@ class ExecutionContext:
         self.numbers, self.recent, self.statement = caller.numbers, caller.recent, caller.statement
         self.path, self.counts, self.cwd = caller.path, caller.counts, caller.cwd
         self.crossings = caller.crossings + 1
-        return self.goes_on_for(caller)
+        return self.continues(caller)
 
-    def goes_on_for(self, caller: ExecutionContext) -> Self:
+    def continues(self, caller: ExecutionContext) -> Self:
         """The caller waits until this line of control has come to its end. Returns itself."""
         self.branches, self.cancellation, self.race_gate = caller.branches, caller.cancellation, caller.race_gate
         self.called_by, self.guarded, self.budgets = caller, caller.guarded, caller.budgets
@@ -350,7 +350,7 @@ class ExecutionContext:
         progress = self.run.progress
         if progress.unsaved or progress.dirty:
             await self.keep(self.run.flush)
-        self.tell_lost()
+        self.warn_lost()
 
     async def keep(self, flush: Callable[[], Awaitable[None]]) -> None:
         """Call `flush`. Its failure is recorded, so that a resumed program fails here again, or continues from here.
@@ -365,11 +365,11 @@ class ExecutionContext:
                 journal.failed_to_keep(at, error)
             raise
 
-    def tell_lost(self) -> None:
+    def warn_lost(self) -> None:
         """Warn, once in a run, when the store has given up the disk (E219)."""
         lost = self.run.store.lost
-        if lost is not None and not self.host.told_lost:
-            self.host.told_lost = True
+        if lost is not None and not self.host.lost_warned:
+            self.host.lost_warned = True
             self.warn("E219", lost, self.statement)
 
     # ------------------------------------------------------------ waiting
@@ -450,8 +450,8 @@ class ExecutionContext:
                 yield
         finally:
             for budget in active if self.statement is not None else ():
-                for code, told in budget.notices():
-                    self.warn(code, told, self.statement)
+                for code, notice in budget.notices():
+                    self.warn(code, notice, self.statement)
 
     def _named(self) -> str:
         """Return the name of the running statement."""

@@ -66,7 +66,7 @@ class Host:
         self.agent_budgets: dict[str, Budget] = {}
         self.caught_budgets: Counter[str] = Counter()
         """How often programs have caught that a budget is spent, by its key."""
-        self.told_lost = False
+        self.lost_warned = False
         self.failed_commands: dict[tuple[BranchStep, ...], CommandResult] = {}
         """By running branch: the last command in it that failed and raised nothing."""
         self._spawns = 0

@@ -51,10 +51,10 @@ class Approvals:
 
 def approved(asked: Described | Asked, value: Raw, run_ids: Sequence[bytes]) -> Approved:
     """Return the approval `value` of a request in the form in which approvals are compared."""
-    said = (asked.shown if isinstance(asked, Described) else asked.said).encode("utf-8", "surrogatepass")
+    content = (asked.shown if isinstance(asked, Described) else asked.text).encode("utf-8", "surrogatepass")
     for run_id in run_ids:
-        said = said.replace(run_id, b"*")
-    return asked.key, asked.gate, said.decode("utf-8", "surrogatepass"), bytes(value)
+        content = content.replace(run_id, b"*")
+    return asked.key, asked.gate, content.decode("utf-8", "surrogatepass"), bytes(value)
 
 
 def _unconfirmed(now: str) -> ResumeMismatch:

@@ -70,14 +70,14 @@ class Text(Struct, frozen=True, tag="text", tag_field="k", omit_defaults=True):
 
 
 class Asked(Struct, frozen=True, tag="asked", tag_field="k", omit_defaults=True):
-    """A request. `said` is its shortened text for people, `digest` a hash of all its parts. `gate` and `record` are the
+    """A request. `text` is its shortened text for people, `digest` a hash of all its parts. `gate` and `record` are the
     name of a gate and the id of its record. `id` and `parts` are its key (`runtime/keys.py`), which is the same
     wherever the program asks this; "" for kinds without one, and in journals of earlier versions."""
 
     key: str
     kind: str
     digest: str
-    said: str = ""
+    text: str = field(default="", name="said")
     looks: int = 0
     t: int = 0
     gate: str = ""
@@ -135,7 +135,7 @@ class Step(Struct, frozen=True, tag="step", tag_field="k", omit_defaults=True):
     """A step of a request begins (`runtime/request_steps.py`): a request to a model or a call of a tool. A replay
     passes over it, and over its end.
 
-    `number` counts the steps of the request `key`; a step that is made again has the same number. `said` is its text
+    `number` counts the steps of the request `key`; a step that is made again has the same number. `text` is its text
     for people, `digest` a hash of what decides its answer, `by` the provider and the model.
     """
 
@@ -143,7 +143,7 @@ class Step(Struct, frozen=True, tag="step", tag_field="k", omit_defaults=True):
     number: int
     kind: str
     digest: str
-    said: str = ""
+    text: str = field(default="", name="said")
     by: list[str] = field(default_factory=list)
     t: int = 0
 

@@ -298,7 +298,7 @@ class Replay:
     def wake(self, parked: Parked, answered: Answered | None) -> None:
         """Let a waiting branch continue with this answer."""
         parked.answer = answered
-        self._turns.goes_on(parked.turn)
+        self._turns.resume(parked.turn)
 
     def _ask_next(self) -> None:
         """Wake the next waiting request. Cancelled ones come first: a live request would no longer wait."""
@@ -318,14 +318,14 @@ class Replay:
                 self._cancelled[key] = None
 
 
-def _words(kind: str, said: str) -> str:
-    return f"{kind} {said}" if said else kind
+def _words(kind: str, text: str) -> str:
+    return f"{kind} {text}" if text else kind
 
 
 def _next_words(record: Record) -> str:
     match record:
         case Asked():
-            return _words(record.kind, record.said)
+            return _words(record.kind, record.text)
         case Answered():
             return f"the answer to {record.key}"
         case Ended():

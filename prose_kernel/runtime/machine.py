@@ -94,7 +94,7 @@ class _Shared:
 
 
 class Machine:
-    """One run, or the part of one language in a run of several (`beside`).
+    """One run, or the part of one language in a run of several (`sharing`).
 
     `cwd` is the directory of the first command, `program_file` the name shown in the trace. `at` is a prefix of all
     paths, for runs that share a recording.
@@ -112,7 +112,7 @@ class Machine:
         self._begin_run(None)
 
     @classmethod
-    def beside(cls, other: Machine) -> Self:
+    def sharing(cls, other: Machine) -> Self:
         """A machine in the same run as one of another language: the same ports, numbers, names and directory."""
         machine = cls.__new__(cls)
         machine._shared = other._shared
@@ -238,7 +238,7 @@ class Machine:
         """Everything is on disk afterwards, the trace too. Raises `StateError`."""
         await context.keep(context.run.flush)
         await context.keep(context.run.store.flush)
-        context.tell_lost()
+        context.warn_lost()
 
     async def evaluate(self, text: str) -> Value:
         """Evaluate an expression with the names of the root, between two texts. It may call definitions of the run, but

@@ -365,13 +365,13 @@ class Usage(Struct, frozen=True):
     tokens_cached: int = 0
 
 
-def reported(said: object) -> Usage | None:
+def reported(given: object) -> Usage | None:
     """Return the usage that the details of a judgement hold, as plain data or not; None if they hold none."""
-    if isinstance(said, Usage):
-        return said
-    if not isinstance(said, dict):
+    if isinstance(given, Usage):
+        return given
+    if not isinstance(given, dict):
         return None
-    known = {name: said[name] for name in Usage.__struct_fields__ if name in said}
+    known = {name: given[name] for name in Usage.__struct_fields__ if name in given}
     return Usage(**known)
 
 
@@ -670,7 +670,7 @@ class Question(Struct, frozen=True):
 
 class User(Protocol):
     async def ask(self, question: Question) -> str:
-        """The person's answer. Raises `NobodyToAsk`. Questions of parallel branches are asked one at a time."""
+        """The person's answer. Raises `NonInteractive`. Questions of parallel branches are asked one at a time."""
 
 
 class GateRequest(Struct, frozen=True):

@@ -169,7 +169,7 @@ class ReadOnlyStore:
         return
 
 
-class Nobody:
+class UnknownAnswers:
     """The judge and the person of a preview: what they would say is not known yet."""
 
     async def ask(self, question: Question) -> str:

@@ -112,8 +112,8 @@ class Steps:
                 self._again = one
         return None
 
-    def begin(self, kind: str, identity: object, said: str = "", by: Sequence[str] = ()) -> OpenStep:
-        """Record that a step begins. `said` is its text for people, `by` the provider and the model."""
+    def begin(self, kind: str, identity: object, text: str = "", by: Sequence[str] = ()) -> OpenStep:
+        """Record that a step begins. `text` is for people, `by` the provider and the model."""
         again, self._again = self._again, None
         if again is not None:
             number, attempt = again.step.number, again.begun + 1
@@ -121,7 +121,7 @@ class Steps:
             number, attempt = self._last + 1, 1
             self._last = number
         digest = self._digest(kind, identity)
-        self._write(Step(self._key, number, kind, digest, shown(said), list(by), self._now()))
+        self._write(Step(self._key, number, kind, digest, shown(text), list(by), self._now()))
 
         def end(value: Raw, usage: Sequence[object]) -> None:
             self._write(StepEnded(self._key, number, value, list(usage), self._now()))

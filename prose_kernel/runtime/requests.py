@@ -102,7 +102,7 @@ class Described(Struct, frozen=True):
 
     key: str
     kind: str
-    said: str
+    text: str
     compared: tuple[object, ...] = ()
     gate: str = ""
     record: str = ""
@@ -110,21 +110,21 @@ class Described(Struct, frozen=True):
 
     def digest(self, without: Sequence[bytes]) -> str:
         """Of all that a replay compares, `without` the ids of the run and of those that it branched from."""
-        data = dumps((self.kind, self.said, self.compared))
+        data = dumps((self.kind, self.text, self.compared))
         for run_id in without:
             data = data.replace(run_id, b"*")
         return hashlib.blake2b(data, digest_size=8).hexdigest()
 
     @property
     def shown(self) -> str:
-        return self.brief or shown(self.said)
+        return self.brief or shown(self.text)
 
 
-def shown(said: str) -> str:
+def shown(text: str) -> str:
     """The beginning of a text without secrets, for people."""
     from prose_kernel.runtime.redaction import hidden_of_process  # what counts is in the digest
 
-    return clipped(hidden_of_process()(said[: 8 * _SHOWN]), _SHOWN)
+    return clipped(hidden_of_process()(text[: 8 * _SHOWN]), _SHOWN)
 
 
 def describe(request: Request, also: Sequence[str] = ()) -> Described:
@@ -148,8 +148,8 @@ def describe(request: Request, also: Sequence[str] = ()) -> Described:
             return Described(request.at, "judge", request.text, (request.loop, request.subject, *also))
         case GateRequest():
             gate = (request.id, request.allow, request.timeout, request.on_reject)
-            key, said = _numbered(request.at, request.attempt - 1), request.prompt or request.name
-            return Described(key, "gate", said, gate, request.name, request.id)
+            key, text = _numbered(request.at, request.attempt - 1), request.prompt or request.name
+            return Described(key, "gate", text, gate, request.name, request.id)
         case Question():
             return Described(request.at, "input", request.prompt, (request.name,))
         case LoadRequest():

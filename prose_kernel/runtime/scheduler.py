@@ -136,10 +136,10 @@ class Scheduler:
     def begins(self) -> Turn:
         """A branch will run, when it gets this turn."""
         turn = Turn()
-        self.goes_on(turn)
+        self.resume(turn)
         return turn
 
-    def goes_on(self, turn: Turn) -> None:
+    def resume(self, turn: Turn) -> None:
         """Give `turn` to its waiting task after all tasks that are ready now."""
         self._ready.append(turn)
         self._pass_on()
@@ -213,7 +213,7 @@ class Scheduler:
         """A parked task will continue because of an action of a branch. Does nothing for a running task."""
         turn = self._parked.pop(task, None) if task is not None else None
         if turn is not None:
-            self.goes_on(turn)
+            self.resume(turn)
 
 
 class Suspension:

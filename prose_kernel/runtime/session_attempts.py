@@ -218,7 +218,7 @@ class SessionAttempts:
             str(failure) or "the session failed",
             details={"kind": "timeout" if isinstance(failure, ProviderTimeout) else "error"},
             hint=failure.hint,
-            nobody=failure.nobody,
+            no_answer=failure.no_answer,
         )
 
     def _finished(

@@ -75,9 +75,9 @@ def taken(text: str | None, schema: Schema, *, typed_by_hand: bool = False) -> s
     except RecursionError:
         raise WrongAnswer(_TOO_DEEP) from None
     if problems:
-        told = [_said(problem) for problem in problems[:_NAMED]]
+        problems_shown = [_problem_text(problem) for problem in problems[:_NAMED]]
         more = f"; and {len(problems) - _NAMED} more" if len(problems) > _NAMED else ""
-        raise WrongAnswer("; ".join(told) + more)
+        raise WrongAnswer("; ".join(problems_shown) + more)
     found = json_text(data, separators=(", ", ": "))
     if json_in(found) is None:  # `1e999` is read as infinity, which no JSON can say
         raise WrongAnswer(_TOO_LARGE)
@@ -145,7 +145,7 @@ def require_schema(schema: Schema) -> None:
         raise ValueError(f"not a JSON Schema: {_clipped(problem.message)}") from None
 
 
-def _said(problem: Any) -> str:
+def _problem_text(problem: Any) -> str:
     """One mistake: the field, and what it must be."""
     where = problem.json_path.removeprefix("$").removeprefix(".")
     return f"`{where}`: {_clipped(problem.message)}" if where else _clipped(problem.message)

@@ -120,7 +120,7 @@ class AnswerFiles:
         else:
             self._status = "failed"
             message = clipped(one_line(error.message), _LONGEST_MESSAGE, tidy=True)
-            self._line(f"Failed: {_told(message) or 'no message'}")
+            self._line(f"Failed: {_unescaped(message) or 'no message'}")
         self.flush()
 
     # ------------------------------------------------------------ bindings
@@ -188,7 +188,7 @@ class AnswerFiles:
 
     def answered(self, name: str | None, agent: str, target: Target, summary: str) -> str:
         name = name or self._next_anonymous()
-        self._index.append(f"| {_cell(name)} | {_cell(target.location)} | {_cell(_told(summary))} |\n")
+        self._index.append(f"| {_cell(name)} | {_cell(target.location)} | {_cell(_unescaped(summary))} |\n")
         self._grown(len(self._index[-1]))
         self._line(f"{name} = @{one_line(agent)} ({target.name})")
         return name
@@ -254,7 +254,7 @@ def _lines_of(log: Path) -> list[tuple[str, str]]:
     return _LINE.findall(text.partition("\n## Execution Trace\n")[2])
 
 
-def _told(text: str) -> str:
+def _unescaped(text: str) -> str:
     return _WITHHELD if secret_in(text) else text
 
 

@@ -59,7 +59,7 @@ _RECORDS: Final[msgspec.json.Decoder[Record]] = msgspec.json.Decoder(Record)
 _CLAIMS: Final = 8
 _STEP: Final = 1 << 24
 _PART: Final = 1 << 20
-_TOLD: Final = tuple(f'{{"k":"{kind}"'.encode() for kind in ("text", "ended", "finished", "rewound"))
+_OF_THE_RUN: Final = tuple(f'{{"k":"{kind}"'.encode() for kind in ("text", "ended", "finished", "rewound"))
 
 
 @dataclass(slots=True)
@@ -263,7 +263,7 @@ def _glanced(path: Path, found: Glance, lines: list[bytes], checksum: int | None
         written = int(line[:8], 16)
         if checksum is not None and written != zlib.crc32(body, checksum):
             return False
-        if body.startswith(_TOLD):
+        if body.startswith(_OF_THE_RUN):
             match _decoded(body):
                 case Text():
                     texts, found.ended, found.finished = texts + 1, None, None
@@ -357,7 +357,7 @@ def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> Journal
         if found is None:
             found = JournalRead(path, _head(run, body))
             found._parts = [(0, 0)]
-        elif body.startswith(_TOLD):
+        elif body.startswith(_OF_THE_RUN):
             _note(found, _record(path, body, number), number)
         found.lines, found.size, found.checksum = number + 1, found.size + len(line), checksum
     if found is None:

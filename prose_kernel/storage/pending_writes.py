@@ -53,7 +53,7 @@ class PendingWrites:
         self._spill_at = _SPILL
         self._weight = 0
         self._held = False
-        self._begun_anew: set[Path] | None = None
+        self._restarted: set[Path] | None = None
         self._swap = threading.Lock()
         self._disk = threading.Lock()
 
@@ -65,7 +65,7 @@ class PendingWrites:
         """Begin every log again: its first written piece replaces the content of an earlier process."""
         with self._swap:
             self._logs.clear()
-            self._begun_anew = set()
+            self._restarted = set()
 
     def put(self, path: str, content: Binding | str) -> None:
         """Set the complete content of the file `path`; the last call before a flush wins."""
@@ -199,12 +199,12 @@ class PendingWrites:
             if not log:
                 return
             log[:] = data = hidden_of_process()(log.decode("utf-8", "replace")).encode("utf-8", "replace")
-        anew = self._begun_anew is not None and path not in self._begun_anew
-        written = append(path, data, truncate=anew)
+        restarted = self._restarted is not None and path not in self._restarted
+        written = append(path, data, truncate=restarted)
         with self._swap:
             del self._logs[path][:written]
-            if self._begun_anew is not None:
-                self._begun_anew.add(path)
+            if self._restarted is not None:
+                self._restarted.add(path)
         if written < len(data):
             raise OSError(errno.ENOSPC, "no space left on the disk")
 

@@ -36,7 +36,7 @@ class Made:
     def add(self, record: records.Step | records.StepEnded) -> None:
         if isinstance(record, records.Step):
             self.requests += record.kind == MODEL
-            self._kind, self.doing = record.kind, record.said
+            self._kind, self.doing = record.kind, record.text
         else:
             self.calls += self._kind == TOOL and record.value != NOTHING
             self.doing = ""
@@ -53,7 +53,7 @@ class Step:
 
     at: str
     kind: str
-    said: str
+    text: str
     answer: str = ""
     mark: Mark = "under way"
     made: Made = field(default_factory=Made)
@@ -102,7 +102,7 @@ def cells_of(found: JournalRead) -> Iterator[RunCell]:
                     yield cell
                 cell, asked = RunCell(record.number, record.prompt, record.name, record.language, record.text), {}
             case Asked() if cell is not None and record.kind != "wait":
-                asked[record.key] = Step(record.key, record.kind, record.said)
+                asked[record.key] = Step(record.key, record.kind, record.text)
                 cell.steps.append(asked[record.key])
             case records.Step() | records.StepEnded() if (step := asked.get(record.key)) is not None:
                 step.made.add(record)

@@ -122,7 +122,7 @@ class KeptRun:
         return self.journal
 
     @cached_property
-    def _told(self) -> tuple[State | None, str]:
+    def _journal_state(self) -> tuple[State | None, str]:
         ended, about = _of_trace(self.directory)
         return ended or self.ended, about or self.about
 
@@ -133,7 +133,7 @@ class KeptRun:
 
     @property
     def program(self) -> str:
-        return self.head.program if self.head is not None else self._told[1]
+        return self.head.program if self.head is not None else self._journal_state[1]
 
     @property
     def language(self) -> str:
@@ -152,7 +152,7 @@ class KeptRun:
             return "running"
         journal = self._glance
         if journal is None:
-            return "unreadable" if self.has_journal else self._told[0] or "unknown"
+            return "unreadable" if self.has_journal else self._journal_state[0] or "unknown"
         last = journal.ended.status if journal.ended is not None else "done"
         if journal.finished is not None:
             return "done" if journal.finished.status == "done" else last if last != "done" else "failed"

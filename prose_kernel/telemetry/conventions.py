@@ -45,8 +45,8 @@ def tool_name(name: str) -> str:
 
 def asked_with(sampling: object) -> dict[str, Attribute]:
     """Return the options of a request to a model, from the details of its answer."""
-    told = sampling if isinstance(sampling, Mapping) else {}
-    return {f"gen_ai.request.{name}": told[name] for name in _SAMPLING if name in told}
+    options = sampling if isinstance(sampling, Mapping) else {}
+    return {f"gen_ai.request.{name}": options[name] for name in _SAMPLING if name in options}
 
 
 def consumed(usage: Usage, *, tokens: bool = True) -> dict[str, Attribute]:

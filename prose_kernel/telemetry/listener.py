@@ -125,7 +125,7 @@ class Spans(Outline):
 
     def on_session_progressed(self, event: ev.SessionProgressed) -> None:
         tool, attempt = event.tool, self._open.get(("attempt", event.spawn))
-        if tool is None or attempt is None or attempt.tells:
+        if tool is None or attempt is None or attempt.reports:
             return
         name, now = tool_name(tool.tool), self._clock()
         span = self._begin("tool", f"execute_tool {name}", attempt, now - round(event.seconds * 1e9))
@@ -222,7 +222,7 @@ class Spans(Outline):
         parent = self._asked.get(at) or self._open.get(("judgement", at))
         if parent is None:
             return None
-        parent.tells = True
+        parent.reports = True
         span = self._begin(kind, name, parent)
         span.attributes |= attributes
         self._started(span)
@@ -277,7 +277,7 @@ class TracedCommands:
         self._spans = spans
 
     async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
-        told = self._spans.environment(request.at)
-        if told:
-            request = structs.replace(request, env={**told, **request.env})
+        variables = self._spans.environment(request.at)
+        if variables:
+            request = structs.replace(request, env={**variables, **request.env})
         return await self._commands.run(request, on_output)

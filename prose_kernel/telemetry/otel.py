@@ -63,10 +63,10 @@ class Tracer:
         attributes, links = written(span.attributes), _links(span)
         made = self._tracer.start_span(_text(span.name), parent_context, kind, attributes, links, start_time=span.begin)
         self._spans[id(span)] = made
-        told = made.get_span_context()
-        if told.is_valid:  # else nothing is recorded (OTEL_SDK_DISABLED)
-            span.trace_id, span.span_id = f"{told.trace_id:032x}", f"{told.span_id:016x}"
-            span.sampled = told.trace_flags.sampled
+        span_context = made.get_span_context()
+        if span_context.is_valid:  # else nothing is recorded (OTEL_SDK_DISABLED)
+            span.trace_id, span.span_id = f"{span_context.trace_id:032x}", f"{span_context.span_id:016x}"
+            span.sampled = span_context.trace_flags.sampled
 
     def noted(self, span: Span, note: Note) -> None:
         if (made := self._spans.get(id(span))) is not None:
@@ -132,7 +132,7 @@ def resource(environment: Mapping[str, str]) -> Resource:
 def destination(environment: Mapping[str, str]) -> str:
     """Return the destination of spans for display, without secrets in its address. Raises `UsageError`."""
     if environment.get("OTEL_SDK_DISABLED", "").strip().lower() == "true" or not _wanted(environment):
-        return "nobody"
+        return "no exporter"
     names = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
     address = next((environment[name] for name in names if environment.get(name)), "http://localhost:4318")
     try:
@@ -164,22 +164,22 @@ def _wanted(environment: Mapping[str, str]) -> bool:
 def complaints(environment: Mapping[str, str], warn: Callable[[str], None]) -> Iterator[None]:
     """The SDK's log entries about its variables are shown in one line each, without the values of headers, which hold
     keys. Raises `UsageError` if it cannot continue."""
-    logger, said = logging.getLogger("opentelemetry"), _Said()
+    logger, handler = logging.getLogger("opentelemetry"), _Messages()
     propagated, logger.propagate = logger.propagate, False
-    logger.addHandler(said)
+    logger.addHandler(handler)
     try:
         yield
     except (ValueError, TypeError, OSError) as problem:
         text = _without_headers(str(problem), environment)
         raise UsageError(f"a variable of OpenTelemetry cannot be used: {text}") from None
     finally:
-        logger.removeHandler(said)
+        logger.removeHandler(handler)
         logger.propagate = propagated
-        for message in said.messages:
+        for message in handler.messages:
             warn(f"OpenTelemetry: {one_line(_without_headers(message, environment), 200)}")
 
 
-class _Said(logging.Handler):
+class _Messages(logging.Handler):
     def __init__(self) -> None:
         super().__init__(logging.WARNING)
         self.messages: list[str] = []
@@ -222,7 +222,7 @@ class Patient(SpanExporter):
     def __init__(self, exporter: SpanExporter, warn: Callable[[str], None]) -> None:
         self._exporter = exporter
         self._warn = warn
-        self._said = False
+        self._reported = False
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
         try:
@@ -234,8 +234,8 @@ class Patient(SpanExporter):
         return result
 
     def failed(self) -> None:
-        if not self._said:
-            self._said = True
+        if not self._reported:
+            self._reported = True
             self._warn("the collector of OpenTelemetry does not take spans; they are lost while it does not")
 
     def shutdown(self) -> None:

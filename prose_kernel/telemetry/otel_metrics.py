@@ -77,7 +77,7 @@ def _no_warning(text: str) -> None:
 def _provider(environment: Mapping[str, str]) -> MeterProvider:
     wanted = environment.get("OTEL_METRICS_EXPORTER", "").strip() or "otlp"
     readers = []
-    if wanted == "otlp" and otel.destination(environment) != "nobody":
+    if wanted == "otlp" and otel.destination(environment) != "no exporter":
         from opentelemetry.exporter.otlp.proto.http.metric_exporter import OTLPMetricExporter
 
         otel.quiet("opentelemetry.exporter.otlp.proto.http.metric_exporter", "opentelemetry.sdk.metrics")

@@ -44,7 +44,7 @@ class Span:
     status: Status = "ok"
     error: str = ""
     message: str = ""
-    tells: bool = False
+    reports: bool = False
     """Whether its requests and tools report themselves (`runtime/tracing.py`); `requests` counts those."""
     requests: int = 0
 

@@ -114,9 +114,9 @@ class Report:
         if tested.report:
             click.echo(tested.report)
         counts = {word: tested.count(word) for word in WORDS if tested.count(word)}
-        said = ", ".join(f"{count} {word}" for word, count in counts.items())
+        counted = ", ".join(f"{count} {word}" for word, count in counts.items())
         colour = "red" if "failed" in counts else "yellow" if "updated" in counts else "green"
-        click.echo(f"{tested.path}: {click.style(said, fg=colour)}")
+        click.echo(f"{tested.path}: {click.style(counted, fg=colour)}")
         if self._verbose:
             for outcome in tested.outcomes:
                 why = f" ({outcome.why})" if outcome.why else ""
@@ -151,11 +151,11 @@ class Report:
 
     def _sum(self, results: Sequence[Tested], files: int) -> int:
         counts: dict[Status, int] = {word: sum(tested.count(word) for tested in results) for word in WORDS}
-        said = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
+        counted = ", ".join(f"{count} {word}" for word, count in counts.items() if count)
         failed = bool(counts["failed"])
         blank = "\n" if failed or counts["updated"] else ""
         where = f"{files} file{'s' if files > 1 else ''}"
-        click.echo(f"{blank}{click.style(said or 'no cells', fg='red' if failed else 'green')} in {where}")
+        click.echo(f"{blank}{click.style(counted or 'no cells', fg='red' if failed else 'green')} in {where}")
         return max(1 if failed else 0, *(tested.exit for tested in results))
 
 

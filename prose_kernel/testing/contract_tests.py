@@ -24,7 +24,7 @@ from prose_kernel.testing.program_snapshots import TestedRun, settings_of
 from prose_kernel.views.problems import message_line
 from prose_kernel.views.test_results import Finding, Outcome, Statement, Tested
 
-USAGE, NOBODY = 2, 3
+USAGE, NO_ANSWER = 2, 3
 _SEEN: Final = 100
 """Characters of a value that a report shows."""
 
@@ -133,8 +133,8 @@ class _SubjectRun(TestedRun):
         failed = UsageError("it was interrupted") if isinstance(error, Interrupted) else error
         for number, assertion in enumerate(() if self.is_late else self.case.assertions):
             self.results.append(await self._judge(assertion, number, outputs, failed))
-        if isinstance(error, RunError) and error.nobody:
-            self.status = NOBODY
+        if isinstance(error, RunError) and error.no_answer:
+            self.status = NO_ANSWER
         elif error is not None and not isinstance(error, RunError):
             self.status = USAGE
         return await super().ended(error)
@@ -144,20 +144,20 @@ class _SubjectRun(TestedRun):
     ) -> Judged:
         failure = result_text.code_of(error) if error is not None else ""
         code = f" [{failure}]" if failure else ""
-        said = (
+        reason = (
             f"the subject failed: {message_line(str(error))}{code}" if error is not None else "the subject did not fail"
         )
         if assertion.is_about_error:
-            return Judged(assertion, (assertion.wants_error == (error is not None)) == assertion.holds, said)
+            return Judged(assertion, (assertion.wants_error == (error is not None)) == assertion.holds, reason)
         if error is not None:
-            return Judged(assertion, False, said)
+            return Judged(assertion, False, reason)
         run = self.workspace.current
         assert run is not None  # the subject has run
         request = JudgeRequest(assertion.condition, f"t{number}", self.request.program_file, dict(outputs))
         try:
             verdict = await run.services.judge.decide(request)
         except Undecided as problem:
-            self.status = NOBODY
+            self.status = NO_ANSWER
             return Judged(assertion, False, f"it could not be judged: {problem}")
         saw = "; ".join(_seen(assertion, outputs)) or "there are no outputs"
         if verdict.answer is None:

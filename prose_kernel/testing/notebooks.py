@@ -28,18 +28,18 @@ def test_notebook(path: Path, name: str, options: Options) -> Tested:
     try:
         book = read(path, name)
     except UsageError as problem:
-        return Tested(name, (Outcome(NOTEBOOK, "failed", (Finding(_said(problem)),)),))
+        return Tested(name, (Outcome(NOTEBOOK, "failed", (Finding(_message_of(problem)),)),))
     if book.language is None:
         kernel = f"the kernel {book.kernel}" if book.kernel else "another kernel"
-        said = f"it is a notebook of {kernel}, which `prose test` does not run (hint: pytest --nbval {name} runs it)"
-        return Tested(name, (Outcome(NOTEBOOK, "failed", (Finding(said),)),))
+        note = f"it is a notebook of {kernel}, which `prose test` does not run (hint: pytest --nbval {name} runs it)"
+        return Tested(name, (Outcome(NOTEBOOK, "failed", (Finding(note),)),))
     return _Test(book, book.language, name, options).run()
 
 
 test_notebook.__test__ = False  # type: ignore[attr-defined]  # it isn't a test of ours
 
 
-def _said(problem: UsageError) -> str:
+def _message_of(problem: UsageError) -> str:
     return f"{problem}" + (f" (hint: {problem.hint})" if problem.hint else "")
 
 
@@ -63,7 +63,7 @@ class _Test:
         try:
             asyncio.run(self._run_cells())
         except UsageError as problem:
-            self.outcomes.append(Outcome(NOTEBOOK, "failed", (Finding(_said(problem)),)))
+            self.outcomes.append(Outcome(NOTEBOOK, "failed", (Finding(_message_of(problem)),)))
         if not self.interrupted:
             self._look_at_the_whole()
         if self.options.update:
@@ -105,10 +105,10 @@ class _Test:
 
     def _findings(self, cell: CodeCell, run: CellRun) -> list[Finding]:
         if run.over_time:
-            said = (
+            finding = (
                 f"the cell did not end within {self.options.seconds:g} s and was interrupted; later cells did not run"
             )
-            return [Finding(said)]
+            return [Finding(finding)]
         rules = self.options.rules
         expected = shown(cell.outputs, rules)
         actual = shown(run.outputs, rules, run.origins)
@@ -121,8 +121,8 @@ class _Test:
         if not self._compared(cell):
             return []
         if cell.count is None and not cell.outputs:
-            said = "the cell was never run: no outputs are committed that could be compared"
-            return [Finding(said, saved=True)] if self.saved_any else []
+            finding = "the cell was never run: no outputs are committed that could be compared"
+            return [Finding(finding, saved=True)] if self.saved_any else []
         return compare(expected, actual)
 
     def _compared(self, cell: CodeCell) -> bool:
@@ -134,16 +134,16 @@ class _Test:
         findings: list[Finding] = []
         run = [cell for cell in self.book.cells if not cell.empty and not cell.skip]
         if run and not self.saved_any and not self.options.lax:
-            said = "no outputs are committed: nothing is compared (prose test --update saves them)"
-            findings.append(Finding(said, saved=True))
+            finding = "no outputs are committed: nothing is compared (prose test --update saves them)"
+            findings.append(Finding(finding, saved=True))
             self.changed = {n: coalesced(one.outputs) for n, one in self.runs.items() if self._may_be_saved(n)}
         counted = [cell for cell in run if cell.count is not None]
         for one, other in pairwise(counted):
             if (other.count or 0) <= (one.count or 0):
-                said = (
+                finding = (
                     f"{other.name} was run before {one.name}: their execution counts are {other.count} and {one.count}"
                 )
-                findings.append(Finding(said, saved=True))
+                findings.append(Finding(finding, saved=True))
         if findings:
             self.outcomes.append(Outcome(NOTEBOOK, "failed", tuple(findings)))
         if self.stale:
@@ -161,8 +161,8 @@ class _Test:
             return
         for entry in cassettes.unused():
             if Path(entry.file).stem == self.book.path.stem:
-                said = f"{entry.name} is recorded and never used"
-                self.stale.append(Finding(f"{said} (prose cassette prune removes it)"))
+                note = f"{entry.name} is recorded and never used"
+                self.stale.append(Finding(f"{note} (prose cassette prune removes it)"))
 
     def _look_for_an_idle_recording(self) -> None:
         """The notebook's own recording, where no cell has asked anything that it could answer."""

@@ -234,8 +234,8 @@ def _other_error(expected: Shown, actual: Shown) -> Finding:
 
 def _missing(one: Shown) -> Finding:
     if one.kind == "error":
-        said = f"{one.texts['ename']}: {clip(one.texts['evalue'], 200)}"
-        return Finding(f"the expected error did not come: {said}", _place_of_error(one.raw))
+        error = f"{one.texts['ename']}: {clip(one.texts['evalue'], 200)}"
+        return Finding(f"the expected error did not come: {error}", _place_of_error(one.raw))
     return Finding(f"missing: {_name(one)}", detail=difference(_text(one), ""), saved=True)
 
 
@@ -262,8 +262,8 @@ def failed(error: Output) -> Finding:
     lines = [line for text in error.get("traceback", ()) for line in joined(text).split("\n")]
     lines = [re.sub(r"\x1b\[[0-9;]*m", "", line) for line in lines]
     shown = lines[:30] if lines else [f"{error.get('ename')}: {error.get('evalue')}"]
-    said = "the cell failed, and it has no tag raises-exception"
-    return Finding(said, detail=tuple(clip(line, 600) for line in shown))
+    finding = "the cell failed, and it has no tag raises-exception"
+    return Finding(finding, detail=tuple(clip(line, 600) for line in shown))
 
 
 def _place_of_error(error: Output) -> Statement | None:

@@ -44,8 +44,8 @@ def test_program(path: Path, name: str, options: Options) -> Tested:
         text = _text_of(path)
     except (UsageError, CompileError) as problem:
         hint = getattr(problem, "hint", None)
-        said = f"{problem}" + (f" (hint: {hint})" if hint else "")
-        return Tested(name, (Outcome(PROGRAM, "failed", (Finding(said),)),))
+        message = f"{problem}" + (f" (hint: {hint})" if hint else "")
+        return Tested(name, (Outcome(PROGRAM, "failed", (Finding(message),)),))
     return _Test(path, name, text, cases, file, options).run()
 
 
@@ -84,7 +84,7 @@ class _Test:
         if changed and self.options.update and not self.interrupted:
             with usage_errors(f"cannot write {self.file.name}"):
                 write_whole(self.file, snapshot_file.written(kept), in_place=True)
-        unused = tuple((file, raw, said) for (file, raw), said in self.unused.items())
+        unused = tuple((file, raw, description) for (file, raw), description in self.unused.items())
         return Tested(self.name, tuple(self.outcomes), (), self.interrupted, frozenset(self.used), unused)
 
     def _case(self, case: Case) -> Case:
@@ -117,19 +117,19 @@ class _Test:
             sections = ", ".join((f"exit status {came.status}", *came.sections))
             found.append(Finding(f"nothing was committed; there is now: {sections}", saved=True))
         elif case.status != came.status:
-            said = f"exit status {came.status} instead of {case.status}"
+            description = f"exit status {came.status} instead of {case.status}"
             # the program needs an answer that a test cannot give: there is no result to keep
-            found.append(Finding(said, came.at, saved=came.status != 3))
+            found.append(Finding(description, came.at, saved=came.status != 3))
         if case.status is not None:
             found += self._sections(case, came)
         elif came.status == 3:
             found.append(Finding("an answer is missing", came.at, tuple(came.sections.get("Error", "").split("\n"))))
         own = case.options.cassette or self.path.stem
-        for (file, raw), said in came.unused.items():
+        for (file, raw), description in came.unused.items():
             if Path(file).stem != Path(own).stem:
-                self.unused[file, raw] = said
+                self.unused[file, raw] = description
             elif not self.options.live and came.status == 0:
-                found.append(Finding(f"{said} is recorded and never used (prose cassette prune removes it)"))
+                found.append(Finding(f"{description} is recorded and never used (prose cassette prune removes it)"))
         return found
 
     def _sections(self, case: Case, came: _Came) -> list[Finding]:

@@ -289,7 +289,7 @@ def _shared_recordings(results: Sequence[Tested]) -> list[Tested]:
     """Records of recordings that several programs may use, and that none of those tested has used: notes, as programs
     that were not tested may use them."""
     used = frozenset().union(*(one.used for one in results)) if results else frozenset()
-    unused = {(file, raw): said for one in results for file, raw, said in one.unused if (file, raw) not in used}
+    unused = {(file, raw): text for one in results for file, raw, text in one.unused if (file, raw) not in used}
     if not unused or any(one.interrupted for one in results):
         return []
-    return [Tested("", notes=tuple(f"{said} is used by none of these tests" for said in unused.values()))]
+    return [Tested("", notes=tuple(f"{text} is used by none of these tests" for text in unused.values()))]

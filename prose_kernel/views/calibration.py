@@ -16,7 +16,7 @@ def parts(found: Calibration) -> Iterator[doc.Block]:
     """Yield the parts of the report in order. The consumption varies from run to run, so it is only in the metadata."""
     yield doc.paragraph(summary(found))
     answers = [*WORDS.values(), NO_ANSWER]
-    rows = [(label, *(f"{said[word]:,}" for word in answers)) for label, said in found.confusion.items()]
+    rows = [(label, *(f"{given[word]:,}" for word in answers)) for label, given in found.confusion.items()]
     yield doc.Table(("right answer", *(f"said {word}" if word != NO_ANSWER else word for word in answers)), rows, ())
     rows = [(name, *_columns(share)) for name, share in found.categories.items()]
     yield doc.Table(("category", "right", "of", "share", "95 % interval"), rows, ())
@@ -67,7 +67,7 @@ def _misses(found: Calibration) -> Sequence[Sequence[str]]:
         (
             answer.item.name,
             WORDS[answer.item.label],
-            answer.said,
+            answer.word,
             clip(answer.item.text, 100),
             clip(answer.verdict.reason if answer.verdict is not None else answer.problem, 120),
         )
@@ -95,7 +95,7 @@ def as_json(found: Calibration) -> dict[str, object]:
                 "category": answer.item.category,
                 "condition": answer.item.text,
                 "label": WORDS[answer.item.label],
-                "said": answer.said,
+                "said": answer.word,
                 "reason": answer.verdict.reason if answer.verdict is not None else answer.problem,
                 "why": answer.item.why,
             }

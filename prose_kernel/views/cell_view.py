@@ -122,8 +122,8 @@ class CellView:
         self._answer_name: str | None = None  # that takes the last answer of a session
         self._answer: tuple[Value, Value] = (None, None)
         self._joined = False
-        self._told: ev.CommandFinished | None = None
-        self.told_error: RunError | None = None
+        self._command: ev.CommandFinished | None = None
+        self.shown_error: RunError | None = None
         """The error of the bare command that failed last, if the cell shows the whole of its stderr."""
 
     def __call__(self, event: ev.Event) -> None:
@@ -392,7 +392,7 @@ class CellView:
         command.finish(where_whole(result))
         self._shown.append(result)
         if event.raised and not command.cut:
-            self._told = event
+            self._command = event
         moved = event.directory_changed  # back as soon as a branch or program ends
         stays = moved is not None and not event.place.branches and not event.place.program
         card = cards.result_card(event, self.directory_name(moved) if moved is not None and stays else "")
@@ -415,8 +415,8 @@ class CellView:
 
     def on_failed(self, event: ev.Failed) -> None:
         """Remember the error of a command whose stderr the cell shows, so that it is not shown twice."""
-        if self._told is not None and self._told.place.span == event.place.span:
-            self.told_error = event.error
+        if self._command is not None and self._command.place.span == event.place.span:
+            self.shown_error = event.error
 
     def _emit(self, event: ev.Event, name: Stream, text: str) -> None:
         if text and not self._branches.add(event.place.branches, (name, text)):
@@ -468,8 +468,8 @@ class CellView:
     def on_warned(self, event: ev.Warned) -> None:
         self._note(event, f"Warning: {event.message} [{event.code}]")
 
-    def _note(self, event: ev.Event, said: str | cards.Note) -> None:
-        note = cards.Note(said) if isinstance(said, str) else said
+    def _note(self, event: ev.Event, text: str | cards.Note) -> None:
+        note = cards.Note(text) if isinstance(text, str) else text
         if not self._branches.add(event.place.branches, note):
             if self._cards and not (self._cards_wait and self._card_statement == event.place.ordinal):
                 self._flush_cards()  # of statements that had ended before

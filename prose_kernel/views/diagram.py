@@ -212,9 +212,9 @@ class _Drawing:
             if (definition := self._defined.get(name)) is not None and definition != node:
                 self._uses[definition, node] = None
         found = []
-        for (source, target), said in self._control.items():
+        for (source, target), labels in self._control.items():
             names = list(self._data.pop((source, target), ()))
-            text = label(", ".join([*(one for one in said if one), *names]), min(self._width, _EDGE))
+            text = label(", ".join([*(one for one in labels if one), *names]), min(self._width, _EDGE))
             found.append(f'  {source} -->|"{text}"| {target}' if text else f"  {source} --> {target}")
         for (source, target), read in self._data.items():
             found.append(f'  {source} -.->|"{label(", ".join(read), min(self._width, _EDGE))}"| {target}')
@@ -247,8 +247,8 @@ class _Drawing:
 
     def _step_node(self, step: Step, tails: Tails, names: Names) -> str:
         node = self._node(step.kind, words(step), mark_of(step, self._marks), step.inside)
-        for source, said in tails:
-            self._control.setdefault((source, node), []).append(said)
+        for source, label in tails:
+            self._control.setdefault((source, node), []).append(label)
         for name in step.reads:
             for source in names.get(name, ()):
                 if source != node:
@@ -291,8 +291,8 @@ class _Drawing:
                 node = self._step_node(step, tails, names)
                 ends = self._ways(step, [(node, "")], names)
                 join = self._node("value", "join")
-                for source, said in ends:
-                    self._control.setdefault((source, join), []).append(said)
+                for source, label in ends:
+                    self._control.setdefault((source, join), []).append(label)
                 tails, node = [(join, "")], join
             case "loop" if step.ways:
                 node = self._step_node(step, tails, names)
@@ -331,9 +331,9 @@ class _Drawing:
         ends = _LoopEnds(node)
         self._loops.append(ends)
         for way in step.ways:
-            for source, said in self._sequence(way.steps, [(node, "each")], names):
+            for source, label in self._sequence(way.steps, [(node, "each")], names):
                 if source != node:
-                    self._control.setdefault((source, node), []).append(said)
+                    self._control.setdefault((source, node), []).append(label)
         self._loops.pop()
         return [(node, ""), *ends.breaks]
 

@@ -39,17 +39,17 @@ _GAP: Final = 22
 _PAD: Final = 14
 _LABEL: Final = 36
 _ROWS: Final = 3
-_BESIDE: Final = frozenset({"if", "parallel", "try"})
+_IN_COLUMNS: Final = frozenset({"if", "parallel", "try"})
 
 
 @dataclass(slots=True)
 class _Drawn:
-    """A piece of the picture, relative to its upper left corner. `goes_on`: control flow leaves it at the bottom."""
+    """A piece of the picture, relative to its upper left corner. `leads_on`: control flow leaves it at the bottom."""
 
     width: float
     height: float
     parts: list[str]
-    goes_on: bool = True
+    leads_on: bool = True
 
     @property
     def middle(self) -> float:
@@ -103,10 +103,10 @@ def _column(pieces: Sequence[_Drawn], *, arrows: bool = True) -> _Drawn:
         parts.append(piece.at(middle - piece.middle, y))
         y += piece.height
         if number < len(pieces) - 1:
-            if arrows and piece.goes_on:
+            if arrows and piece.leads_on:
                 parts.append(_arrow(middle, y, middle, y + _GAP))
             y += _GAP
-    return _Drawn(width, y, parts, pieces[-1].goes_on)
+    return _Drawn(width, y, parts, pieces[-1].leads_on)
 
 
 def _row(pieces: Sequence[_Drawn], most: float = 900) -> _Drawn:
@@ -132,7 +132,7 @@ def _framed(inner: _Drawn, title: str) -> _Drawn:
         f'<text class="q" x="{_PAD}" y="{_LINE}">{html_text(shown)}</text>',
         inner.at(width / 2 - inner.middle, top),
     ]
-    return _Drawn(width, height, parts, inner.goes_on)
+    return _Drawn(width, height, parts, inner.leads_on)
 
 
 def _label(shown: str) -> _Drawn:
@@ -188,19 +188,19 @@ class _Drawing:
     def step(self, step: Step) -> _Drawn:
         if not step.ways:
             drawn = self.box(step)
-            drawn.goes_on = step.kind != "leave"
+            drawn.leads_on = step.kind != "leave"
             return drawn
         if step.kind == "loop":
             return self._loop(step)
-        if step.kind in _BESIDE:
-            return self._beside(step)
+        if step.kind in _IN_COLUMNS:
+            return self._columns(step)
         inner = _column([self._way(way) for way in step.ways])
         return inner if step.text == "do" else _framed(inner, words(step))
 
     def _way(self, way: Way) -> _Drawn:
         return self.sequence(way.steps)
 
-    def _beside(self, step: Step) -> _Drawn:
+    def _columns(self, step: Step) -> _Drawn:
         """Return a step with its branches side by side below it, which join again."""
         head = self.box(step)
         ways = [(way.label if way.label != step.kind else "", self._way(way)) for way in step.ways]
@@ -217,10 +217,10 @@ class _Drawing:
         for column in columns:
             at = x + column.middle
             parts += [_arrow(middle, head.height, at, top), column.at(x, top)]
-            if column.goes_on:
+            if column.leads_on:
                 parts.append(_line(at, top + column.height, middle, bottom))
             x += column.width + _PAD
-        return _Drawn(whole, bottom, parts, any(column.goes_on for column in columns))
+        return _Drawn(whole, bottom, parts, any(column.leads_on for column in columns))
 
     def _loop(self, step: Step) -> _Drawn:
         """The body below its head, and a line back up at the left."""
@@ -231,11 +231,11 @@ class _Drawing:
         back = (
             f'<path class="flow" d="M{x:.0f} {bottom:.0f}v10H8V{top:.0f}H{x - head.middle - 5:.0f}"/>'
             f'<path class="tip" d="M{x - head.middle - 6:.0f} {top - 4:.0f}v8l6 -4z"/>'
-            if body.goes_on
+            if body.leads_on
             else ""
         )
         parts = [inner.at(left, 0), back]
-        return _Drawn(inner.width + 2 * left, bottom + (10 if body.goes_on else 0), parts)
+        return _Drawn(inner.width + 2 * left, bottom + (10 if body.leads_on else 0), parts)
 
     def box(self, step: Step) -> _Drawn:
         """Return the box of one step: its words, its outcome, and the names that it reads and binds."""
@@ -271,7 +271,7 @@ def _titled(label: str, drawn: _Drawn) -> _Drawn:
         return title
     width = max(title.width, drawn.width)
     parts = [title.at(width / 2 - title.middle, 0), drawn.at(width / 2 - drawn.middle, _LINE + 3)]
-    return _Drawn(width, _LINE + 3 + drawn.height, parts, drawn.goes_on)
+    return _Drawn(width, _LINE + 3 + drawn.height, parts, drawn.leads_on)
 
 
 def _outline(kind: str, width: float, height: float) -> str:

@@ -111,11 +111,11 @@ def _block(line: Line) -> Html:
     bar: Sequence[str] = ()
     if line.done:
         bar = tag("progress", value=str(line.done[0]), max=str(max(line.done[1], 1))), " "
-    beside = "".join(f" · {part}" for part in (*line.about, line.time) if part)
+    details = "".join(f" · {part}" for part in (*line.about, line.time) if part)
     mark = "" if line.mark in (RUNS, " ") else f"{line.mark} "
     name = tag("code", line.name) if line.mark.strip() else line.name
     last = quiet(line.last) if line.last else ""
-    return tag("div", tag("small", *bar, mark, name, tag("span", beside, style=QUIET), last))
+    return tag("div", tag("small", *bar, mark, name, tag("span", details, style=QUIET), last))
 
 
 def _row(line: Line) -> Html:

@@ -105,7 +105,7 @@ class LiveRun:
         """Whether its output is already shown elsewhere, line by line."""
         self.apart: Callable[[Work], bool] = lambda work: False
         """Whether it has its own live view elsewhere."""
-        self.tells_results = True
+        self.prints_results = True
         """Whether the values of ended branches are shown, if there are few."""
         self.language = languages.default()
         self.consumed = Figures()
@@ -254,7 +254,7 @@ class LiveRun:
         if work is None:
             return ""
         mark = self.language.markers.get("session", "")
-        return f"{mark} {' · '.join(some([*self._beside(work, now), span(now - work.begin)]))}".lstrip()
+        return f"{mark} {' · '.join(some([*self._details(work, now), span(now - work.begin)]))}".lstrip()
 
     def _mark(self, what: str) -> str:
         """Return the marker of an activity in the running language."""
@@ -296,14 +296,14 @@ class LiveRun:
     def _work_line(self, work: Work, now: float) -> Line:
         name = f"{work.bound_to} = {work.title}" if work.bound_to else work.title
         last = work.doing if self.own(work) else work.last_line() or work.doing
-        return Line(name, some(self._beside(work, now)), self._mark_of(work), time=span(now - work.begin), last=last)
+        return Line(name, some(self._details(work, now)), self._mark_of(work), time=span(now - work.begin), last=last)
 
     def _mark_of(self, work: Work | None) -> str:
         if work is None:
             return RUNS
         return self._mark({"session": "session", "judgement": "judge"}.get(work.kind, RUNS))
 
-    def _beside(self, work: Work, now: float) -> list[str]:
+    def _details(self, work: Work, now: float) -> list[str]:
         wait = f"in {span(math.ceil(work.until - now))}" if work.until is not None and work.until > now else ""
         return [f"asking {work.who}" if work.who else "", f"{work.attempt} {wait}".strip()]
 
@@ -323,7 +323,7 @@ class LiveRun:
         for branch in running[:room]:
             yield self._row(fork, branch, now)
         for index in sorted(fork.results):
-            text = branch_text(fork.results[index], self.language) if self.tells_results else ""
+            text = branch_text(fork.results[index], self.language) if self.prints_results else ""
             yield Line(fork.names[index], some([text]), mark=self._mark("✓"), depth=1)
         hidden = len(running) - room
         waiting = event.count - fork.ended - len(running)
@@ -344,7 +344,7 @@ class LiveRun:
         about, last = inner[:1] + passes[:1], ""
         if work is not None:
             last = work.doing if self.own(work) else work.last_line() or work.doing
-            about += [*self._beside(work, now), "" if last else work.title]
+            about += [*self._details(work, now), "" if last else work.title]
         name, time_of_branch = fork.names[steps[-1].index], span(now - branch.begin)
         return Line(name, some(about), self._mark_of(work), depth=1, time=time_of_branch, last=last)
 

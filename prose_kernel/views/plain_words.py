@@ -71,7 +71,7 @@ class _Words:
         for step in steps:
             line = self._source.location(step.span.start).line
             end = ":" if any(way.steps for way in step.ways) else "."
-            yield depth, f"line {line}: {self._said(step)}{end}"
+            yield depth, f"line {line}: {self._phrase(step)}{end}"
             if step.inside:
                 yield depth + 1, f"… {counted(step.inside, 'statement')} that nest too deep to be explained"
             for way in step.ways:
@@ -91,7 +91,7 @@ class _Words:
 
     # ------------------------------------------------------------ sentences
 
-    def _said(self, step: Step) -> str:
+    def _phrase(self, step: Step) -> str:
         text = _code(step.text)
         match step.kind:
             case "agent":
@@ -147,22 +147,22 @@ class _Words:
     def _loop(self, step: Step) -> str:
         word, text = step.text.split(None, 1)[0], _code(step.text)
         if step.text.startswith("parallel for") or word == "pmap":
-            said = f"for each item, all at the same time ({text})"
+            phrase = f"for each item, all at the same time ({text})"
         elif word == "repeat":
-            said = f"a counted number of times ({text})"
+            phrase = f"a counted number of times ({text})"
         elif word in ("loop", "while"):
-            said = f"again and again ({text})"
+            phrase = f"again and again ({text})"
             if self._is_judged(step):
-                said += f"; each time {self._who_decides(step)}"
+                phrase += f"; each time {self._who_decides(step)}"
         else:
-            said = f"for each item in turn ({text})"
-        return f"{said}{_called(step, 'the results')}"
+            phrase = f"for each item in turn ({text})"
+        return f"{phrase}{_called(step, 'the results')}"
 
     def _if(self, step: Step) -> str:
         decides = f"; {self._who_decides(step)}" if self._is_judged(step) else ""
         one_way = "" if step.text == "if" else f" {_code(step.text)}"
-        said = f"asks whether{one_way}" if step.ways and step.ways[0].label == "yes" else f"chooses one way{one_way}"
-        return f"{said}{decides}{_called(step, 'its value')}"
+        phrase = f"asks whether{one_way}" if step.ways and step.ways[0].label == "yes" else f"chooses one way{one_way}"
+        return f"{phrase}{decides}{_called(step, 'its value')}"
 
     def _is_judged(self, step: Step) -> bool:
         """Whether the judge decides the step's condition, the part before its bodies."""

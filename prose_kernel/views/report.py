@@ -86,12 +86,12 @@ async def run_report(found: JournalRead, state: str, settings: Settings, redact:
 
     waiting = found.waiting()
     story = RunStory(times_of(found), shown, waiting)
-    told = await replay(found, settings, _StoryListener(story, usage))
+    replayed = await replay(found, settings, _StoryListener(story, usage))
     for one in waiting.values():
         usage.again(codec.notes(one.aside).get("usage", ()))
     for steps in found.steps_under_way().values() if state not in ("done", "failed") else ():
         usage.again([note for one in folded(steps) for note in one.notes()])
-    return _Report(found, state, story, told, usage, shown).page()
+    return _Report(found, state, story, replayed, usage, shown).page()
 
 
 class _StoryListener(ReplayListener):
@@ -120,11 +120,11 @@ class _Report:
         found: JournalRead,
         state: str,
         story: RunStory,
-        told: Replay,
+        replayed: Replay,
         usage: UsageTotals,
         redact: Callable[[str], str],
     ) -> None:
-        self.found, self.state, self.story, self.told, self.usage = found, state, story, told, usage
+        self.found, self.state, self.story, self.replayed, self.usage = found, state, story, replayed, usage
         self.redact = redact
         self.listed = LISTED
         self.language: Language = story.texts[0].language if story.texts else languages.LANGUAGES[found.head.language]
@@ -174,8 +174,8 @@ class _Report:
             tag("div", self.language.title, " ", begun, class_="quiet"),
             self._tiles(),
         ]
-        if self.told.gap:
-            parts.append(_note(f"This is not all of the run: {self.told.gap}. ", _REST))
+        if self.replayed.gap:
+            parts.append(_note(f"This is not all of the run: {self.replayed.gap}. ", _REST))
         if self.state == "running":
             parts.append(_note("The run was not over when this report was written."))
         if self.state == "killed" and not head.notebook:
@@ -183,9 +183,9 @@ class _Report:
         waiting = self.found.under_way() if self.state not in ("done", "failed") else []
         if waiting:
             made = made_under_way(self.found)
-            texts = [f"{one.kind} {one.said}" + (f" ({made[one.key]})" if one.key in made else "") for one in waiting]
-            said = "; ".join(clip(self.redact(text), 100) for text in texts[:20])
-            parts.append(_note(f"Under way then: {said}"))
+            texts = [f"{one.kind} {one.text}" + (f" ({made[one.key]})" if one.key in made else "") for one in waiting]
+            causes = "; ".join(clip(self.redact(text), 100) for text in texts[:20])
+            parts.append(_note(f"Under way then: {causes}"))
         for number, one in enumerate(self.story.texts, 1):
             if one.error is not None:
                 where = f"{_cell(number, one)}: " if len(self.story.texts) > 1 else ""
@@ -273,12 +273,12 @@ class _Report:
 
     def _rest(self) -> Section | None:
         """Return the remaining raw records if the run could not be replayed to its end."""
-        if not self.told.gap:
+        if not self.replayed.gap:
             return None
         rows = []
-        for cell in list(cells_of(self.found))[len(self.told.errors) - 1 :]:
+        for cell in list(cells_of(self.found))[len(self.replayed.errors) - 1 :]:
             for step in cell.steps:
-                asked = Code(clip(self.redact(step.said[:2000]), 120))
+                asked = Code(clip(self.redact(step.text[:2000]), 120))
                 rows.append((step.at, step.kind, asked, step.mark, self.entries.pre("", step.answer)))
         shown = drawn(Table(("at", "", "asked", "", "answer"), rows, most=ROWS))
         return Section("rest", "What the journal holds", shown)
@@ -305,17 +305,17 @@ class _Report:
         return decision.status, decision.decided_by, clip(decision.comment or decision.reason or "", 200)
 
     def _bindings(self) -> Section | None:
-        if not self.told.bound:
+        if not self.replayed.bound:
             return None
         rows = []
-        for name, named in list(self.told.bound.items())[:ROWS]:
+        for name, named in list(self.replayed.bound.items())[:ROWS]:
             info, kind, shown = named.info, named.kind, readable(named.info.value, named.language)
             value = self.entries.pre("", shown)
             if len(shown) > 300:
                 value = tag("details", tag("summary", clip(self.redact(shown[:2000]), 100)), value)
             rows.append((Code(name), kind, _link(info.location.line, self.made.get(name)), value))
         table = Table(
-            ("name", "kind", "line", "value"), rows, numbers=(2,), left_out=max(len(self.told.bound) - ROWS, 0)
+            ("name", "kind", "line", "value"), rows, numbers=(2,), left_out=max(len(self.replayed.bound) - ROWS, 0)
         )
         return Section("bindings", "Bindings", drawn(table))
 
@@ -398,12 +398,12 @@ _REST: Final = html(
 # ---------------------------------------------------------------- small things
 
 
-def _badge(state: str, said: str = "") -> Html:
-    return tag("span", said or state, class_=f"badge {_STATES.get(state, '')}")
+def _badge(state: str, word: str = "") -> Html:
+    return tag("span", word or state, class_=f"badge {_STATES.get(state, '')}")
 
 
-def _note(*said: str) -> Html:
-    return tag("div", *said, class_="note")
+def _note(*parts: str) -> Html:
+    return tag("div", *parts, class_="note")
 
 
 def _link(line: int, entry: Entry | None) -> Html:

@@ -145,23 +145,23 @@ class Entries:
 
     def _ended(self, entry: Entry) -> str:
         """Return how the entry ended; "" if that is obvious."""
-        said = ""
+        ending = ""
         match entry.answered:
             case CommandResult() as result:
-                said = ", ".join(outcome(result))
+                ending = ", ".join(outcome(result))
             case GateDecision() as decision:
-                said = f"{decision.status} by {decision.decided_by}" if decision.status != "timeout" else "timed out"
+                ending = f"{decision.status} by {decision.decided_by}" if decision.status != "timeout" else "timed out"
             case SessionResult() as result:
-                said = ORIGINS.get(result.origin, result.origin)
+                ending = ORIGINS.get(result.origin, result.origin)
             case _ if entry.state == "running":
-                said = "under way"
+                ending = "under way"
             case _ if entry.state in ("failed", "cancelled"):
-                said = entry.state
+                ending = entry.state
         if entry.kind == "session" and entry.state == "failed":
-            said = "no answer"
+            ending = "no answer"
         if entry.attempts and entry.state == "done":
-            said += f", attempt {len(entry.attempts) + 1}"
-        return said
+            ending += f", attempt {len(entry.attempts) + 1}"
+        return ending
 
     def _figures(self, entry: Entry) -> str:
         parts = [seconds(entry.took)] if entry.took is not None and entry.kind not in ("judgement",) else []
@@ -226,18 +226,18 @@ class Entries:
     def _image(self, data: bytes, name: str = "") -> Html:
         """Return an image with a caption; only the caption if it is broken, not an image, or too large for the page."""
         found = picture(data)
-        said = found.text if found is not None else "no image"
-        line = _part(f"{name}: {said}" if name else said)
+        alternative = found.text if found is not None else "no image"
+        line = _part(f"{name}: {alternative}" if name else alternative)
         if found is None or found.broken or not found.media.startswith("image/"):
             return line
-        return self._drawn(line, found.media, data, said)
+        return self._drawn(line, found.media, data, alternative)
 
-    def _drawn(self, line: Html, media: str, data: bytes, said: str) -> Html:
+    def _drawn(self, line: Html, media: str, data: bytes, alternative: str) -> Html:
         source = b64encode(data).decode("ascii")
         if len(source) > self.room:
             return html(line, tag("span", "too large for this page", class_="cut"))
         self.room -= len(source)
-        return html(line, tag("img", src=f"data:{media};base64,{source}", alt=said))
+        return html(line, tag("img", src=f"data:{media};base64,{source}", alt=alternative))
 
     def _file(self, file: ShownFile) -> Html:
         """Return the file that `display:` showed: an image, or anything else as text."""

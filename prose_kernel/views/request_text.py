@@ -14,25 +14,25 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.ports import CommandRequest
 
 
-def told(asked: Asked) -> str:
+def request_line(asked: Asked) -> str:
     """Return a request in words: `command c1/2/x0: make all`."""
-    return f"{asked.kind} {asked.key}: {clip(asked.said)}" if asked.said else f"{asked.kind} {asked.key}"
+    return f"{asked.kind} {asked.key}: {clip(asked.text)}" if asked.text else f"{asked.kind} {asked.key}"
 
 
 def reason(one: AskedAgain) -> str:
     """Return why a request is made again although there is an earlier run."""
     from prose_kernel.cassettes.differences import text_difference
 
-    said, near = one.reason, one.near
+    why, near = one.reason, one.near
     if near is not None and one.differs:
         name, *others = one.differs
-        same = near.said == one.asked.said or name not in ("text", "prompt", "question")
+        same = near.text == one.asked.text or name not in ("text", "prompt", "question")
         differ = "differ" if name.endswith("s") else "differs"
-        said = f"{name} {differ if same else text_difference(near.said, one.asked.said)}"
-        said += f"; {', '.join(others)} too" if others else ""
+        why = f"{name} {differ if same else text_difference(near.text, one.asked.text)}"
+        why += f"; {', '.join(others)} too" if others else ""
     if near is not None and near.key != one.asked.key:
-        said += f" (nearest: {told(near)})"
-    return said
+        why += f" (nearest: {request_line(near)})"
+    return why
 
 
 def declared(command: CommandRequest) -> list[str]:
@@ -62,4 +62,4 @@ def planned_requests(planned: PlannedRun) -> Iterator[PlannedRequest]:
         asked, why = (one.asked, reason(one)) if isinstance(one, AskedAgain) else (one, "")
         command = planned.commands.get(asked.key)
         files = declared(command) if command is not None else []
-        yield PlannedRequest(not isinstance(one, AskedAgain), told(asked), why, files)
+        yield PlannedRequest(not isinstance(one, AskedAgain), request_line(asked), why, files)

@@ -26,7 +26,7 @@ from prose_kernel.views.safety import clip, visible
 ROWS: Final = 100
 """Rows of a timeline."""
 _NOTHING: Final = "Nothing that takes time has run: no command, session or gate."
-_SAID: Final = 2_000
+_LONGEST: Final = 2_000
 """Characters of a graph that a screen reader reads."""
 STATEMENTS: Final = 200
 """Rows of a profile."""
@@ -45,7 +45,7 @@ def _drawn_graph(parts: Sequence[Part]) -> dict[str, str]:
     text = outline(parts)
     picture = flow_svg(parts, styled=True).encode()
     return {
-        "text/html": image_html("image/svg+xml", picture, clip(text, _SAID), "max-width: 100%"),
+        "text/html": image_html("image/svg+xml", picture, clip(text, _LONGEST), "max-width: 100%"),
         "text/markdown": fence(mermaid(parts)),
         "text/plain": text,
     }
@@ -62,17 +62,17 @@ def marks(cells: Sequence[CellRecord], source: Source) -> dict[Span, Mark]:
 
 
 def _mark(total: Total) -> Mark:
-    state, said, others = "done", "✓ done", ""
+    state, label, others = "done", "✓ done", ""
     if total.failed == total.times:
-        state, said = "failed", "✗ failed"
+        state, label = "failed", "✗ failed"
     elif total.cancelled == total.times:
-        state, said = "cancelled", "cancelled"
+        state, label = "cancelled", "cancelled"
     else:
         counts = ((total.failed, "failed"), (total.cancelled, "cancelled"))
         others = ", ".join(f"{count:,} {word}" for count, word in counts if count)
     times = f" ×{total.times:,}" if total.times > 1 else ""
     by = clip(", ".join(sorted(total.by)), 40)
-    return Mark(state, ", ".join(filter(None, (said + times, others, by))), figures_text(total.figures))
+    return Mark(state, ", ".join(filter(None, (label + times, others, by))), figures_text(total.figures))
 
 
 def figures_text(figures: Figures) -> str:
@@ -207,7 +207,7 @@ def _svg(rows: Sequence[_Row], rest: str, cells: Sequence[CellRecord], timed: bo
         f'<svg xmlns="http://www.w3.org/2000/svg" role="img" width="{_WIDTH}" height="{height}"'
         f' viewBox="0 0 {_WIDTH} {height}" font-family="sans-serif" font-size="12">',
         f"<title>{_text(title)}</title>",
-        f"<desc>{_text('; '.join(_said(row, timed) for row in rows))}</desc>",
+        f"<desc>{_text('; '.join(_label(row, timed) for row in rows))}</desc>",
         *(
             (f"<style>{_STYLE}</style>", f'<rect class="bg" width="{_WIDTH}" height="{height}" rx="4"/>')
             if styled
@@ -261,21 +261,21 @@ def _drawn(row: _Row, y: int, scale: _Scale, timed: bool) -> Iterator[str]:
     left, width = scale.of(row)
     indent = 8 + 12 * min(row.depth, 8)
     name = f"[{row.branch}] {row.label}" if row.branch else row.label
-    said = ", ".join(filter(None, (row.outcome, row.figures if timed else "")))
+    label = ", ".join(filter(None, (row.outcome, row.figures if timed else "")))
     yield f'<line class="axis" x1="{_LEFT}" x2="{_WIDTH - _RIGHT}" y1="{y + 18}" y2="{y + 18}"/>'
     yield f'<text class="t" x="{indent}" y="{y + 14}">{_text(clip(name, 50 - 2 * min(row.depth, 8)))}</text>'
     yield f'<rect class="bar {row.activity.state}" x="{left:.1f}" y="{y + 3}" width="{width:.1f}" height="13" rx="2">'
-    yield f"<title>{_text(_said(row, timed))}</title></rect>"
+    yield f"<title>{_text(_label(row, timed))}</title></rect>"
     if timed:
         for when, length in row.activity.waits:
             yield (
                 f'<rect class="wait" x="{scale.moment(when):.1f}" y="{y + 6}" width="{scale.width(length):.1f}"'
                 ' height="7"/>'
             )
-    yield f'<text class="q" x="{_WIDTH - _RIGHT + 8}" y="{y + 14}">{_text(clip(said, 40))}</text>'
+    yield f'<text class="q" x="{_WIDTH - _RIGHT + 8}" y="{y + 14}">{_text(clip(label, 40))}</text>'
 
 
-def _said(row: _Row, timed: bool) -> str:
+def _label(row: _Row, timed: bool) -> str:
     name = f"branch {row.branch}: {row.label}" if row.branch else row.label
     return clip(f"{name}: {', '.join(filter(None, (row.outcome, row.figures if timed else '')))}", 200)
 

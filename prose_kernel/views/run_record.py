@@ -50,15 +50,15 @@ class Figures:
 
 @dataclass(slots=True, eq=False)
 class ActivityRecord(Activity):
-    """`waits` are the pauses before retries: start and length. `by` names the origin of the answer or decision. `said`
-    are the answer and the reason of a judgement."""
+    """`waits` are the pauses before retries: start and length. `by` names the origin of the answer or decision;
+    `verdict` holds the answer and the reason of a judgement."""
 
     label: str = ""
     by: str = ""
     waits: tuple[tuple[float, float], ...] = ()
     replayed: bool = False
     figures: Figures = field(default_factory=Figures)
-    said: tuple[str, str] = ("", "")
+    verdict: tuple[str, str] = ("", "")
 
 
 @dataclass(slots=True)
@@ -195,7 +195,7 @@ class RunRecord:
                 )
             case ev.Judged():
                 activity.by = "rule" if event.by == "rules" else event.by
-                activity.said = (cards.verdict(event.answer), clip(event.reason, REASON))
+                activity.verdict = (cards.verdict(event.answer), clip(event.reason, REASON))
                 activity.figures = consumed(event)
         assert activity.end is not None
         activity.figures.seconds = activity.end - activity.begin

@@ -71,7 +71,7 @@ class Story:
 
 
 @dataclass(slots=True, eq=False)
-class _Told(Activity):
+class _StoryActivity(Activity):
     """An activity with its entry. `entries` is the list for the entries inside, `level` how deep these are nested in
     their branch. For a loop these are in its open pass (`turn`), and `turns` is the list of its passes."""
 
@@ -106,8 +106,8 @@ class RunStory:
         self._results = waiting
         self._began: dict[object, ev.CommandStarted | ev.SessionStarted] = {}
         self._open: dict[object, Entry] = {}
-        self._activities = Activities(_Told, lambda: self._now)
-        self._changes: Changes[_Told] = Changes([], [])
+        self._activities = Activities(_StoryActivity, lambda: self._now)
+        self._changes: Changes[_StoryActivity] = Changes([], [])
         """What the current event has opened and closed."""
         self._branches: dict[tuple[ev.BranchStep, ...], Entry] = {}
         """The entries of branches: a loser of a race has events after its end."""
@@ -151,8 +151,8 @@ class RunStory:
         for spawn in [spawn for spawn in self._open if self._results and spawn in self._began]:
             self._waits(self._began[spawn])
         self._now = max(self._latest, self._seconds(t))
-        for told in self._activities.end():
-            told.end_turn()
+        for closed in self._activities.end():
+            closed.end_turn()
         if status is not None:
             for entry in self._open.values():
                 entry.state = "cancelled"
@@ -196,28 +196,28 @@ class RunStory:
     # ------------------------------------------------------------ the tree
 
     def __call__(self, event: ev.Event) -> None:
-        no_changes: Changes[_Told] = Changes([], [])
+        no_changes: Changes[_StoryActivity] = Changes([], [])
         self._changes = self._activities.take(event) if type(event) is not ev.Failed else no_changes
         closed = list(self._changes.closed)
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(self, event)
-        for told in closed:
-            told.end_turn()
+        for activity in closed:
+            activity.end_turn()
         if type(event) in RunRecord.kinds:
             self.record(event)
 
-    def _opened(self) -> _Told | None:
+    def _opened(self) -> _StoryActivity | None:
         """Return the activity that the event has opened."""
         opened = self._changes.opened
         return opened[-1] if opened and opened[-1].kind != "branch" else None
 
-    def _closed(self, kind: Kind) -> _Told | None:
+    def _closed(self, kind: Kind) -> _StoryActivity | None:
         """Return the activity of this kind that the event has closed."""
         closed = self._changes.closed
         return closed[-1] if closed and closed[-1].kind == kind else None
 
-    def _within(self, around: _Told | None, place: ev.Place) -> list[Entry]:
+    def _within(self, around: _StoryActivity | None, place: ev.Place) -> list[Entry]:
         """Return the list of the entries in an activity. The first one in a branch adds the entry of the branch."""
         if around is None:
             return self.texts[-1].entries
@@ -243,8 +243,8 @@ class RunStory:
     def _add(self, kind: str, words: str, place: ev.Place, *, request: bool = False) -> Entry:
         """Add an entry at the place of the event, for the activity that it has opened, if any. Frequent entries are
         counted in the last one of their kind and have no number: their parts belong to the enclosing entry."""
-        told = self._opened()
-        around = told.parent if told is not None else self._activities.innermost_at(place)
+        opened = self._opened()
+        around = opened.parent if opened is not None else self._activities.innermost_at(place)
         entries, level = self._within(around, place), around.level if around is not None else 1
         self.counts[kind] = self.counts.get(kind, 0) + 1
         key = id(place.source), place.span, kind
@@ -257,12 +257,12 @@ class RunStory:
             entry = self._entry(kind, words, place)
             self._often[key] = times + 1, entry
             entries.append(entry)
-        if told is not None:
-            told.entry, told.entries = entry, entries
-            if entry.number and (level < DEEPEST or told.kind in ("parallel", "program")):
-                told.entries = entry.inner
+        if opened is not None:
+            opened.entry, opened.entries = entry, entries
+            if entry.number and (level < DEEPEST or opened.kind in ("parallel", "program")):
+                opened.entries = entry.inner
             # A program has its own count. A parallel adds no level, its branches do. A loop adds two, with its passes.
-            told.level = 1 if told.kind == "program" else level if told.kind == "parallel" else level + 1
+            opened.level = 1 if opened.kind == "program" else level if opened.kind == "parallel" else level + 1
         return entry
 
     # ------------------------------------------------------------ requests
@@ -432,9 +432,9 @@ class RunStory:
         entry.asked = event if event.iterations else None
 
     def on_parallel_joined(self, event: ev.ParallelJoined) -> None:
-        told = self._closed("parallel")
-        if told is not None and told.entry is not None:
-            told.entry.inner.sort(key=lambda branch: branch.answered if branch.kind == "branch" else -1)
+        activity = self._closed("parallel")
+        if activity is not None and activity.entry is not None:
+            activity.entry.inner.sort(key=lambda branch: branch.answered if branch.kind == "branch" else -1)
 
     def on_branch_finished(self, event: ev.BranchFinished) -> None:
         asked = [getattr(entry.asked, "at", "") for entry in self._open.values()] if event.status == "cancelled" else []
@@ -442,8 +442,8 @@ class RunStory:
             if at.startswith(f"{event.place.at}/") and (took := self._times.get(at)) is not None and took.answered:
                 self._latest = max(self._latest, self._seconds(took.answered))
         self._now = self._latest
-        told = self._closed("branch")
-        entry = told.entry if told is not None else None
+        activity = self._closed("branch")
+        entry = activity.entry if activity is not None else None
         if entry is not None:
             entry.state = branch_state(event, self.texts[-1].language)
         if event.status == "cancelled":
@@ -454,24 +454,24 @@ class RunStory:
             entry.notes.append(event.error.message)
 
     def on_loop_pass(self, event: ev.LoopPass) -> None:
-        place, told = event.place, self._opened()
-        if told is not None:
+        place, loop = event.place, self._opened()
+        if loop is not None:
             self._add("loop", "", place)
-            told.turns, told.level = told.entries, told.level + 1
+            loop.turns, loop.level = loop.entries, loop.level + 1
         else:
-            told = self._activities.innermost_at(place)
-        if told is None or told.kind != "loop" or told.entry is None:
+            loop = self._activities.innermost_at(place)
+        if loop is None or loop.kind != "loop" or loop.entry is None:
             return  # an iteration of a parallel loop
-        told.end_turn()
-        told.entry.answered = event.index + 1
-        told.turn = Entry("pass", f"pass {event.index + 1:,}", place.source, place.span)
-        told.entries = told.turn.inner if told.entry.number and told.level <= DEEPEST else told.turns
+        loop.end_turn()
+        loop.entry.answered = event.index + 1
+        loop.turn = Entry("pass", f"pass {event.index + 1:,}", place.source, place.span)
+        loop.entries = loop.turn.inner if loop.entry.number and loop.level <= DEEPEST else loop.turns
 
     def on_loop_left(self, event: ev.LoopLeft) -> None:
-        told = self._closed("loop")
-        if told is None or told.entry is None:
+        activity = self._closed("loop")
+        if activity is None or activity.entry is None:
             return
-        last, loop = told.turn, told.entry
+        last, loop = activity.turn, activity.entry
         if last is not None and event.reason.startswith("*"):
             last.words = "condition"
         passes = event.index + 1 if event.reason in ("end", "raised", "break") else event.index

@@ -170,8 +170,8 @@ def live_display(
     before = streamed.count - len(text)
     note = f"… {before:,} characters before …\n\n" if before else ""
     more = doc.line(f"… {doing}" if doing else "…")
-    said = markdown(doc.Foreign(text)).strip("\n").rstrip()
-    body = [doc.paragraph(f"{note}{said}", f"{note}{visible(text)}"), more] if said else [more]
+    content = markdown(doc.Foreign(text)).strip("\n").rstrip()
+    body = [doc.paragraph(f"{note}{content}", f"{note}{visible(text)}"), more] if content else [more]
     return _display(_head(request, name), _attempts(failed), body, {})
 
 
@@ -230,8 +230,8 @@ def trace_display(request: SessionRequest, trace: Sequence[ToolUse], name: str |
         detail = clip_block(visible(call.detail.rstrip("\n")), _DETAIL)
         note = f" ({call.outcome})" if call.outcome != "ok" else ""
         inner = tag("pre", detail, style=_PRE) if detail else ""
-        said = html(clip(call.summary, 200), note, inner)
-        rows.append(row(mark, tag("code", call.tool), said, style=_LEFT))
+        content = html(clip(call.summary, 200), note, inner)
+        rows.append(row(mark, tag("code", call.tool), content, style=_LEFT))
         lines.append(f"  {mark} {visible(call.tool)} {clip(call.summary, 200)}".rstrip() + note)
         lines += [f"    {line}" for line in detail.split("\n") if detail]
     if (more := len(trace) - CALLS) > 0:

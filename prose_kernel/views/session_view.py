@@ -108,7 +108,7 @@ class SessionViews:
         if not event.final:
             return ()
         self._talks.pop(event.spawn, None)
-        if error is not None and error.nobody and not talk.display.shown and len(talk.failed) == 1:
+        if error is not None and error.no_answer and not talk.display.shown and len(talk.failed) == 1:
             return ()  # there was no attempt; the error says everything
         failure = shown.failure_display(talk.request, talk.name, talk.failed, talk.streamed)
         return () if talk.display.settle(failure) else (failure,)

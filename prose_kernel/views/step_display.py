@@ -115,9 +115,9 @@ class StepDisplay(StatementHook):
     def __call__(self, event: ev.Event) -> None:
         row = self._row_of(event)
         if row is not None:
-            said = self._handlers[type(event)](self, event)
-            if said:
-                row.note(said)
+            shown = self._handlers[type(event)](self, event)
+            if shown:
+                row.note(shown)
 
     def _row_of(self, event: ev.Event) -> _Row | None:
         """The statement that an event is about: the last one around its place."""

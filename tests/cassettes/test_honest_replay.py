@@ -69,7 +69,7 @@ async def test_a12_stale_answers_can_be_ignored_or_fail(there: Recording) -> Non
     assert there.person.transcript == []
     said = await there.run("try:\n  " + ONE + 'catch:\n  let a = "caught"\n', "replay", stale="fail")
     assert said.startswith("E201 session c1/1/1/s0: notes.md has changed") or "notes.md has changed" in said
-    assert there.error is not None and there.error.nobody
+    assert there.error is not None and there.error.no_answer
 
 
 async def test_a12_under_ci_a_stale_answer_fails(there: Recording, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -78,7 +78,7 @@ async def test_a12_under_ci_a_stale_answer_fails(there: Recording, monkeypatch: 
     where = there.where
     monkeypatch.setattr(there, "where", lambda run=None: _in_ci(where(run)))
     said = await there.run(ONE, "replay")
-    assert "notes.md has changed" in said and there.error is not None and there.error.nobody
+    assert "notes.md has changed" in said and there.error is not None and there.error.no_answer
 
 
 def _in_ci(where: Surroundings) -> Surroundings:
@@ -98,7 +98,7 @@ def _in_ci(where: Surroundings) -> Surroundings:
 async def test_a12_a_miss_can_neither_be_caught_nor_ignored(there: Recording, program: str) -> None:
     said = await there.run(program, "replay")
     assert isinstance(said, str) and said[:4] in ("E201", "E211")
-    assert there.error is not None and there.error.nobody
+    assert there.error is not None and there.error.no_answer
 
 
 async def test_a12_a_failure_that_was_recorded_is_still_caught(there: Recording) -> None:

@@ -80,7 +80,7 @@ async def test_a_miss_in_replay_never_calls(there: Recording) -> None:
         '`prompt` differs at character 13: "Write about toads" instead of "Write about frogs"'
     )
     assert there.error is not None
-    assert there.error.nobody
+    assert there.error.no_answer
     assert there.error.hint == (
         "record it: `prose run --cassette-mode=auto main.prose`, with a provider or a person to answer"
     )
@@ -406,7 +406,7 @@ async def test_a_judgement_that_is_missing_is_undecided(there: Recording) -> Non
     said = await there.run(text, "replay")
     assert said.startswith("E211 nothing is recorded for the condition **it is done**: there is no cassette")
     assert there.error is not None
-    assert there.error.nobody
+    assert there.error.no_answer
     await there.run(text, judge=JudgeDouble({"it is done": True}))
     said = await there.run(text.replace("done", "over"), "replay")
     assert "`condition` differs at character 7" in said

@@ -204,10 +204,10 @@ async def test_a33_a_forged_approval_passes_no_gate(killed: Killed) -> None:
     for mode in ("auto", "ask", "wait", "deny"):
         with pytest.raises(GateRejected) as nobody:
             await killed.resume(gates=mode)
-        assert nobody.value.nobody and "gate go" in nobody.value.message
+        assert nobody.value.no_answer and "gate go" in nobody.value.message
     with pytest.raises(GateRejected) as rejected:
         await killed.resume("reject")
-    assert not rejected.value.nobody
+    assert not rejected.value.no_answer
     asked = "".join(killed.person.shown)
     assert 'gate go "Publish one?": approved by user, 1970-01-01 00:00:00 UTC' in asked
     assert killed.events() == ["go created"]

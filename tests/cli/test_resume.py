@@ -580,7 +580,7 @@ def test_a57_a_command_at_the_top_runs_nothing_again_without_agreement(
     assert refused.status == 2
     listed = [line.split(":")[0].split()[0] for line in refused.remarks[1:-1]]
     assert listed == ["command"] * 3 + ["session"], "commands first"
-    monkeypatch.setattr("prose_kernel.cli.terminal.somebody_here", lambda *streams: True)
+    monkeypatch.setattr("prose_kernel.cli.terminal.is_interactive", lambda *streams: True)
     monkeypatch.setattr("click.confirm", lambda *said, **how: False)
     assert place.prose(*asked).status == 2
     assert place.ran == [*"abc"] and place.runs() == [run], "nothing has begun"
@@ -1006,7 +1006,7 @@ def test_a56_a_person_declines_a_repair(place: Place, monkeypatch: pytest.Monkey
     place.prose("run", "p.prose")
     (run,) = place.runs()
     _edit(5, lambda line: line.replace(b"k", b"K"))(run / "journal.jsonl")
-    monkeypatch.setattr("prose_kernel.cli.terminal.somebody_here", lambda *streams: True)
+    monkeypatch.setattr("prose_kernel.cli.terminal.is_interactive", lambda *streams: True)
     monkeypatch.setattr("click.confirm", lambda *words, **options: False)
     before = (run / "journal.jsonl").read_bytes()
     assert place.prose("runs", "repair", run.name).remarks[-1] == "Error: nothing was changed"

@@ -77,16 +77,16 @@ class Told:
     """Return the answered requests of the journal, which decide what the fake world does."""
 
     def __init__(self) -> None:
-        self.said: dict[str, str] = {}
+        self.text: dict[str, str] = {}
         self.answered: Counter[str] = Counter()
         self.changed = asyncio.Event()
 
     def see(self, record: Record) -> None:
         match record:
             case Asked():
-                self.said[record.key] = record.said
-            case Answered(cancelled=False) if record.key in self.said:
-                self.answered[self.said[record.key]] += 1
+                self.text[record.key] = record.text
+            case Answered(cancelled=False) if record.key in self.text:
+                self.answered[self.text[record.key]] += 1
                 self.changed.set()
                 self.changed = asyncio.Event()
 
@@ -479,7 +479,7 @@ def tags_of(path: Path) -> Iterator[tuple[str, str]]:
     asked: dict[str, str] = {}
     for _, record in read(path).records():
         if isinstance(record, Asked) and record.kind == "command":
-            asked[record.key] = record.said
+            asked[record.key] = record.text
         elif isinstance(record, Answered) and record.key in asked:
             how = "kept" if record.kept else "cancelled" if record.cancelled else "answered"
             for tag in re.findall(r">> \$C/(\w+)", asked.pop(record.key)):

@@ -101,7 +101,7 @@ def records(place: Path) -> list[Record]:
 
 async def test_a_command_that_ended_while_one_step_computed_never_runs_again(tmp_path: Path) -> None:
     def second(record: Record) -> bool:
-        return isinstance(record, Asked) and "after" in record.said
+        return isinstance(record, Asked) and "after" in record.text
 
     assert in_a_child(tmp_path, work(ONE_STEP), before=second) is None
     assert (tmp_path / "ran").read_text() == "x\n"
@@ -216,7 +216,7 @@ async def test_a_command_that_ends_in_one_long_step_has_its_files_noted(tmp_path
     step = ONE_STEP.replace("a = exec", "let a = exec").replace("  do:\n", '  do:\n    exec "touch go"\n')
     command = "until test -f go; do sleep 0.01; done; cat f.txt; echo x >> ran"
     text = step.replace('"echo x >> ran"', f'"{command}"\n    reads: ["f.txt"]\n    writes: ["ran"]')
-    assert in_a_child(tmp_path, work(text), before=lambda one: isinstance(one, Asked) and "after" in one.said) is None
+    assert in_a_child(tmp_path, work(text), before=lambda one: isinstance(one, Asked) and "after" in one.text) is None
     kept = await edited(f"{text}output n = 1\n")
     assert "c1/3/b0/x0" in kept.kept and Path("ran").read_text() == "x\nafter\n"
 

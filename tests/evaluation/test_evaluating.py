@@ -79,7 +79,7 @@ def test_in_ci_what_is_not_recorded_is_an_error(tmp_path: Path, monkeypatch: pyt
     summary = evaluate(write(tmp_path, LIVE + RIGHT, CASES))
     assert summary.status == 3
     assert model.asked == 0
-    assert all(one.nobody for one in summary.results)
+    assert all(one.no_answer for one in summary.results)
 
 
 def test_a_mistake_in_the_file_has_its_place_and_a_hint(tmp_path: Path) -> None:

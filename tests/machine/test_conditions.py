@@ -129,7 +129,7 @@ async def test_a_marker_is_interpolated_and_sees_the_bindings() -> None:
 
 async def test_no_judge_is_e211() -> None:
     error = await World().fail(lines("let a = 1", "if **is it so**:", "  let x = 1"))
-    assert (error.code, error.type, error.nobody) == ("E211", "JudgeError", True)
+    assert (error.code, error.type, error.no_answer) == ("E211", "JudgeError", True)
     assert error.location is not None
     assert (error.location.line, error.location.column) == (2, 4)
 
@@ -153,7 +153,7 @@ async def test_a_wrong_label_is_asked_for_once_more() -> None:
 async def test_two_wrong_labels_are_e211() -> None:
     error = await World(judge_says={"which one": ["C", "D", "A"]}).fail(CHOICE)
     assert error.code == "E211"
-    assert not error.nobody
+    assert not error.no_answer
     assert error.message == 'the judge chose "D", which is none of "A", "B"'
 
 

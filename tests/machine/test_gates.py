@@ -57,7 +57,7 @@ async def test_properties() -> None:
 )
 async def test_throw(said: str, properties: list[str], code: str, message: str) -> None:
     error = await World(gates_say={"ok": said}).fail(gate(*properties))
-    assert (error.type, error.code, error.message, error.nobody) == ("GateRejected", code, message, False)
+    assert (error.type, error.code, error.message, error.no_answer) == ("GateRejected", code, message, False)
     assert error.details["gate"] == "ok"
     assert error.details["status"] == said
     assert error.details["resolved_by"] == ("user" if said == "rejected" else "system")
@@ -92,7 +92,7 @@ async def test_retry_opens_the_same_gate_again() -> None:
 )
 async def test_retry_that_could_never_end_throws(decision: GateDecision, nobody: bool) -> None:
     error = await World(gates_say={"ok": decision}).fail(gate("on_reject: retry"))
-    assert (error.code, error.nobody) == ("E213", nobody)
+    assert (error.code, error.no_answer) == ("E213", nobody)
     hint = "approve it in advance: --yes ok, or %gate approve ok in a notebook"
     assert error.hint == (hint if nobody else None)
 

@@ -54,7 +54,7 @@ async def test_an_empty_answer_is_a_value() -> None:
 async def test_no_one_to_ask_is_e212_and_nothing_runs() -> None:
     w = World()
     error = await w.fail(lines('input a: "A?"', 'exec "go"'))
-    assert (error.code, error.type, error.nobody) == ("E212", "InputError", True)
+    assert (error.code, error.type, error.no_answer) == ("E212", "InputError", True)
     assert error.location is not None
     assert error.location.line == 1
     assert w.commands.ran == []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from models.people import ScriptedPerson, SilentPerson
 
-from prose_kernel.errors import NobodyToAsk, NoProvider, ProviderError, UsageError
+from prose_kernel.errors import NonInteractive, NoProvider, ProviderError, UsageError
 from prose_kernel.models.providers.human import HELP, LONGEST, MORE, HumanSessions
 from prose_kernel.models.providers.provider_names import Choice, choice_of, judge_choice
 from prose_kernel.models.providers.scripted import Reply, Script, ScriptedSessions, load_script
@@ -240,7 +240,7 @@ async def test_quit_without_a_run_to_interrupt_is_a_final_failure() -> None:
 
 class Leaves(ScriptedPerson):
     async def ask(self, prompt: str) -> str:
-        raise NobodyToAsk
+        raise NonInteractive
 
 
 async def test_a_person_who_leaves_counts_as_non_interactive() -> None:
@@ -360,7 +360,7 @@ OPTIONS = SessionOptions(
 @pytest.mark.parametrize(
     ("name", "choice"),
     [
-        (None, Choice("nobody")),
+        (None, Choice("none")),
         ("human", Choice("human")),
         ("replay", Choice("replay")),
         ("anthropic", Choice("model", "anthropic")),
@@ -393,12 +393,12 @@ def test_providers_that_do_not_exist(name: str, message: str, hint: str) -> None
 @pytest.mark.parametrize(
     ("provider", "judge", "choice"),
     [
-        (None, None, Choice("nobody")),
-        ("human", None, Choice("nobody")),
+        (None, None, Choice("none")),
+        ("human", None, Choice("none")),
         ("anthropic", None, Choice("model", "anthropic")),
         ("acp:opencode", None, Choice("agent", "opencode")),
         ("acp:opencode", "mine:judge", Choice("model", "mine", "judge")),
-        ("anthropic", "off", Choice("nobody")),
+        ("anthropic", "off", Choice("none")),
         ("human", "anthropic", Choice("model", "anthropic")),
     ],
 )

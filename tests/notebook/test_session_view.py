@@ -173,7 +173,7 @@ async def test_a_session_without_an_answer_ends_the_same_whether_it_streamed_or_
 async def test_a_session_that_was_never_asked_leaves_all_words_to_the_error() -> None:
     talk = Talk()
     assert (
-        await shown(talk.start(), talk.fails("nothing is recorded", final=True, nobody=True), live=True)
+        await shown(talk.start(), talk.fails("nothing is recorded", final=True, no_answer=True), live=True)
     ).calls == []
 
 

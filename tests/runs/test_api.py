@@ -102,7 +102,7 @@ def test_nothing_runs_after_a_mistake_of_the_caller(
 def test_questions_without_an_asker_are_errors() -> None:
     error = api.run('input a: "A?"').error
     assert isinstance(error, InputError)
-    assert error.nobody
+    assert error.no_answer
 
 
 def test_gates_are_decided_in_advance() -> None:

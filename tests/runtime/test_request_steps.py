@@ -93,7 +93,7 @@ def test_the_ids_of_a_run_and_its_branch_are_the_same_and_secrets_are_hidden() -
     assert talk.make(TOOL, "cat runs/20260101-000000-bbbbbb/x", None) == "known text"
     talk.make(TOOL, "curl -H 'Authorization: Bearer ghp_" + "a1B2" * 9 + "'", None)
     last = talk.records[-1]
-    assert isinstance(last, Step) and "ghp_" not in last.said and len(last.said) < 600
+    assert isinstance(last, Step) and "ghp_" not in last.text and len(last.text) < 600
 
 
 def test_a_record_without_an_answer_stays_short() -> None:

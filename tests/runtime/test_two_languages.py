@@ -17,7 +17,7 @@ class Both(World):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.tally = TallyMachine.beside(self.machine)
+        self.tally = TallyMachine.sharing(self.machine)
 
     async def prose(self, *text: str) -> Value:
         return await self.run(lines(*text), cell=True)

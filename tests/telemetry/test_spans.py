@@ -391,7 +391,7 @@ def test_settings(tmp_path: Path) -> None:
         ("otel = true", {"OTEL_EXPORTER_OTLP_ENDPOINT": "https://u:key@c.example/x?k=key"}, "ok", "https://c.example,"),
         ("otel = true", {"OTEL_EXPORTER_OTLP_ENDPOINT": "nonsense"}, "broken", "the collector's address isn't a URL"),
         ("otel = true", {"OTEL_TRACES_EXPORTER": "zipkin"}, "broken", "zipkin is not supported"),
-        ("otel = true", {"OTEL_SDK_DISABLED": "true"}, "ok", "spans go to nobody"),
+        ("otel = true", {"OTEL_SDK_DISABLED": "true"}, "ok", "spans go to no exporter"),
         ('log = "missing/log"', {}, "broken", "the log missing/log cannot be written"),
         ('log = "log"\ncontent = true', {}, "note", "a log, with prompts"),
     ],

@@ -145,7 +145,7 @@ def with_null(program: ContractProgram, names: Collection[str]) -> ContractProgr
 
 
 @dataclass(frozen=True, eq=False)
-class TargetsBeside(Targets):
+class TargetsNextTo(Targets):
     """The call targets of a text without a contract: files next to it, and paths (prose-md.md 10). `uses` are the
     aliases of earlier cells. A file with errors is E215 where it is called."""
 
@@ -179,7 +179,7 @@ def targets_around(
     if library is None:
         return None
     files = Files(library, profile, load=load, pipefail=pipefail)
-    return TargetsBeside(_around(files, library.home).own, {}, known.uses if known is not None else {})
+    return TargetsNextTo(_around(files, library.home).own, {}, known.uses if known is not None else {})
 
 
 def _around(files: Files, home: str) -> FileUnit:

@@ -27,11 +27,11 @@ class Library(Protocol):
         """The address that a path leads to (9). Raises `ImportProgramError` (E330)."""
         ...
 
-    def beside(self, importer: str, name: str) -> tuple[str, ...]:
+    def siblings(self, importer: str, name: str) -> tuple[str, ...]:
         """The files for a bare name (3.5 steps 5 and 6); several of them when the name is ambiguous."""
         ...
 
-    def names_beside(self, importer: str) -> tuple[str, ...]:
+    def sibling_names(self, importer: str) -> tuple[str, ...]:
         """Return the names that lead to files next to `importer`, in order."""
         ...
 

@@ -91,9 +91,9 @@ class Targets:
         unit, file = self.unit, self.unit.file
         slots = unit.slots if unit.node.kind == "pattern" else ()
         library = file.files.library
-        beside = library.names_beside(file.address) if library is not None else ()
+        siblings = library.sibling_names(file.address) if library is not None else ()
         inline = [one.name for one in file.units[1:] if one.node.kind == "function"]
-        return tuple(dict.fromkeys([*slots, *unit.instances, *inline, *uses, *beside, *unit.helpers]))
+        return tuple(dict.fromkeys([*slots, *unit.instances, *inline, *uses, *siblings, *unit.helpers]))
 
     def texts(self) -> dict[str, str]:
         own = self.unit.file
@@ -116,7 +116,7 @@ class Targets:
             return held if isinstance(held, CallTarget) else CallTarget(name, open=True, through_slot=True)
         if name in unit.instances:
             return self._bind(unit.instances[name])
-        found = unit.file.inline.get(name) or (self.at(uses[name]) if name in uses else self.beside(name))
+        found = unit.file.inline.get(name) or (self.at(uses[name]) if name in uses else self.sibling(name))
         if found is not None:
             return self._called(found)
         if name in unit.helpers:
@@ -150,11 +150,11 @@ class Targets:
         outputs = tuple(CallOutput(name) for name in contract.outputs or ())
         return CallTarget(found.name, "function", inputs, outputs, has_script=True, unit=found)
 
-    def beside(self, name: str) -> Unit | Program | None:
+    def sibling(self, name: str) -> Unit | Program | None:
         """Return the target of a bare name in the directory of the file."""
         file = self.unit.file
         library = file.files.library
-        places = library.beside(file.address, name) if library is not None else ()
+        places = library.siblings(file.address, name) if library is not None else ()
         if len(places) > 1:
             names = ", ".join(f"`{place.rpartition('/')[2]}`" for place in places)
             message = f"several files are called `{name}`: {names}"
@@ -208,7 +208,7 @@ class Targets:
 
     def _near(self, name: str) -> Unit | Program | None:
         """An inline node, or a file next to this one."""
-        return self.unit.file.inline.get(name) or (self.beside(name) if "/" not in name else None)
+        return self.unit.file.inline.get(name) or (self.sibling(name) if "/" not in name else None)
 
     def _bound(self, binding: str | Instance, within: tuple[str, ...]) -> CallTarget:
         """Return the target that a slot is bound to."""

@@ -117,7 +117,7 @@ def _found(unit: Unit, name: str) -> Unit | Program | None:
     targets, library = unit.targets, unit.file.files.library
     if "/" in name or name.endswith(SUFFIX):
         return targets.at(name)
-    if (near := targets.beside(name)) is not None or library is None:
+    if (near := targets.sibling(name)) is not None or library is None:
         return near
     above = library.above(unit.file.address, name)
     return targets.file(above, name) if above is not None else None

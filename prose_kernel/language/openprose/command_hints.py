@@ -7,7 +7,7 @@ import re
 from prose_kernel.language.openprose.tree import Interpolation, Text
 
 _LONGEST = 160
-_NAME_GOES_ON = re.compile(r"[A-Za-z0-9_{\[]")
+_NAME_CONTINUES = re.compile(r"[A-Za-z0-9_{\[]")
 
 
 def braces_hint(inside: str, name: str, nearest: str | None, after_dollar: bool) -> str:
@@ -73,8 +73,8 @@ def _rewritten(text: Text, variables: dict[str, str]) -> str:
         if quote == "'":
             done.append(f"'\"{variable}\"'")
         elif quote == '"':
-            goes_on = isinstance(following, str) and _NAME_GOES_ON.match(following)
-            done.append(f'""{variable}""' if goes_on else variable)
+            is_longer = isinstance(following, str) and _NAME_CONTINUES.match(following)
+            done.append(f'""{variable}""' if is_longer else variable)
         else:
             done.append(f'"{variable}"')
     return "".join(done)

@@ -63,7 +63,7 @@ class Declarations:
             self.declare(name, "let", held)
         elif frame.is_root:
             # It may have been bound inside an earlier iteration, which is gone.
-            self._assigned_anew(name)
+            self._assigned_again(name)
             self._enter(name.id, "let", held)
         else:
             # Found in a caller, or declared here: known when all names are.
@@ -88,7 +88,7 @@ class Declarations:
         else:
             self._hold(name.id, held)
 
-    def _assigned_anew(self, name: Name) -> None:
+    def _assigned_again(self, name: Name) -> None:
         code = "E135" if self.survey.strict or self.survey.strict_script else "W135"
         message = f"`{name.id}` is assigned without a declaration"
         self.survey.report(code, name.span, message, f"write `let {name.id} = ...`")
@@ -98,7 +98,7 @@ class Declarations:
         survey, new = self.survey, []
         for name in self._block_writes:
             if not survey.is_declared(name.id):
-                self._assigned_anew(name)
+                self._assigned_again(name)
                 new.append(name.id)
                 continue
             form = self._only_at_root(name.id)

@@ -201,9 +201,9 @@ class _Flow(FlowOf[tree.Statement]):
 
 
 def _modifiers(modifiers: tree.Modifiers) -> list[str]:
-    said: list[str] = [modifiers.strategy] if modifiers.strategy != "all" else []
-    said += [f"on-fail {modifiers.on_fail}"] if modifiers.on_fail != "fail-fast" else []
-    return [f"({', '.join(said)})"] if said else []
+    labels: list[str] = [modifiers.strategy] if modifiers.strategy != "all" else []
+    labels += [f"on-fail {modifiers.on_fail}"] if modifiers.on_fail != "fail-fast" else []
+    return [f"({', '.join(labels)})"] if labels else []
 
 
 # ---------------------------------------------------------------- looking into expressions

@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 
 from msgspec import Struct
 
-from prose_kernel.errors import InputError, NobodyToAsk, RunError, ValueTypeError
+from prose_kernel.errors import InputError, NonInteractive, RunError, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.code import compile_expression, statement
@@ -278,10 +278,10 @@ class InputStep(Step):
         )
         try:
             return await s.ask(question, str, lambda: s.host.ports.user.ask(question))
-        except NobodyToAsk as error:
+        except NonInteractive as error:
             message = f"no value for input '{name}': {error}"
             hint = f"supply it: --input {name}=VALUE, or %input {name}=VALUE in a notebook"
-            raise located(s, InputError(message, hint=hint, nobody=True), self.node) from None
+            raise located(s, InputError(message, hint=hint, no_answer=True), self.node) from None
         except EOFError:
             raise located(s, InputError(f"no value for input '{name}': the input ended"), self.node) from None
 

@@ -146,8 +146,8 @@ def thrown(s: ProgramContext, value: Value) -> RunError:
     if isinstance(value, ErrorValue):
         return value.error.with_traceback(None)
     fields = dict(value) if isinstance(value, dict) else {}
-    said = fields.get("message", fields.get("error"))
-    message = inserted_text(value if said is None else said)
+    reason = fields.get("message", fields.get("error"))
+    message = inserted_text(value if reason is None else reason)
     kinds = (message, fields.get("error"))
     name = next((name for name in interface_of(s.source).errors if name in kinds), None)
     details = {key: part for key, part in fields.items() if key not in ("type", "code", "message")}

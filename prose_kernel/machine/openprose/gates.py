@@ -98,7 +98,7 @@ class GateStep(Step):
             return
         timed_out = decision.status == "timeout"
         what = f"timed out after {request.timeout_text}" if timed_out else "rejected"
-        nobody = decision.reason == "nobody"
+        unanswered = decision.reason == "nobody"
         raise GateRejected(
             text if text is not None else f"gate {request.name} {what}",
             code="E214" if timed_out else "E213",
@@ -108,8 +108,8 @@ class GateStep(Step):
                 "resolved_by": decision.by,
                 "comment": decision.comment,
             },
-            nobody=nobody,
-            hint=_in_advance(request.name) if nobody else None,
+            no_answer=unanswered,
+            hint=_in_advance(request.name) if unanswered else None,
         )
 
 

@@ -29,7 +29,7 @@ Arms = tuple[tuple[str, Sequence[tree.Node]], ...]
 """The arms of a condition: for each answer a word and its statements."""
 
 DRY_RUN = "dry-run"
-_TOLD_OF_AN_ARM = 3
+_ARM_VALUES = 3
 
 
 @dataclass(slots=True)
@@ -122,16 +122,16 @@ def _further(s: ProgramContext, request: JudgeRequest, after: Sequence[Code]) ->
         yield structs.replace(request, text=text, written=written, inserted=inserted, perhaps=True)
 
 
-def _nobody(s: ProgramContext, error: Undecided, node: tree.Node) -> JudgeError:
-    return located(s, JudgeError(str(error), hint=error.hint, nobody=True), node)
+def _no_answer(s: ProgramContext, error: Undecided, node: tree.Node) -> JudgeError:
+    return located(s, JudgeError(str(error), hint=error.hint, no_answer=True), node)
 
 
-def _told(
-    s: ProgramContext, node: tree.Node, request: JudgeRequest, answer: Value, said: Verdict | Pick | Finding
+def _judged(
+    s: ProgramContext, node: tree.Node, request: JudgeRequest, answer: Value, judged: Verdict | Pick | Finding
 ) -> None:
     s.recent.note(f"**{request.text}**: {inserted_text(answer) if answer is not None else 'uncertain'}")
     if s.host.listeners:
-        s.emit(Judged(s.place(node), request.text, answer, said.by, said.reason, said.details, request.at))
+        s.emit(Judged(s.place(node), request.text, answer, judged.by, judged.reason, judged.details, request.at))
 
 
 def _both_ways(s: ProgramContext, arms: Arms) -> str:
@@ -141,7 +141,7 @@ def _both_ways(s: ProgramContext, arms: Arms) -> str:
 
 def _beginning(s: ProgramContext, body: Sequence[tree.Node]) -> str:
     lines = []
-    for node in body[:_TOLD_OF_AN_ARM]:
+    for node in body[:_ARM_VALUES]:
         text = s.source.slice(node.span).partition("\n")[0].strip()
         lines.append(f"line {s.source.line_column(node.span.start)[0]} `{clipped(text, 60)}`")
     more = len(body) - len(lines)
@@ -159,7 +159,7 @@ async def decide(s: ProgramContext, node: tree.Node, text: str, asking: Asking) 
     try:
         return await _verdict(s, node, text, asking)
     except Undecided as error:
-        raise _nobody(s, error, node) from None
+        raise _no_answer(s, error, node) from None
 
 
 async def _verdict(s: ProgramContext, node: tree.Node, text: str, asking: Asking) -> bool | None:
@@ -170,7 +170,7 @@ async def _verdict(s: ProgramContext, node: tree.Node, text: str, asking: Asking
         asking.no_progress = True
     if verdict.by == DRY_RUN and asking.arms:
         verdict = structs.replace(verdict, reason=f"{verdict.reason}: {_both_ways(s, asking.arms)}")
-    _told(s, node, request, verdict.answer, verdict)
+    _judged(s, node, request, verdict.answer, verdict)
     return verdict.answer
 
 
@@ -184,11 +184,11 @@ async def choose(s: ProgramContext, node: tree.Node, text: str, arms: Arms) -> s
         try:
             pick = await s.ask(request, Pick, partial(s.host.ports.judge.choose, request, labels), also=labels)
         except Undecided as error:
-            raise _nobody(s, error, node) from None
+            raise _no_answer(s, error, node) from None
         if pick.label in labels:
             if pick.by == DRY_RUN:
                 pick = structs.replace(pick, reason=f"undecided: {_both_ways(s, arms)}")
-            _told(s, node, request, pick.label, pick)
+            _judged(s, node, request, pick.label, pick)
             return pick.label
     shown = ", ".join(f'"{label}"' for label in labels)
     raise located(s, JudgeError(f'the judge chose "{pick.label}", which is none of {shown}'), node)
@@ -238,10 +238,10 @@ async def _extract(s: ProgramContext, node: tree.Node, text: str, name: str) -> 
         found = await s.ask(request, Finding, lambda: s.host.ports.judge.extract(request, text, name), also=(text,))
     except Undecided as error:
         if error.missed:
-            raise _nobody(s, error, node) from None
+            raise _no_answer(s, error, node) from None
         raise ValueTypeError(f"the text has no field '{name}'", hint=error.hint) from None
     require_shallow(s, node, found.value)
-    _told(s, node, request, found.value, found)
+    _judged(s, node, request, found.value, found)
     return found.value
 
 
@@ -267,11 +267,11 @@ async def items(s: ProgramContext, node: tree.Node, value: Value) -> list[Value]
         found = await s.ask(request, Finding, lambda: s.host.ports.judge.items(request, text), also=(text,))
     except Undecided as error:
         if error.missed:
-            raise _nobody(s, error, node) from None
+            raise _no_answer(s, error, node) from None
         return readings.lines(text)
     parts: list[Value] = list(found.value) if isinstance(found.value, list) else [found.value]
     require_shallow(s, node, parts)
-    _told(s, node, request, parts, found)
+    _judged(s, node, request, parts, found)
     return parts
 
 
@@ -294,7 +294,7 @@ async def _is_text_true(s: ProgramContext, value: Value, node: tree.Node, asking
         return await _verdict(s, node, inserted_text(value), asking)
     except Undecided as error:
         if error.missed:
-            raise _nobody(s, error, node) from None
+            raise _no_answer(s, error, node) from None
         return True
 
 

@@ -34,9 +34,9 @@ from prose_kernel.runtime.preview import (
     PASSES,
     Announced,
     Full,
-    Nobody,
     ReadOnlyStore,
     StepLimit,
+    UnknownAnswers,
     is_unknown,
     unknown,
     unknown_in,
@@ -183,8 +183,8 @@ class PreviewAnswers:
 
 def _shadow(run: ProgramRun, answers: PreviewAnswers) -> ProgramRun:
     """A copy of a run, whose bindings, counters and registries may be changed, and which can do nothing."""
-    nobody, store = Nobody(), ReadOnlyStore(run.store)
-    ports = structs.replace(run.host.ports, judge=nobody, user=nobody, store=store, races=None)
+    unknown_answers, store = UnknownAnswers(), ReadOnlyStore(run.store)
+    ports = structs.replace(run.host.ports, judge=unknown_answers, user=unknown_answers, store=store, races=None)
     host = Host(ports, (), load=run.host.load, supplied=run.host.supplied, hook=StepLimit(answers.announced))
     host.preview, host.pipefail, host.renderer = answers, run.host.pipefail, run.host.renderer
     shadow = ProgramRun(host, store, run.name, run.program)

@@ -309,8 +309,8 @@ def _shaped(agent: Properties, instructions: str | None) -> str | None:
     for entry in shape.entries if isinstance(shape, tree.ContextBlock) else ():
         value = entry.value
         parts = value.elements if isinstance(value, tree.Array) else (value,)
-        said = ", ".join(part.raw for part in parts if isinstance(part, tree.Text))
-        lines.append(f"{_SHAPE.get(entry.name.id, entry.name.id)}: {said}")
+        described = ", ".join(part.raw for part in parts if isinstance(part, tree.Text))
+        lines.append(f"{_SHAPE.get(entry.name.id, entry.name.id)}: {described}")
     return "\n".join(lines) or None
 
 

@@ -227,7 +227,7 @@ def _value(s: Context, node: Node, ended: Success | Failure) -> Value:
     budget."""
     if isinstance(ended, Success):
         return ended.value
-    if ended.error.nobody or isinstance(ended.error, BudgetSpent):
+    if ended.error.no_answer or isinstance(ended.error, BudgetSpent):
         raise located(s, ended.error, node)
     kind, data = failure_of(ended)
     return error_value(kind, ended.error.message, data)
@@ -525,17 +525,17 @@ class CallAttempts(SessionAttempts):
         result = await super()._attempt(request)
         if result.answer_file is not None:
             self.patches = result.patches + split(result.reply or "").patches
-            said = split(result.reply).visible if result.reply is not None else None
+            visible = split(result.reply).visible if result.reply is not None else None
             recorded = self._recorded(result.answer_file)
-            return structs.replace(result, text=recorded, summary=bounded(recorded), reply=said)
+            return structs.replace(result, text=recorded, summary=bounded(recorded), reply=visible)
         text = result.text
         if text is None and self._target is not None and request.output is None:
             assert self.s.host.ports.answers is not None
             text = self.s.host.ports.answers.read(self._target)
         answer, reply = split(text or ""), split(result.reply or "")
         self.patches = answer.patches + reply.patches
-        said = reply.visible if result.reply is not None else None
-        return structs.replace(result, text=answer.visible, reply=said)
+        visible = reply.visible if result.reply is not None else None
+        return structs.replace(result, text=answer.visible, reply=visible)
 
     def keep(self, result: SessionResult) -> Value:
         text = self.typed(result) or ""

@@ -52,10 +52,10 @@ class Module:
         "exported",
         "exported_agents",
         "foreign",
+        "publisher",
         "run",
         "skills",
         "table",
-        "tell",
         "written",
     )
 
@@ -70,7 +70,7 @@ class Module:
         self.defined: dict[str, UserFunction] = {}
         self.exported: dict[str, Value] = {}
         self.exported_agents: dict[str, Agent] = {}
-        self.tell: Callable[[str, Value], None] | None = None
+        self.publisher: Callable[[str, Value], None] | None = None
 
     def bind(self, name: str, value: Value, source: Source, node: Node) -> None:
         """Give a variable of the module its value; another language in the run hears of it."""
@@ -78,8 +78,8 @@ class Module:
         self.written[name] = (source, node)
         if self.foreign:
             self.foreign.pop(name, None)
-        if self.tell is not None and self.run.host.names.several:
-            self.tell(name, value)
+        if self.publisher is not None and self.run.host.names.several:
+            self.publisher(name, value)
 
     def adopt(self, name: str, value: Value) -> None:
         """Another language has bound a name (13). A session's reply is read only when the name is."""
@@ -101,8 +101,8 @@ class Module:
     def declare(self, name: str, agent: Agent) -> None:
         """Give an agent its name; another language in the run hears of it."""
         self.agents[name] = agent
-        if self.tell is not None:
-            self.tell(name, agent)
+        if self.publisher is not None:
+            self.publisher(name, agent)
 
 
 class VvmRun(Run):
@@ -116,7 +116,7 @@ class VvmRun(Run):
         self.depth = DEPTH
         self.longest_input = LONGEST_INPUT
         self.root = Module(self)
-        self.root.tell = self.publish
+        self.root.publisher = self.publish
         self.hidden: set[str] = set()  # names of another language that cannot be spelled here
         self.modules: dict[modules.Module, Module] = {}
         self.supplied: Mapping[str, Value] = {}

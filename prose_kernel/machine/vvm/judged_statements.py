@@ -145,8 +145,8 @@ class ConstrainStep(Step):
             s.it = outer
         if s.host.listeners:
             hints = {name: bounds[name] for name in BOUNDS if name in bounds}
-            told = tuple(str(text) for text in violations)
-            s.emit(Constrained(s.place(node), node.target.id, len(texts), told, hints))
+            violated = tuple(str(text) for text in violations)
+            s.emit(Constrained(s.place(node), node.target.id, len(texts), violated, hints))
         if violations:
             data: Value = {"value": value, "violations": violations, "requirements": texts}
             message = "Constraints not satisfied"

@@ -88,13 +88,13 @@ def _failed(s: Context, node: tree.Node, error: Undecided) -> RunError:
     """A judge that broke down raises; that there is none ends the run (A23)."""
     if error.failed:
         return raised(s, node, "R217", f"judgement failed: {error}", hint=error.hint)
-    return located(s, JudgeError(str(error), hint=error.hint, nobody=True), node)
+    return located(s, JudgeError(str(error), hint=error.hint, no_answer=True), node)
 
 
-def _told(s: Context, node: tree.Node, request: JudgeRequest, answer: Value, said: Verdict | Pick) -> None:
+def _judged(s: Context, node: tree.Node, request: JudgeRequest, answer: Value, judged: Verdict | Pick) -> None:
     if s.host.listeners:
-        told = (answer, said.by, said.reason, said.details, request.at, request.subject)
-        s.emit(Judged(s.place(node), request.text, *told))
+        fields = (answer, judged.by, judged.reason, judged.details, request.at, request.subject)
+        s.emit(Judged(s.place(node), request.text, *fields))
 
 
 async def decide(
@@ -114,7 +114,7 @@ async def decide(
         verdict = await s.ask(request, Verdict, lambda: s.host.ports.judge.decide(request))
     except Undecided as error:
         raise _failed(s, node, error) from None
-    _told(s, node, request, verdict.answer, verdict)
+    _judged(s, node, request, verdict.answer, verdict)
     return verdict.answer is True
 
 
@@ -127,7 +127,7 @@ async def pick(s: Context, node: tree.Node, criterion: Rendered, value: Value, l
     except Undecided as error:
         raise _failed(s, node, error) from None
     label = picked.label if picked.label in labels else labels[0]
-    _told(s, node, request, label, picked)
+    _judged(s, node, request, label, picked)
     return label
 
 

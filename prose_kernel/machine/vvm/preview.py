@@ -31,9 +31,9 @@ from prose_kernel.runtime.preview import (
     PASSES,
     Announced,
     Full,
-    Nobody,
     ReadOnlyStore,
     StepLimit,
+    UnknownAnswers,
     unknown,
     unknown_in,
     unknown_names,
@@ -199,8 +199,8 @@ def _read(s: Context, node: tree.Node) -> Value:
 
 def _shadow(run: VvmRun, answers: PreviewAnswers) -> VvmRun:
     """A copy of a run, whose names may be changed, and which can do nothing."""
-    nobody, store = Nobody(), ReadOnlyStore(run.host.ports.store)
-    ports = structs.replace(run.host.ports, judge=nobody, user=nobody, store=store, races=None)
+    unknown_answers, store = UnknownAnswers(), ReadOnlyStore(run.host.ports.store)
+    ports = structs.replace(run.host.ports, judge=unknown_answers, user=unknown_answers, store=store, races=None)
     host = Host(ports, (), load=run.host.load, hook=StepLimit(answers.announced))
     host.preview = answers
     shadow = VvmRun(host, ports.store, run.name, run.program)

@@ -289,10 +289,10 @@ class TryStep(Step):
         try:
             left = await call(self._guarded(s))
         except asyncio.CancelledError:
-            await call(self._closed_finally(s, RunError("the run was interrupted", nobody=True)))
+            await call(self._closed_finally(s, RunError("the run was interrupted", no_answer=True)))
             raise
         except RunError as error:
-            if error.nobody:
+            if error.no_answer:
                 await call(self._closed_finally(s, error))
                 raise
             pending = error
@@ -311,7 +311,7 @@ class TryStep(Step):
         try:
             return await call(self.body.run(s))
         except RunError as error:
-            if self.handler is None or error.nobody or not s.catches(error):
+            if self.handler is None or error.no_answer or not s.catches(error):
                 raise
             forget_trace(error)
             caught = error

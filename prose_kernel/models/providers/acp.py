@@ -110,9 +110,9 @@ class AcpSessions:
             outputs = await asyncio.to_thread(SessionOutputFiles, request, self._host.where)
             texts, context = messages(request), links(request, self._host.where)
             attached = await attachments(request, access)
-            said = await self._session(texts, context, access, on_progress, model, request, attached)
-            result = await asyncio.to_thread(outputs.added_to, said)
-        if said.text is not None and not said.text.strip() and not result.text:
+            fresh = await self._session(texts, context, access, on_progress, model, request, attached)
+            result = await asyncio.to_thread(outputs.added_to, fresh)
+        if fresh.text is not None and not fresh.text.strip() and not result.text:
             discarded(result)
             raise ProviderBadReply(f"the agent {self._name} said nothing")
         return result
@@ -244,7 +244,7 @@ class AcpSessions:
     ) -> SessionResult:
         from prose_kernel.models.providers.acp_client import usage_of
 
-        said = answered(
+        result = answered(
             conversation.reply,
             provider=f"acp:{self._name}",
             origin="agent",
@@ -253,7 +253,7 @@ class AcpSessions:
             writes=True,
         )
         return structs.replace(
-            said,
+            result,
             trace=conversation.calls.trace,
             reads=await asyncio.to_thread(conversation.calls.reads),
             writes=await asyncio.to_thread(conversation.calls.writes),
@@ -263,8 +263,8 @@ class AcpSessions:
     def _unfinished(self, reason: str) -> ProviderError:
         if reason == "cancelled":
             return SessionCancelled(f"the agent {self._name} broke off", retryable=True)
-        said = {"refusal": "refused to answer", "max_turn_requests": "stopped at its own limit of requests"}
-        return ProviderError(f"the agent {self._name} {said.get(reason, 'broke off')}", retryable=reason not in said)
+        ends = {"refusal": "refused to answer", "max_turn_requests": "stopped at its own limit of requests"}
+        return ProviderError(f"the agent {self._name} {ends.get(reason, 'broke off')}", retryable=reason not in ends)
 
     # ------------------------------------------------------------ the process
 

@@ -327,9 +327,9 @@ class Agent:
     # ------------------------------------------------------------ errors
 
     def _no_agent(self) -> ProviderError:
-        said = f": it printed `{one_line(self._wire.noise, 80)}`" if self._wire.noise else ""
+        noise = f": it printed `{one_line(self._wire.noise, 80)}`" if self._wire.noise else ""
         return ProviderError(
-            f"the agent {self.name} does not speak the Agent Client Protocol{said}",
+            f"the agent {self.name} does not speak the Agent Client Protocol{noise}",
             retryable=False,
             hint=f"many agents need an option for it: see `command` in [agents.{self.name}] of prose.toml",
         )
@@ -354,24 +354,24 @@ class Agent:
         )
 
     def _refused(self, refused: RequestError, method: str) -> ProviderError:
-        said = _said(refused)
-        if refused.code == _AUTH_REQUIRED or "authenticat" in said.lower():
+        reason = _reason_of(refused)
+        if refused.code == _AUTH_REQUIRED or "authenticat" in reason.lower():
             ways = f" ({', '.join(one_line(way, 40) for way in self._logins)})" if self._logins else ""
             return ProviderAuth(
-                f"the agent {self.name} is not logged in: {said}",
+                f"the agent {self.name} is not logged in: {reason}",
                 hint=f"log in with the agent's own command{ways}, then run again",
             )
         if method == "initialize":
             return ProviderError(
-                f"the agent {self.name} does not speak the Agent Client Protocol: {said}",
+                f"the agent {self.name} does not speak the Agent Client Protocol: {reason}",
                 retryable=False,
                 hint=f"see `command` in [agents.{self.name}] of prose.toml",
             )
         retryable = refused.code != _NOT_FOUND and refused.code not in _INVALID
-        return ProviderError(f"the agent {self.name} failed: {said}", retryable=retryable)
+        return ProviderError(f"the agent {self.name} failed: {reason}", retryable=retryable)
 
 
-def _said(refused: RequestError) -> str:
+def _reason_of(refused: RequestError) -> str:
     """Return an error of the agent on one line: its message and its details."""
     data = refused.data
     details = data.get("details") or data.get("message") or data.get("error") if isinstance(data, dict) else data

@@ -31,7 +31,7 @@ class Reported:
     call: Call
     status: str = "pending"
     edits: dict[str, tuple[str | None, str]] = field(default_factory=dict)
-    said: str = ""
+    output: str = ""
     asked: bool = False
     refused: str | None = None
     violated: str | None = None
@@ -64,7 +64,7 @@ class Calls:
         """Record an action that the agent asked the client for: on a file, in a terminal."""
         self._number += 1
         status = "completed" if refused is None and failed is None else "failed"
-        reported = Reported(call, status, said=failed or "", refused=refused, ours=True)
+        reported = Reported(call, status, output=failed or "", refused=refused, ours=True)
         self._reported[f"\0{self._number}"] = reported
         return self.use(reported)
 
@@ -82,16 +82,16 @@ class Calls:
         if reported.violated is not None:
             return ToolUse(_name(call), self._summary(call), "ok", f"done without asking: {reported.violated}")
         outcome: Literal["failed", "ok"] = "failed" if reported.status == "failed" else "ok"
-        return ToolUse(_name(call), self._summary(call), outcome, self._detail(reported.said))
+        return ToolUse(_name(call), self._summary(call), outcome, self._detail(reported.output))
 
     @property
     def trace(self) -> tuple[ToolUse, ...]:
         """All calls. An action that the client did for the agent and that the agent reports as well appears once."""
-        told = {path for each in self._reported.values() if not each.ours for path in self._resolved(each.call)}
+        paths = {path for each in self._reported.values() if not each.ours for path in self._resolved(each.call)}
         return tuple(
             self.use(each)
             for each in self._reported.values()
-            if not (each.ours and each.refused is None and set(self._resolved(each.call)) & told)
+            if not (each.ours and each.refused is None and set(self._resolved(each.call)) & paths)
         )
 
     def _summary(self, call: Call) -> str:
@@ -101,8 +101,8 @@ class Calls:
             named = ", ".join(dict.fromkeys(self._access.shown(place) if place else path for path, place in places))
         return one_line(self._access.neutral(named or call.title or call.kind or "tool"), 160)
 
-    def _detail(self, said: str) -> str:
-        return clipped(printable(self._access.neutral(said)).strip(), _DETAIL, tidy=True)
+    def _detail(self, output: str) -> str:
+        return clipped(printable(self._access.neutral(output)).strip(), _DETAIL, tidy=True)
 
     def _place(self, path: str) -> Place | None:
         try:
@@ -190,6 +190,6 @@ def output_of(raw: object) -> str:
         return "\n".join(text for each in raw if (text := output_of(each)))
     if isinstance(raw, Mapping):
         for name in _OUTPUTS:
-            if (said := raw.get(name)) and (text := output_of(said)):
+            if (value := raw.get(name)) and (text := output_of(value)):
                 return text
     return ""

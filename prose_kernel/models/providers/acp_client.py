@@ -82,8 +82,8 @@ class Conversation:
     @property
     def reply(self) -> str:
         """The agent's last text: the text since its last tool call, or the text before if there is none since."""
-        said = ("".join(pieces) for pieces in reversed(self._text))
-        return next((text for text in said if text.strip()), "").strip("\n")
+        texts = ("".join(pieces) for pieces in reversed(self._text))
+        return next((text for text in texts if text.strip()), "").strip("\n")
 
     def call_off(self) -> None:
         """Cancel the session: pending requests of the agent are answered with the cancellation."""
@@ -108,7 +108,7 @@ class Conversation:
             case schema.UsageUpdate(cost=schema.Cost(amount=amount, currency="USD")):
                 self.cost = amount
                 if self._within is not None:
-                    self._within.tell(Usage(1, cost=amount))
+                    self._within.report(Usage(1, cost=amount))
 
     def _say(self, text: str) -> None:
         if not text:
@@ -144,11 +144,11 @@ class Conversation:
                     paths.append(path)
                     reported.edits.setdefault(path, (old, new))
                 case schema.ContentToolCallContent(content=schema.TextContentBlock(text=text)):
-                    reported.said = text
+                    reported.output = text
                 case schema.TerminalToolCallContent(terminal_id=id) if id in self._running:
                     reported.asked = True  # the client ran it, and checked it then
         if output := output_of(update.raw_output):
-            reported.said = output
+            reported.output = output
         reported.call = updated(reported.call, update.kind, update.title, update.raw_input, tuple(paths))
         self.calls.look(reported)
         return reported
@@ -328,13 +328,13 @@ def _lines(text: str, first: int | None, limit: int | None) -> str:
     return "".join(lines[start:] if limit is None else lines[start : start + limit])
 
 
-def usage_of(said: schema.Usage | None, cost: float | None) -> Usage:
+def usage_of(reported: schema.Usage | None, cost: float | None) -> Usage:
     """Return the usage of a prompt as the agent reports it. Agents do not report their requests to the model: they
     count as one."""
-    if said is None:
+    if reported is None:
         return Usage(1, cost=cost, counted=False)
-    read = said.input_tokens + (said.cached_read_tokens or 0) + (said.cached_write_tokens or 0)
-    return Usage(1, read, said.output_tokens, cost)
+    read = reported.input_tokens + (reported.cached_read_tokens or 0) + (reported.cached_write_tokens or 0)
+    return Usage(1, read, reported.output_tokens, cost)
 
 
 # ---------------------------------------------------------------- the protocol's methods
@@ -382,7 +382,7 @@ async def dispatch(
 
 def _take_update(conversation: Conversation, params: Any) -> None:
     try:
-        said = schema.SessionNotification.model_validate(params)
+        notification = schema.SessionNotification.model_validate(params)
     except ValidationError:
         return  # of a newer protocol, or nonsense: nothing depends on it
-    conversation.update(said.update)
+    conversation.update(notification.update)

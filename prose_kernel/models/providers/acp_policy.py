@@ -181,11 +181,11 @@ def command_of(call: Call) -> str:
     """Return the command line of a call, "" if its input has none; a list is joined to one line."""
     raw = call.raw if isinstance(call.raw, Mapping) else {}
     for name in _COMMANDS:
-        said = raw.get(name)
-        if isinstance(said, str) and said.strip():
-            return said
-        if isinstance(said, Sequence) and said and all(isinstance(part, str) for part in said):
-            return " ".join(str(part) for part in said)
+        value = raw.get(name)
+        if isinstance(value, str) and value.strip():
+            return value
+        if isinstance(value, Sequence) and value and all(isinstance(part, str) for part in value):
+            return " ".join(str(part) for part in value)
     return ""
 
 
@@ -193,11 +193,11 @@ def address_of(call: Call) -> str:
     """Return the address that a call goes to, "" if its input has none."""
     raw = call.raw if isinstance(call.raw, Mapping) else {}
     for name in _ADDRESSES:
-        said = raw.get(name)
-        if isinstance(said, str) and said.strip():
-            return said
-        if isinstance(said, list) and len(said) == 1 and isinstance(said[0], str):
-            return said[0]
+        value = raw.get(name)
+        if isinstance(value, str) and value.strip():
+            return value
+        if isinstance(value, list) and len(value) == 1 and isinstance(value[0], str):
+            return value[0]
     return ""
 
 
@@ -209,8 +209,8 @@ def paths_of(call: Call) -> tuple[str, ...]:
 def _raw_paths(raw: object, depth: int = 0) -> Iterator[str]:
     if not isinstance(raw, Mapping) or depth > 3:
         return
-    for name, said in raw.items():
-        inner = said if isinstance(said, list) else [said]
+    for name, value in raw.items():
+        inner = value if isinstance(value, list) else [value]
         for each in inner:
             if isinstance(each, str) and name in _PATHS and each.strip():
                 yield each

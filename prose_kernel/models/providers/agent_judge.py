@@ -23,7 +23,7 @@ ORDER = """\
 Use no tools. End your reply with one line that is a JSON object of exactly this form, and write nothing after it:
 """
 
-Said = Mapping[str, object]
+Reply = Mapping[str, object]
 Read = TypeVar("Read")
 
 
@@ -46,8 +46,8 @@ class AgentJudge:
         if request.loop is not None:
             question += " `no_progress` when the passes of the loop change nothing any more."
 
-        def read(said: Said) -> str:
-            return words[words.index(said["answer"])]  # anything else raises `ValueError`
+        def read(reply: Reply) -> str:
+            return words[words.index(reply["answer"])]  # anything else raises `ValueError`
 
         answer, reason, details = await self._ask(message(request, question), form, read)
         return Verdict(ANSWERS[answer], "agent", reason, answer == "no_progress", details)
@@ -58,7 +58,7 @@ class AgentJudge:
         form = _form(" or ".join(map(str, range(1, len(labels) + 1))))
         question = f"Which option fits best? Answer with its number.\n{request.question}\n\nOptions:\n{numbered}"
         number, reason, details = await self._ask(
-            message(request, question), form, lambda said: _number(said, len(labels))
+            message(request, question), form, lambda reply: _number(reply, len(labels))
         )
         return Pick(labels[number - 1], "agent", reason, details)
 
@@ -84,14 +84,14 @@ class AgentJudge:
         form = '{"question": "one or two short sentences", "options": ["the answers to choose from, or none"]}'
         about = message(request, f"{TO_PHRASE}\n{request.question}")
 
-        def read(said: Said) -> dict[str, Value]:
-            return {"question": str(said["question"]), "options": _texts({"answer": said["options"]})}
+        def read(reply: Reply) -> dict[str, Value]:
+            return {"question": str(reply["question"]), "options": _texts({"answer": reply["options"]})}
 
         found, reason, details = await self._ask(about, form, read, system=PHRASING, tries=1)
         return Finding(found, "agent", reason, details)
 
     async def _ask(
-        self, about: str, form: str, read: Callable[[Said], Read], *, system: str = SYSTEM, tries: int = TRIES
+        self, about: str, form: str, read: Callable[[Reply], Read], *, system: str = SYSTEM, tries: int = TRIES
     ) -> tuple[Read, str, dict[str, object]]:
         """Return the result of `read` for the answer, the reason, and the details. The question is asked again if the
         reply cannot be parsed or does not arrive."""
@@ -106,17 +106,17 @@ class AgentJudge:
                     break
                 continue
             problem = None
-            said = last_line(result.text or "")
+            reply = last_line(result.text or "")
             try:
-                answer = read(said)
+                answer = read(reply)
             except (KeyError, TypeError, ValueError) as wrong:
-                correction = "\n\n" + again(_problem(said, wrong), result.text or "")
+                correction = "\n\n" + again(_problem(reply, wrong), result.text or "")
                 discarded(result)
                 continue
             details: dict[str, object] = {"provider": result.provider, "model": result.details.get("model", "")}
             if result.usage is not None:
                 details["usage"] = plain(result.usage)
-            return answer, one_line(str(said.get("reason", "")), 300), details
+            return answer, one_line(str(reply.get("reason", "")), 300), details
         if problem is not None:
             raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint)
         raise Undecided(
@@ -124,47 +124,47 @@ class AgentJudge:
         )
 
 
-def last_line(reply: str) -> Said:
+def last_line(reply: str) -> Reply:
     """Return the JSON object in the last line of a reply; empty if that line is something else."""
     lines = [line for line in reply.splitlines() if line.strip()]
     try:
-        said = json.loads(lines[-1]) if lines else None
+        found = json.loads(lines[-1]) if lines else None
     except (ValueError, RecursionError):
         return {}
-    return said if isinstance(said, dict) else {}
+    return found if isinstance(found, dict) else {}
 
 
 def _form(answer: str) -> str:
     return f'{{"reason": "one short sentence", "answer": {answer}}}'
 
 
-def _problem(said: Said, wrong: Exception) -> str:
-    if not said:
+def _problem(reply: Reply, wrong: Exception) -> str:
+    if not reply:
         return "its last line is not a JSON object"
     if isinstance(wrong, KeyError):
         return f"`{wrong.args[0]}` is missing"
     return "a value in its last line does not have the form asked for"
 
 
-def _number(said: Said, count: int) -> int:
-    answer = said["answer"]
+def _number(reply: Reply, count: int) -> int:
+    answer = reply["answer"]
     if isinstance(answer, bool) or not isinstance(answer, int) or not 1 <= answer <= count:
         raise ValueError
     return answer
 
 
-def _found(said: Said) -> tuple[Value] | None:
+def _found(reply: Reply) -> tuple[Value] | None:
     """Return the value, in a tuple; None if the text does not contain it."""
-    if said["found"] is False:
+    if reply["found"] is False:
         return None
-    if said["found"] is not True:
+    if reply["found"] is not True:
         raise ValueError
-    value: Value = said["answer"]  # type: ignore[assignment]
+    value: Value = reply["answer"]  # type: ignore[assignment]
     return (value,)
 
 
-def _texts(said: Said) -> list[Value]:
-    answer = said["answer"]
+def _texts(reply: Reply) -> list[Value]:
+    answer = reply["answer"]
     if not isinstance(answer, list):
         raise TypeError
     return [item if isinstance(item, str) else json.dumps(item) for item in answer]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Literal
 
-from prose_kernel.errors import NobodyToAsk, ProviderError, SessionCancelled
+from prose_kernel.errors import NonInteractive, ProviderError, SessionCancelled
 from prose_kernel.language.shortening import clipped
 from prose_kernel.language.typed_answers import Schema, may_be_null, without_null, words_of
 from prose_kernel.models.providers import no_provider
@@ -58,7 +58,7 @@ class HumanSessions:
                 return await self._converse(request)
         except EOFError:
             raise no_provider("the person's input has ended before this session was answered") from None
-        except NobodyToAsk:
+        except NonInteractive:
             raise no_provider("no person can answer this session") from None
 
     async def _converse(self, request: SessionRequest) -> SessionResult:
@@ -71,13 +71,13 @@ class HumanSessions:
         while True:
             lines: list[str] = [] if several is None else several
             # a front end with a larger box may send several lines together
-            said = await forms.ask(self._asker, PROMPT, replace(form, note=wrong))
-            first, newline, text = said.partition("\n")
+            answer = await forms.ask(self._asker, PROMPT, replace(form, note=wrong))
+            first, newline, text = answer.partition("\n")
             if newline and first == TEXT and several is None:
                 if text.strip() and self._fits(request, text):
                     return _answered(request, text.split("\n"))
                 continue
-            for line in said.split("\n"):
+            for line in answer.split("\n"):
                 command, _, rest = line.strip().partition(" ")
                 match command:
                     case "." if not rest:
@@ -106,10 +106,10 @@ class HumanSessions:
                     case _:
                         lines.append(line[1:] if line.strip() == ".." or line.startswith("::") else line)
             if form.parts or several is None:
-                form = _with_values(form, said)
+                form = _with_values(form, answer)
             answers = several is None and any(line.strip() for line in lines)
             if answers:
-                lines = [*given, *lines] if json_in(said) is None else lines
+                lines = [*given, *lines] if json_in(answer) is None else lines
                 if not (wrong := self._wrong(request, "\n".join(lines))):
                     return _answered(request, lines)
                 if left := _missing(request, "\n".join(lines)):
@@ -186,9 +186,9 @@ def _part(name: str, schema: Schema, needed: bool) -> Part:
     return Part(name, kinds.get(kind, "json"), about, required=required and kind != "string")
 
 
-def _with_values(form: Form, said: str) -> Form:
+def _with_values(form: Form, answer: str) -> Form:
     """Return the form filled with the values that the person has already given, for another try."""
-    given = json_in(said)
+    given = json_in(answer)
     if not isinstance(given, dict):
         return form
 

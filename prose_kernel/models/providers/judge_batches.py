@@ -70,9 +70,9 @@ def fields(count: int, about: str, options: tuple[str, ...]) -> dict[str, Schema
     return found
 
 
-def answers(said: Mapping[str, object], count: int) -> list[tuple[str, str]]:
+def answers(reply: Mapping[str, object], count: int) -> list[tuple[str, str]]:
     """Return the reason and the answer to each question."""
-    return [(str(said[f"reason_{number}"]), str(said[f"answer_{number}"])) for number in range(1, count + 1)]
+    return [(str(reply[f"reason_{number}"]), str(reply[f"answer_{number}"])) for number in range(1, count + 1)]
 
 
 class Kept:
@@ -84,15 +84,15 @@ class Kept:
     def take(self, request: JudgeRequest) -> Verdict | None:
         """Return the kept answer to a request. A different request discards the answers kept for its place."""
         kept = self._kept.pop(_place(request), None)
-        said = kept.pop(_identity(request), None) if kept is not None else None
-        if said is not None and kept:
+        verdict = kept.pop(_identity(request), None) if kept is not None else None
+        if verdict is not None and kept:
             self._kept[_place(request)] = kept
-        return said
+        return verdict
 
-    def keep(self, requests: Sequence[JudgeRequest], said: Sequence[Verdict]) -> None:
+    def keep(self, requests: Sequence[JudgeRequest], given: Sequence[Verdict]) -> None:
         if len(self._kept) >= KEPT:
             del self._kept[next(iter(self._kept))]
-        self._kept[_place(requests[0])] = {_identity(one): answer for one, answer in zip(requests, said, strict=True)}
+        self._kept[_place(requests[0])] = {_identity(one): answer for one, answer in zip(requests, given, strict=True)}
 
 
 def _place(request: JudgeRequest) -> str:

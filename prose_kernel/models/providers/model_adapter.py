@@ -52,7 +52,7 @@ class ServerLink:
 
     async def converse(self, asked: Conversation, on_text: Callable[[str], None]) -> Reply:
         """Return the model's final text, after any tool calls; each piece of text is passed to `on_text`."""
-        listener, used, said = _Listener(on_text), RunUsage(), list[library.ModelMessage]()
+        listener, used, messages = _Listener(on_text), RunUsage(), list[library.ModelMessage]()
         bounded: Bounds | None = None
         try:
             model = self._model(asked.model)
@@ -60,10 +60,10 @@ class ServerLink:
             bounded = Bounds(model, asked, self._at.name, used, Patience(self._at.name, *limits))
             listener.on_length, listener.alive = bounded.count, bounded.patience.token
             kept = self._beginnings.kept(model, asked)
-            said = begun(asked, _prompt(asked, model, self._at.name, kept), encodable(asked.system or "") or None)
-            last = await self._ask(model, bounded, asked, said, used, listener)
+            messages = begun(asked, _prompt(asked, model, self._at.name, kept), encodable(asked.system or "") or None)
+            last = await self._ask(model, bounded, asked, messages, used, listener)
         except BaseException as problem:
-            asked.history[:] = _unanswered(said)
+            asked.history[:] = _unanswered(messages)
             consumed(
                 self._at.name,
                 asked.model,
@@ -92,44 +92,44 @@ class ServerLink:
         model: Model[Any],
         bounded: Bounds,
         asked: Conversation,
-        said: list[library.ModelMessage],
+        messages: list[library.ModelMessage],
         used: RunUsage,
         listener: _Listener,
     ) -> library.ModelResponse:
         """Return the response that ends the conversation. If the server refuses a way of asking for a typed answer, the
         next way is tried in the same attempt; if it ignores one, the last way is."""
         settings = settings_of(model, self._server, asked)
-        ways, begins, plain = self._ways.of(model, asked), len(said), said[0]
+        ways, begins, plain = self._ways.of(model, asked), len(messages), messages[0]
         left = list(ways)
         while True:
             if (then := bounded.way_then) in left:  # before a kill
                 del left[: [*left].index(then)]
             output = left.pop(0)
-            said[0] = worded(plain, asked.words if output == "words" else "")
+            messages[0] = worded(plain, asked.words if output == "words" else "")
             try:
                 last = await talk(
                     bounded,
                     asked,
-                    said,
+                    messages,
                     output=output,
                     settings=settings,
                     used=used,
                     handlers=Handlers(listener.hear, listener.calls(asked)),
                 )
             except Exception as problem:
-                if not left or len(said) > begins or not is_refused(problem):
+                if not left or len(messages) > begins or not is_refused(problem):
                     raise
             else:
                 if self._ways.may_ignore(output) and is_prose(last):
-                    said.append(correction(NO_OBJECT, plain))
-                    begins = len(said)
+                    messages.append(correction(NO_OBJECT, plain))
+                    begins = len(messages)
                     del left[:-1]
                     continue
                 if output != ways[0]:
                     self._ways.worked(asked.model, output)
                 return last
             finally:
-                said[0] = plain  # another server continues from here
+                messages[0] = plain  # another server continues from here
 
     def prepare(self, model: str) -> None:
         """Make the model, which loads its vendor's client and prices. Errors are raised again when it is used."""
@@ -233,11 +233,11 @@ class _Listener:
     alive: Callable[[], None] | None = None
     _length: int = 0
     _before: int = 0
-    _said: bool = False
+    _has_text: bool = False
     _separate: bool = field(default=False)
 
     async def hear(self, events: AsyncIterable[library.ModelResponseStreamEvent]) -> None:
-        self._separate, self._before = self._said, self._length
+        self._separate, self._before = self._has_text, self._length
         async for event in events:
             if self.alive is not None:
                 self.alive()
@@ -270,7 +270,7 @@ class _Listener:
             return
         if self._separate:
             text = "\n\n" + text.lstrip("\n")
-        self._said, self._separate = True, False
+        self._has_text, self._separate = True, False
         try:
             self.on_text(text)
         except Exception as problem:
@@ -321,9 +321,9 @@ def _not_taken(content: library.BinaryContent, model: Model[Any]) -> str | None:
     return None if taken else "PDFs"
 
 
-def _unanswered(said: list[library.ModelMessage]) -> list[library.ModelMessage]:
+def _unanswered(messages: list[library.ModelMessage]) -> list[library.ModelMessage]:
     """Return a failed conversation up to the last request, from which another model can continue."""
-    kept = list(said)
+    kept = list(messages)
     while kept and not isinstance(kept[-1], library.ModelRequest):
         kept.pop()
     return kept

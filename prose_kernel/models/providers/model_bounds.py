@@ -74,11 +74,11 @@ class Patience:
 
     def _error(self) -> ProviderTimeout:
         if asyncio.get_running_loop().time() >= self._end:
-            said, key = f"the session has taken {self._session:g} seconds", "session_timeout"
+            problem, key = f"the session has taken {self._session:g} seconds", "session_timeout"
         else:
-            said, key = f"no token came for {self._most:g} seconds", "token_timeout"
+            problem, key = f"no token came for {self._most:g} seconds", "token_timeout"
         hint = f"give the session a `timeout:`, or raise {key} in [providers.{self._name}]"
-        return ProviderTimeout(said, retryable=False, hint=hint)
+        return ProviderTimeout(problem, retryable=False, hint=hint)
 
 
 class _Answer(Struct):
@@ -185,8 +185,8 @@ class Bounds(WrapperModel):
         except BaseException as problem:
             self._ended(problem)
             raise
-        said, self.stream = stream.usage, None
-        self._ended(used=said, model=stream.model_name or "")
+        usage, self.stream = stream.usage, None
+        self._ended(used=usage, model=stream.model_name or "")
 
     async def _begin(self, messages: Sequence[ModelMessage], settings: Any, parameters: ModelRequestParameters) -> Any:
         """Wait until the request may be made; return its settings. Raises `BudgetSpent`, and what `opens` raises."""
@@ -219,11 +219,11 @@ class Bounds(WrapperModel):
             self._step = None
         if (watched := self._watched) is not None:
             self._watched = None
-            said = self._one(used) if used is not None else None
+            usage = self._one(used) if used is not None else None
             outcome: tracing.Outcome = (
                 "ok" if problem is None else "error" if isinstance(problem, Exception) else "cancelled"
             )
-            watched.asked(outcome=outcome, error=type(problem).__name__ if problem else "", model=model, usage=said)
+            watched.asked(outcome=outcome, error=type(problem).__name__ if problem else "", model=model, usage=usage)
         if problem is None or (refused and self.stream is None):
             self._running = False
             if budgets.current() is not None:
@@ -235,34 +235,34 @@ class Bounds(WrapperModel):
         request = budgets.current()
         if request is not None:
             self._length = length
-            request.tell(self.so_far())
+            request.report(self.so_far())
 
     def so_far(self) -> Usage:
         """Return the usage so far. For a running or broken-off request it is what the server has reported; under a
         budget, at least an estimate from the length of its text and the message. Such numbers are not `counted`."""
         if not self._running:
             return usage_of(self._used, self._price)
-        said = self.stream.usage if self.stream is not None else RunUsage()
-        asked = said.input_tokens or (self._sent if self._length else 0)
-        answered = max(said.output_tokens, self._length // _CHARACTERS)
+        usage = self.stream.usage if self.stream is not None else RunUsage()
+        asked = usage.input_tokens or (self._sent if self._length else 0)
+        answered = max(usage.output_tokens, self._length // _CHARACTERS)
         return structs.replace(self._with(RunUsage(input_tokens=asked, output_tokens=answered)), counted=False)
 
-    def _with(self, said: Any) -> Usage:
+    def _with(self, usage: Any) -> Usage:
         """Return the usage of earlier requests and this one."""
         # not added to `used`, which grows when the answer is complete
-        return usage_of(self._earlier + self._request_of(said), self._price)
+        return usage_of(self._earlier + self._request_of(usage), self._price)
 
-    def _one(self, said: Any) -> Usage:
+    def _one(self, usage: Any) -> Usage:
         """Return the usage of this request."""
-        return usage_of(self._request_of(said), self._price)
+        return usage_of(self._request_of(usage), self._price)
 
-    def _request_of(self, said: Any) -> RunUsage:
-        cost = prices.cost_of(self._vendor, self.model_name, said.input_tokens, said.output_tokens, self._price)
-        read = getattr(said, "cache_read_tokens", 0)
+    def _request_of(self, usage: Any) -> RunUsage:
+        cost = prices.cost_of(self._vendor, self.model_name, usage.input_tokens, usage.output_tokens, self._price)
+        read = getattr(usage, "cache_read_tokens", 0)
         return RunUsage(
             requests=1,
-            input_tokens=said.input_tokens,
-            output_tokens=said.output_tokens,
+            input_tokens=usage.input_tokens,
+            output_tokens=usage.output_tokens,
             cache_read_tokens=read,
             cost=cost,
         )
@@ -293,7 +293,7 @@ class Bounds(WrapperModel):
         request = budgets.current()
         if request is None:
             return settings
-        request.tell(usage_of(self._used, self._price))
+        request.report(usage_of(self._used, self._price))
         most, money = budgets.nearest("tokens"), budgets.nearest("usd")
         if money is not None:
             bought = prices.affordable(self._vendor, self.model_name, self._sent, money[0], self._price)

@@ -46,13 +46,13 @@ def begun(
     fit are included, each with its problem."""
     if asked.history:
         return list(asked.history)
-    said: list[library.ModelMessage] = [
+    messages: list[library.ModelMessage] = [
         library.ModelRequest(parts=[library.UserPromptPart(prompt)], instructions=instructions)
     ]
     for answer, problem in asked.wrong:
-        said.append(library.ModelResponse(parts=[library.TextPart(answer or "(no text)")]))
-        said.append(correction(problem, said[0]))
-    return said
+        messages.append(library.ModelResponse(parts=[library.TextPart(answer or "(no text)")]))
+        messages.append(correction(problem, messages[0]))
+    return messages
 
 
 def correction(problem: str, first: library.ModelMessage) -> library.ModelRequest:
@@ -74,21 +74,21 @@ def worded(first: library.ModelMessage, words: str) -> library.ModelMessage:
 async def talk(
     model: Bounds,
     asked: Conversation,
-    said: list[library.ModelMessage],
+    conversation: list[library.ModelMessage],
     *,
     output: Way,
     settings: ModelSettings,
     used: RunUsage,
     handlers: Handlers,
 ) -> library.ModelResponse:
-    """Return the response without further tool calls. Appends to `said` and adds to `used`.
+    """Return the response without further tool calls. Appends to `conversation` and adds to `used`.
 
     A call of an unknown tool, or with invalid JSON, gets an error as its answer, and the conversation continues for at
     most `rounds` requests. Raises errors of the library, and those of `handlers`.
     """
     parameters = _parameters(asked, output)
     known = frozenset((*(spec.name for spec in asked.tools), *asked.denied))
-    instructions = next((one.instructions for one in said if isinstance(one, library.ModelRequest)), None)
+    instructions = next((one.instructions for one in conversation if isinstance(one, library.ModelRequest)), None)
 
     async def request(messages: list[library.ModelMessage]) -> library.ModelResponse:
         if not asked.streams:
@@ -102,12 +102,12 @@ async def talk(
     for _ in range(asked.rounds):
         response = model.recorded()
         if response is None:
-            response, made = await request(said), True
+            response, made = await request(conversation), True
         else:
             made = False
             await handlers.hear(_events(response))
         _count(used, response)
-        said.append(response)
+        conversation.append(response)
         calls = [part for part in response.parts if isinstance(part, library.ToolCallPart)]
         done = not calls or (output == "tool" and any(part.tool_name == ANSWER for part in calls))
         cut = not done and _is_cut(response, calls[-1])
@@ -120,7 +120,7 @@ async def talk(
         if cut:
             raise IncompleteToolCall("cut off")
         answers = await _all(_answer(part, known, handlers.call) for part in calls)
-        said.append(library.ModelRequest(parts=answers, instructions=instructions))
+        conversation.append(library.ModelRequest(parts=answers, instructions=instructions))
     raise UsageLimitExceeded(f"{asked.rounds} requests")
 
 

@@ -19,7 +19,7 @@ from prose_kernel.runtime.redaction import hidden_of_process
 from prose_kernel.runtime.secret_patterns import QUOTED
 from prose_kernel.runtime.text import one_line
 
-SAID = 200  # characters that are kept of a server's message
+MESSAGE_LENGTH = 200  # characters that are kept of a server's message
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +58,8 @@ def provider_error(problem: BaseException, at: At, model: str = "") -> errors.Pr
                 hint=f"raise max_tokens in [providers.{at.name}]",
             )
         case library.UnexpectedModelBehavior():
-            said = str(problem.message)
-            empty = "without content" in said or "empty" in said.lower()
+            message = str(problem.message)
+            empty = "without content" in message or "empty" in message.lower()
             why = "it is empty" if empty else "it has another format"
             return errors.ProviderBadReply(f"{at.name}: the reply makes no sense: {why}")
         case library.UserError():
@@ -106,13 +106,13 @@ def _api_error(problem: library.ModelAPIError, at: At, model: str) -> errors.Pro
         return _too_long(at)
     if status in (408, 409, 425):
         return errors.ProviderOverloaded(f"{at.name}: the server cannot take the request now (status {status})")
-    said = _said(problem, at)
+    message = _message_of(problem, at)
     hint = None
-    if "tool" in said.lower() and isinstance(problem, library.ModelRequestRejectedError):
+    if "tool" in message.lower() and isinstance(problem, library.ModelRequestRejectedError):
         hint = f"if the model cannot call tools, write `tools = false` in [providers.{at.name}]"
     what = "the server refuses the request" if status is not None else "the server reports an error"
     return errors.ProviderError(
-        f"{at.name}: {what}" + (f": {said}" if said else ""), retryable=status is None, hint=hint
+        f"{at.name}: {what}" + (f": {message}" if message else ""), retryable=status is None, hint=hint
     )
 
 
@@ -198,7 +198,7 @@ _IDS = re.compile(
 _ADDRESS = re.compile(r"(\b\w{1,30}://)[^/\s@]+@|(?<=\w)\?[^\s\"']*")  # its user and its query
 
 
-def _said(problem: library.ModelAPIError, at: At) -> str:
+def _message_of(problem: library.ModelAPIError, at: At) -> str:
     """Return the server's own message, "" if its reply has none."""
     body = problem.body
     for _ in range(3):
@@ -212,6 +212,6 @@ def _said(problem: library.ModelAPIError, at: At) -> str:
 def _clean(text: str, at: At) -> str:
     if len(at.key) >= 6:  # a shorter one would match ordinary letters of the message
         text = text.replace(at.key, "…")
-    text = QUOTED.sub("…", hidden_of_process()(text[: SAID * 8]))
+    text = QUOTED.sub("…", hidden_of_process()(text[: MESSAGE_LENGTH * 8]))
     text = _ADDRESS.sub(lambda match: match[1] or "", text)
-    return one_line(_IDS.sub("", text), SAID)
+    return one_line(_IDS.sub("", text), MESSAGE_LENGTH)

@@ -87,9 +87,9 @@ class ModelJudge:
         about = f"{asked_of(request)} `uncertain` when the material does not settle it."
         if request.loop is not None:
             about += " `no_progress` when the passes of the loop change nothing any more."
-        said, details = await self._ask(request, statement(request), {"answer": batches.one_of(about, options)})
-        answer = str(said["answer"])
-        return Verdict(ANSWERS[answer], "model", _reason(said), answer == "no_progress", details)
+        reply, details = await self._ask(request, statement(request), {"answer": batches.one_of(about, options)})
+        answer = str(reply["answer"])
+        return Verdict(ANSWERS[answer], "model", _reason(reply), answer == "no_progress", details)
 
     def kept(self, request: JudgeRequest) -> Verdict | None:
         """Return the answer that arrived together with that to an earlier question; each is returned once."""
@@ -103,16 +103,16 @@ class ModelJudge:
         shown = batches.with_all_values(requests)
         asked = batches.question([statement(one) for one in requests])
         try:
-            said, details = await self._fill(shown, asked, batches.fields(count, settles, options), again=False)
+            replies, details = await self._fill(shown, asked, batches.fields(count, settles, options), again=False)
         except ProviderBadReply:
             self._batches = False
             return None
         except ProviderError as problem:
             raise Undecided(f"the judge could not answer: {problem}", hint=problem.hint) from None
-        told = [{**details, "together": count}, *([{**details, "together": count, "usage": _PAID}] * (count - 1))]
+        shares = [{**details, "together": count}, *([{**details, "together": count, "usage": _PAID}] * (count - 1))]
         first, *others = (
             Verdict(ANSWERS[answer], "model", one_line(reason, 300), details=about)
-            for (reason, answer), about in zip(batches.answers(said, count), told, strict=True)
+            for (reason, answer), about in zip(batches.answers(replies, count), shares, strict=True)
         )
         self._kept.keep(requests[1:], others)
         return first
@@ -123,8 +123,8 @@ class ModelJudge:
         question = f"Which option fits best?\n{request.question}\n\nOptions:\n{numbered}"
         numbers = tuple(str(number) for number in range(1, len(labels) + 1))
         asked = batches.one_of("The number of the option that fits best.", numbers)
-        said, details = await self._ask(request, question, {"option": asked})
-        return Pick(labels[int(str(said["option"])) - 1], "model", _reason(said), details)
+        reply, details = await self._ask(request, question, {"option": asked})
+        return Pick(labels[int(str(reply["option"])) - 1], "model", _reason(reply), details)
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
         """Return what the text contains at a member path: text, or data if it is a number, a list or an object."""
@@ -133,19 +133,19 @@ class ModelJudge:
             "found": batches.one_of(f"Whether the text says what `{path}` is.", ("yes", "no")),
             "value": batches.words("It, as it stands in the text; as JSON when it is a number, true, false or a list."),
         }
-        said, details = await self._ask(request, question, asked, text=value)
-        if said["found"] == "no":
+        reply, details = await self._ask(request, question, asked, text=value)
+        if reply["found"] == "no":
             consumed(str(details["provider"]), str(details["model"]), reported(details.get("usage")))
-            raise Undecided(f"the model finds no `{path}` in the text: {_reason(said)}")
-        return Finding(data_or_text(str(said["value"])), "model", _reason(said), details)
+            raise Undecided(f"the model finds no `{path}` in the text: {_reason(reply)}")
+        return Finding(data_or_text(str(reply["value"])), "model", _reason(reply), details)
 
     async def items(self, request: JudgeRequest, value: str) -> Finding:
         """Return the items of a text, in its order and its words."""
         asked = {"items": batches.texts("The items, each in the words of the text, in their order.")}
-        said, details = await self._ask(request, "Which items does the text list?", asked, text=value)
-        items = said["items"]
+        reply, details = await self._ask(request, "Which items does the text list?", asked, text=value)
+        items = reply["items"]
         assert isinstance(items, list)
-        return Finding([str(item) for item in items], "model", _reason(said), details)
+        return Finding([str(item) for item in items], "model", _reason(reply), details)
 
     async def phrase(self, request: JudgeRequest) -> Finding:
         """Rephrase an `input` in plain words. Asked once: the person waits. Raises `ProviderError`."""
@@ -153,10 +153,10 @@ class ModelJudge:
         asked = _asking(shown, PHRASED, PHRASING)
         answer = await self._reply(asked)
         try:
-            said = _fields(answer, asked)
+            fields = _fields(answer, asked)
         except WrongAnswer as wrong:
             raise _strange(answer, wrong) from None
-        words: dict[str, Value] = {"question": str(said["question"]), "options": said["options"]}  # type: ignore[dict-item]
+        words: dict[str, Value] = {"question": str(fields["question"]), "options": fields["options"]}  # type: ignore[dict-item]
         return Finding(words, "model", "", _details(answer))
 
     async def _ask(
@@ -214,9 +214,9 @@ class ModelJudge:
                 await self._clock.sleep(jittered(pause, at, 2 - len(pauses)))
 
 
-def _asking(said: str, fields: Mapping[str, Schema], system: str) -> Conversation:
+def _asking(text: str, fields: Mapping[str, Schema], system: str) -> Conversation:
     schema = object_of(fields)
-    return Conversation("", said, system, output=schema, words=asked_for(schema), streams=False)
+    return Conversation("", text, system, output=schema, words=asked_for(schema), streams=False)
 
 
 def _details(answer: Answered) -> dict[str, object]:
@@ -248,8 +248,8 @@ def _strange(answer: Answered, wrong: WrongAnswer) -> ProviderBadReply:
     return ProviderBadReply(f"{name}: the reply makes no sense: {wrong}")
 
 
-def _reason(said: Mapping[str, object]) -> str:
-    return one_line(str(said["reason"]), 300)
+def _reason(reply: Mapping[str, object]) -> str:
+    return one_line(str(reply["reason"]), 300)
 
 
 # ---------------------------------------------------------------- the judge's message

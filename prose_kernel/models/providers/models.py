@@ -85,11 +85,11 @@ class _Attempt:
         )
         # the wrong answers before this one are in the conversation
         fresh = structs.replace(request, correction="", wrong=())
-        said = Spoken.of(in_message(fresh, reads=reads, files=files))
+        spoken = Spoken.of(in_message(fresh, reads=reads, files=files))
         asked = Conversation(
             meant.model,
-            said.message,
-            said.system,
+            spoken.message,
+            spoken.system,
             specs,
             session_tools.call if tools else partial(session_tools.call, offered=False),
             self._sessions.rounds,
@@ -101,8 +101,8 @@ class _Attempt:
             opens=opens,
             timed=request.timeout is not None,
             history=self._history[tools],
-            context=said.context,
-            words=said.words,
+            context=spoken.context,
+            words=spoken.words,
             streams=self._sessions.streams,
             wrong=request.wrong,
         )
@@ -129,17 +129,17 @@ class _Attempt:
         if reply.cut:
             self.note("the reply ends here because the limit of tokens was reached")
         details = {**answer.details, **({"cut": True} if reply.cut else {})}
-        if told := answer.by.options.told:
-            details["sampling"] = told
+        if sampling := answer.by.options.sampling:
+            details["sampling"] = sampling
         text, memory = taken_apart(reply.text, self._request)
-        said = SessionResult(text, summarise(text), name, "model", details, memory_after=memory, usage=reply.usage)
+        result = SessionResult(text, summarise(text), name, "model", details, memory_after=memory, usage=reply.usage)
         if self._tools is not None:
             made = self._tools
-            said = structs.replace(said, trace=made.trace, reads=made.reads, writes=made.writes)
+            result = structs.replace(result, trace=made.trace, reads=made.reads, writes=made.writes)
         if not text.strip():
-            discarded(said)
+            discarded(result)
             raise ProviderBadReply(f"{name}: the model said nothing")
-        return said
+        return result
 
 
 @dataclass(frozen=True, slots=True)

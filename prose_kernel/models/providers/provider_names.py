@@ -10,7 +10,7 @@ from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.models.providers import vendors
 from prose_kernel.runtime.session_options import SessionOptions
 
-Kind = Literal["nobody", "human", "scripted", "dry-run", "replay", "model", "agent", "function"]
+Kind = Literal["none", "human", "scripted", "dry-run", "replay", "model", "agent", "function"]
 
 KEYLESS: tuple[Kind, ...] = ("human", "scripted", "dry-run", "replay")
 AGENT = "acp:"
@@ -38,7 +38,7 @@ class Choice:
 def choice_of(name: str | None, options: SessionOptions) -> Choice:
     """Return the choice for a name; None means none was chosen. Raises `UsageError` for an unknown name."""
     if not name:
-        return Choice("nobody")
+        return Choice("none")
     for kind in KEYLESS:
         if name == kind:
             return Choice(kind)
@@ -58,10 +58,10 @@ def judge_choice(options: SessionOptions) -> Choice:
     can judge."""
     name = options.judge.provider
     if name in ("off", "human"):
-        return Choice("nobody")
+        return Choice("none")
     if name is None:
         chosen = choice_of(options.provider, options)
-        return chosen if chosen.live else Choice("nobody")
+        return chosen if chosen.live else Choice("none")
     chosen = choice_of(name, options)
     if not chosen.live:
         raise UsageError(f"`{name}` cannot judge", hint="a model server, acp:AGENT, or `off`: only the person")

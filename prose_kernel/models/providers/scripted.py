@@ -150,10 +150,10 @@ def _reply(key: str, entry: object) -> Reply:
     return Reply(_answer(key, entry))
 
 
-def _answer(key: str, said: object) -> Answer:
-    if isinstance(said, Mapping):
-        return {str(name): value for name, value in said.items()}
-    return said if callable(said) else _word(key, said)
+def _answer(key: str, entry: object) -> Answer:
+    if isinstance(entry, Mapping):
+        return {str(name): value for name, value in entry.items()}
+    return entry if callable(entry) else _word(key, entry)
 
 
 def _text_of(reply: Reply, request: SessionRequest) -> str:

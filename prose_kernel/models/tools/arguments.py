@@ -26,8 +26,8 @@ def check(
     `minimum`, `maximum`, `enum`. The tool checks everything else. The schema may come from a third party; `what` names
     the values in messages. `closed` refuses unknown arguments even if the schema allows them.
     """
-    told = schema.get("properties")
-    properties: Mapping[str, Any] = told if isinstance(told, Mapping) else {}
+    fields = schema.get("properties")
+    properties: Mapping[str, Any] = fields if isinstance(fields, Mapping) else {}
     for name in _several(schema.get("required")):
         if name not in arguments:
             raise ToolFailed(f"invalid {what}: '{name}' is missing")

@@ -31,17 +31,17 @@ class SessionOutputFiles:
         self._memory = _File(where, memory_file(memory) if memory is not None else "")
         self._segment = _File(where, segment_file(memory) if memory is not None else "")
 
-    def added_to(self, said: SessionResult) -> SessionResult:
-        """Return the result with the files written since; `said` is the result of `request.answered` for the reply."""
+    def added_to(self, result: SessionResult) -> SessionResult:
+        """Return the result with the files written since; `result` is that of `request.answered` for the reply."""
         written = self._binding.since(BINDING_LIMIT)
-        text = said.text if written is None else self._value(written)
+        text = result.text if written is None else self._value(written)
         memory, segment = self._memory.since(MEMORY_LIMIT), self._segment.since(MEMORY_LIMIT)
         return structs.replace(
-            said,
+            result,
             text=text,
-            summary=said.summary or summarise(text or ""),
-            memory_after=memory if memory is not None else said.memory_after,
-            segment=segment if segment is not None else said.segment,
+            summary=result.summary or summarise(text or ""),
+            memory_after=memory if memory is not None else result.memory_after,
+            segment=segment if segment is not None else result.segment,
         )
 
     def _value(self, written: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.errors import CompileError, NobodyToAsk, UsageError
+from prose_kernel.errors import CompileError, NonInteractive, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, diagnostic
 from prose_kernel.language.source import Source, Span
 from prose_kernel.notebook.magics.registry import Call, magic, words_of
@@ -153,9 +153,9 @@ async def _asked(given: Call, target: Any, inputs: Mapping[str, Any]) -> dict[st
     parts = tuple(_part(one, about.get(one.name, "")) for one in wanted)
     form = Form("input", f"Inputs of {target.name}", (Button("Run", "", "", main=True),), parts=parts)
     try:
-        said = await ask(asker, f"{target.name}: {', '.join(part.name for part in parts)} ", form)
-        return await _values(given, wanted, said)
-    except NobodyToAsk:
+        answer = await ask(asker, f"{target.name}: {', '.join(part.name for part in parts)} ", form)
+        return await _values(given, wanted, answer)
+    except NonInteractive:
         return {}
 
 
@@ -166,9 +166,9 @@ def _part(one: Any, about: str) -> Part:
     return Part(one.name, kind, words, required=not one.optional, value=value)  # type: ignore[arg-type]
 
 
-async def _values(given: Call, wanted: Sequence[Any], said: str) -> dict[str, Any]:
+async def _values(given: Call, wanted: Sequence[Any], answer: str) -> dict[str, Any]:
     """The answer of a form is an object. Another line is the first input; the others are asked for one by one."""
-    data = json_in(said) if said.lstrip().startswith("{") else None
+    data = json_in(answer) if answer.lstrip().startswith("{") else None
     if isinstance(data, dict):
         names = {one.name: one for one in wanted}
         return {
@@ -176,7 +176,7 @@ async def _values(given: Call, wanted: Sequence[Any], said: str) -> dict[str, An
             for name, value in data.items()
             if name in names and not (value in ("", None) and names[name].optional)
         }
-    found = {wanted[0].name: _value(said)}
+    found = {wanted[0].name: _value(answer)}
     for one in wanted[1:]:
         if not one.optional:
             found[one.name] = _value(await given.cells.asker.ask(f"{one.name}: "))

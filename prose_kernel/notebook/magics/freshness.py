@@ -155,8 +155,8 @@ def browsable(cells: Cells) -> Display:
         version = cells.provenance.current(name)
         facts = [named.kind, size, *([f"made by {_by(version)}"] if version is not None else [])]
         beginning = inline_text(clip(text, 60)) if text.strip() else "<em>empty</em>"
-        said = f"{inline_code(name)} {beginning} · {inline_text(' · '.join(facts))}"
-        rows.append(f"<details><summary>{said}</summary>{_unfolded(text)}</details>")
+        summary_line = f"{inline_code(name)} {beginning} · {inline_text(' · '.join(facts))}"
+        rows.append(f"<details><summary>{summary_line}</summary>{_unfolded(text)}</details>")
     left = len(names) - len(rows)
     head = f"<p>{left:,} earlier names; <code>%binding NAME</code> shows one.</p>" if left else ""
     return Display(plain.data, plain.facts, {"text/markdown": head + "".join(rows)})
@@ -267,8 +267,8 @@ def _of_data(old: object, new: object) -> Iterator[str]:
             pairs = list(_aligned(one, other))
             agenda += [(f"{path}[{at}]", a, b) for at, a, b in reversed(pairs)]
         elif not _same(one, other):
-            yield from (f"- {path}: {_said(one)}" for _ in [0] if one is not _MISSING)
-            yield from (f"+ {path}: {_said(other)}" for _ in [0] if other is not _MISSING)
+            yield from (f"- {path}: {_value_text(one)}" for _ in [0] if one is not _MISSING)
+            yield from (f"+ {path}: {_value_text(other)}" for _ in [0] if other is not _MISSING)
 
 
 def _aligned(one: list[object], other: list[object]) -> Iterator[tuple[int, object, object]]:
@@ -295,7 +295,7 @@ def _key(path: str, key: object) -> str:
     return f"{path}.{key}" if isinstance(key, str) and key.isidentifier() else f"{path}[{json.dumps(str(key))}]"
 
 
-def _said(value: object) -> str:
+def _value_text(value: object) -> str:
     try:
         return json.dumps(value, ensure_ascii=False, default=str)[:200]
     except (RecursionError, ValueError):

@@ -51,29 +51,29 @@ def _prompt(preview: Preview, services: SessionServices) -> doc.Block:
     if preview.request is None:
         problem = str(preview.problem) if preview.problem is not None else "the reason is unknown"
         return doc.line(f"session ({where}) would fail: {problem}")
-    told = services.describe(preview.request)
+    description = services.describe(preview.request)
     head = doc.line(doc.Strong(f"{headline(preview.request)} ({where})"))
-    rows = [row for row in told.facts if row[0] != "recording"] + _recording(preview, told)
+    rows = [row for row in description.facts if row[0] != "recording"] + _recording(preview, description)
     facts = doc.group(head, doc.Table(("", ""), rows, (), indent=2))
-    sections = (doc.group(doc.line(title), doc.Listing(text, indent=4)) for title, text in _sections(told))
+    sections = (doc.group(doc.line(title), doc.Listing(text, indent=4)) for title, text in _sections(description))
     return doc.group(facts, *sections, gap="\n\n")
 
 
-def _sections(told: Description) -> list[tuple[str, str]]:
+def _sections(description: Description) -> list[tuple[str, str]]:
     """The parts of the message, each with its size."""
-    parts = [("tools", told.schemas)] if told.schemas else []
-    parts += [("system prompt", told.system)] if told.system else []
-    parts += [(part.section, part.text) for part in told.message.parts]
+    parts = [("tools", description.schemas)] if description.schemas else []
+    parts += [("system prompt", description.system)] if description.system else []
+    parts += [(part.section, part.text) for part in description.message.parts]
     return [(f"{name}, {doc.counted(len(text), 'character')}:", clip_block(text)) for name, text in parts]
 
 
-def _recording(preview: Preview, told: Description) -> list[tuple[str, str]]:
+def _recording(preview: Preview, description: Description) -> list[tuple[str, str]]:
     """Its record; on a miss, the nearest one and the differences."""
-    if preview.unknown and told.found is not None:
+    if preview.unknown and description.found is not None:
         names = ", ".join(preview.unknown)
         return [("recording", f"unknown before the run: it depends on {names}")]
-    rows = [("recording", told.recording)]
-    message, hint = getattr(told.found, "message", ""), getattr(told.found, "hint", "")
+    rows = [("recording", description.recording)]
+    message, hint = getattr(description.found, "message", ""), getattr(description.found, "hint", "")
     rows += [("", line) for text in (message, hint) for line in text.split("\n") if line]
     return rows
 
@@ -126,8 +126,8 @@ def uncounted(compiled: Compiled, language: Language) -> list[str]:
 
 def _head(found: Sequence[Preview]) -> str:
     counts = {kind: sum(preview.kind == kind for preview in found) for kind in ("session", "command", "gate")}
-    said = [doc.counted(count, kind) for kind, count in counts.items() if count]
-    return f"The program comes to {', '.join(said)}." if said else "The program makes no requests and runs no command."
+    sums = [doc.counted(count, kind) for kind, count in counts.items() if count]
+    return f"The program comes to {', '.join(sums)}." if sums else "The program makes no requests and runs no command."
 
 
 def _planned(number: int, preview: Preview, services: SessionServices) -> tuple[doc.Block, float | None]:
@@ -147,13 +147,13 @@ def _planned(number: int, preview: Preview, services: SessionServices) -> tuple[
             assert preview.request is not None
             from prose_kernel.runs.session_description import most_cost
 
-            told = services.describe(preview.request)
-            cost = most_cost(told, services)
+            description = services.describe(preview.request)
+            cost = most_cost(description, services)
             cost = None if cost and preview.unknown else cost
             what = f"session: {preview.request.agent}" if preview.request.agent else "session"
             text = preview.request.task
-            notes = [f"answered by {told.who}", *([f"model {told.model}"] if told.model else [])]
-            each = " for each request" if cost and told.tools else ""
+            notes = [f"answered by {description.who}", *([f"model {description.model}"] if description.model else [])]
+            each = " for each request" if cost and description.tools else ""
             notes.append(f"at most {dollars(cost)}{each}" if cost is not None else "cost unknown")
             cost = None if each else cost  # a session with tools makes as many requests as it likes
     if preview.unknown:
@@ -166,9 +166,9 @@ def _planned(number: int, preview: Preview, services: SessionServices) -> tuple[
 def _total(costs: Sequence[float | None], uncounted: Sequence[str]) -> str:
     """The sum, and what is not in it."""
     known, unknown = [cost for cost in costs if cost is not None], sum(cost is None for cost in costs)
-    said = [f"{doc.counted(len(known), 'session')} at most {dollars(sum(known))}"] if known else []
-    said += [f"{doc.counted(unknown, 'session')} an amount that is not known"] if unknown else []
-    return f"Cost: {', '.join(said)}. Not counted: {', '.join(['retries', *uncounted])}."
+    amounts = [f"{doc.counted(len(known), 'session')} at most {dollars(sum(known))}"] if known else []
+    amounts += [f"{doc.counted(unknown, 'session')} an amount that is not known"] if unknown else []
+    return f"Cost: {', '.join(amounts)}. Not counted: {', '.join(['retries', *uncounted])}."
 
 
 def dollars(cost: float) -> str:

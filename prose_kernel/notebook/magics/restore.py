@@ -75,7 +75,7 @@ async def history(call: Call) -> None:
         mark = {"done": "✓", "failed": "✗"}.get(cell.status or "", cell.status or "not ended")
         prompt = f"[{cell.prompt}]" if cell.prompt else ""
         rows.append((f"c{cell.number}", prompt, mark, clip(first, 60), clip(cell.message, 60)))
-        rows += [(s.at, "", s.mark, clip(f"{s.kind} {s.said}", 60), clip(s.answer, 60)) for s in cell.steps]
+        rows += [(s.at, "", s.mark, clip(f"{s.kind} {s.text}", 60), clip(s.answer, 60)) for s in cell.steps]
     call.show(doc.Table(("where", "cell", "", "asked", "answered"), rows))
     return None
 
@@ -245,7 +245,7 @@ def _restored(
         blocks.append(doc.Forms(doc.Listing(text, unfinished.language), doc.Items([[row] for row in text.split("\n")])))
     if unfinished is not None and lost:
         blocks.append(doc.paragraph("Under way, and asked again then:"))
-        blocks.append(doc.Items([_named(f"{one.kind} {one.key}", [clip(one.said)]) for one in lost]))
+        blocks.append(doc.Items([_named(f"{one.kind} {one.key}", [clip(one.text)]) for one in lost]))
     return doc.group(*blocks, facts={"run": run_id})
 
 

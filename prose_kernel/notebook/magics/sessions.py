@@ -91,7 +91,7 @@ async def judge(call: Call) -> None:
 def _reasons(call: Call) -> doc.Table:
     """The last decisions in the run, with their judges and reasons."""
     activities = [one for cell in call.cells.record.cells for one in cell.activities if one.kind == "judgement"]
-    rows = [(clip(one.label, 100), one.said[0], one.by, one.said[1]) for one in activities[-_REASONS:]]
+    rows = [(clip(one.label, 100), one.verdict[0], one.by, one.verdict[1]) for one in activities[-_REASONS:]]
     head = ("question", "answer", "by", "reason")
     return doc.Table(head, rows, (), empty="Nothing has been judged in this run.")
 
@@ -150,11 +150,11 @@ async def _calibrate(call: Call) -> None:
         raise UsageError(f"%judge calibrate: it is right less often than in {least:g} %")
 
 
-def _percent(said: str | None) -> float | None:
-    if said is None:
+def _percent(figure: str | None) -> float | None:
+    if figure is None:
         return None
     try:
-        least = float(said.rstrip("%"))
+        least = float(figure.rstrip("%"))
     except ValueError:
         least = -1.0
     if not 0 <= least <= 100:

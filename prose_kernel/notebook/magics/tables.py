@@ -25,7 +25,7 @@ WHOLE = 200_000
 """Characters of one binding that `%binding` shows."""
 LOG_LINES = 500
 """Lines of the log that `%state` shows: the last ones."""
-_BESIDE = 26
+_INDENT = 26
 _ACROSS = 80
 """The columns where the second column of `%help all` begins on a terminal, and where it ends."""
 
@@ -162,11 +162,11 @@ def magics(known: Iterable[Magic], of_cells: Iterable[tuple[str, str]]) -> doc.F
 
 def _magic_lines(usage: str, summary: str) -> list[str]:
     """A magic on a terminal: its effect next to it, or below a long one."""
-    beside = " " * _BESIDE
-    lines = textwrap.wrap(summary, _ACROSS, initial_indent=beside, subsequent_indent=beside, break_on_hyphens=False)
-    if len(usage) > _BESIDE - 2:
+    indent = " " * _INDENT
+    lines = textwrap.wrap(summary, _ACROSS, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
+    if len(usage) > _INDENT - 2:
         return [usage, *lines]
-    return [usage.ljust(_BESIDE) + lines[0].lstrip(), *lines[1:]]
+    return [usage.ljust(_INDENT) + lines[0].lstrip(), *lines[1:]]
 
 
 def helpful_words(language: Language) -> list[str]:

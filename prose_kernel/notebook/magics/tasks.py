@@ -364,7 +364,7 @@ async def _next_follow_up(cells: Cells) -> TaskFollowUp | None:
 # ---------------------------------------------------------------- the quiet line
 
 
-async def tell_news(cells: Cells, output: Output, *, live: bool) -> None:
+async def show_news(cells: Cells, output: Output, *, live: bool) -> None:
     """At the start of a cell, show the tasks that have ended since the last one, if a person is watching."""
     earlier = await cells.earlier_tasks.look(live=live)
     service = cells.current.task_service.made if cells.current is not None else None

@@ -298,7 +298,7 @@ class Manager:
                 f"still running after {command.call.yield_time_ms} ms; it continues as task {record.number}",
             )
         )
-        self._tell(record, "TaskStatus")
+        self._notify(record, "TaskStatus")
         self._watch_tasks()
 
     # ------------------------------------------------------------ the end of a process
@@ -330,7 +330,7 @@ class Manager:
         before = command.record
         command.record = self.ledger.keep(record, "TaskResult")
         if before is not None and not before.ended:
-            self._tell(command.record, "TaskResult")
+            self._notify(command.record, "TaskResult")
             command.ended.set()
         if command.process.has_exited:
             self._tasks.pop(record.task_id, None)
@@ -415,12 +415,12 @@ class Manager:
             forced = replace(record, force_stop_requested=True, updated_at=now)
             command.record = self.ledger.keep(forced, "TaskStatus")
             command.process.kill("cancelled")
-        self._tell(command.record, "TaskStatus")
+        self._notify(command.record, "TaskStatus")
         return current_record(command)
 
     # ------------------------------------------------------------ events
 
-    def _tell(self, record: TaskRecord, kind: Literal["TaskStatus", "TaskResult"]) -> None:
+    def _notify(self, record: TaskRecord, kind: Literal["TaskStatus", "TaskResult"]) -> None:
         event = TaskEvent(kind, snapshot_of(record), record.result_id if kind == "TaskResult" else None)
         self._listener(event)
 

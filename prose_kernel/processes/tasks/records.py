@@ -217,5 +217,5 @@ def follow_up_text(record: TaskRecord) -> str:
 
 def already_running(record: TaskRecord) -> CommandRunning:
     """Return the answer to a command that already runs as a task."""
-    said = f"the same command runs already, as task {record.number}; duplicate_policy: start_new starts another"
-    return CommandRunning(record.task_id, record.status, record.cmd_display, record.workdir, said)
+    message = f"the same command runs already, as task {record.number}; duplicate_policy: start_new starts another"
+    return CommandRunning(record.task_id, record.status, record.cmd_display, record.workdir, message)

@@ -61,7 +61,7 @@ def interrupt_all(store: Store, clock: Clock) -> list[TaskRecord]:
 
 
 def recover_all(
-    state_dir: Path, clock: Clock, notebook: str | None, *, private: Path | None = None, tell: bool = True
+    state_dir: Path, clock: Clock, notebook: str | None, *, private: Path | None = None, notify: bool = True
 ) -> Recovered:
     """Settle every run that a pointer names and that has no owner. Never raises; may take a second.
 
@@ -81,7 +81,7 @@ def recover_all(
             continue
         try:
             changed = bool(interrupt_all(store, clock)) or changed
-            if pointer.notebook == notebook and tell:
+            if pointer.notebook == notebook and notify:
                 unreported = store.unreported()
                 store.mark_reported(unreported)
                 tasks += [snapshot_of(record) for record in unreported]

@@ -63,7 +63,7 @@ class TaskService:
         def make() -> Manager:
             from prose_kernel.processes.tasks.manager import Manager  # not needed by an ordinary cell
 
-            return Manager(engine, run_directory, workspace, clock, options or TaskOptions(), pointer, self._tell)
+            return Manager(engine, run_directory, workspace, clock, options or TaskOptions(), pointer, self._notify)
 
         self._make = make
         self._directory = run_directory
@@ -206,7 +206,7 @@ class TaskService:
 
         return end
 
-    def _tell(self, event: TaskEvent) -> None:
+    def _notify(self, event: TaskEvent) -> None:
         for listener in tuple(self._listeners):
             with contextlib.suppress(Exception):  # a listener that raises must not stop a task's bookkeeping
                 listener(event)

@@ -94,7 +94,7 @@ class PostgresRuns:
                 return journal_reading.head_of(run.id, lines)
         return None
 
-    def bring(self, run_id: str, tell: Callable[[str], None]) -> None:
+    def bring(self, run_id: str, warn: Callable[[str], None]) -> None:
         """Write the journal of a run here as the database has it, unless the one here has all of that.
 
         If the run has an owner, wait until its lease has expired; `tell` says so.
@@ -103,7 +103,7 @@ class PostgresRuns:
         """
         path = self._directory / run_id / journal_reading.NAME
         with self._opened() as connection:
-            self._wait_for_lease(connection, run_id, path, tell)
+            self._wait_for_lease(connection, run_id, path, warn)
             if _has_all(connection, run_id, path):
                 return
             if path.exists() and journal_reading.is_written(path):
@@ -115,7 +115,7 @@ class PostgresRuns:
                 raise UsageError(f"the journal of run {run_id} cannot be written here: {reason_of(error)}") from None
 
     def _wait_for_lease(
-        self, connection: schema.Connection, run_id: str, path: Path, tell: Callable[[str], None]
+        self, connection: schema.Connection, run_id: str, path: Path, warn: Callable[[str], None]
     ) -> None:
         left = 0.0
         while (owner := owner_of(connection, run_id)) is not None and is_elsewhere(owner.process, path):
@@ -123,7 +123,7 @@ class PostgresRuns:
                 hint = "wait until that one has ended"
                 raise UsageError(f"run {run_id} is being run by another process, on {owner.host}", hint=hint)
             if not left:
-                tell(f"Waiting until the lease of run {run_id} on {owner.host} has expired.")
+                warn(f"Waiting until the lease of run {run_id} on {owner.host} has expired.")
             left = owner.seconds
             self._pause(_LOOK_SECONDS)
 

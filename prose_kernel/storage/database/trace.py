@@ -76,7 +76,7 @@ class DatabaseTrace(Trace):
         self._last = number = self._last + 1
         now = timestamp(self._time.now())
         place = event.place
-        kind, status, details = _told(event)
+        kind, status, details = _entry(event)
         error = details.pop("error", None)
         of_loop = isinstance(event, ev.LoopPass | ev.LoopLeft)
         parent = self._parent(place, inside=not of_loop)
@@ -208,7 +208,7 @@ def _bounded(rows: dict[K, int]) -> dict[K, int]:
     return rows
 
 
-def _told(event: ev.Event) -> tuple[str, str, dict[str, object]]:
+def _entry(event: ev.Event) -> tuple[str, str, dict[str, object]]:
     """Return the row of an event: its kind, its status in the reference's terms, and the details."""
     match event:
         case ev.Bound():
@@ -246,10 +246,10 @@ def _told(event: ev.Event) -> tuple[str, str, dict[str, object]]:
                 {"gate": event.request.id, "reason": status},
             )
         case _:
-            return _told_of_structure(event)
+            return _structure_entry(event)
 
 
-def _told_of_structure(event: ev.Event) -> tuple[str, str, dict[str, object]]:
+def _structure_entry(event: ev.Event) -> tuple[str, str, dict[str, object]]:
     match event:
         case ev.ParallelStarted():
             names = [label or f"_{at}" for at, label in enumerate(event.labels, 1)]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from prose_kernel.errors import NobodyToAsk, UsageError
+from prose_kernel.errors import NonInteractive, UsageError
 from prose_kernel.runtime import forms
 from prose_kernel.runtime.forms import Button, Field, Form
 from prose_kernel.runtime.ports import GateDecision, GateRequest
@@ -51,7 +51,7 @@ def read_answer(text: str) -> Answer | None:
 
 
 async def decided(asker: Asker, prompt: str, form: Form, again: str = "please answer approve or reject") -> Answer:
-    """Ask a person until the answer is a decision. Raises `EOFError` and `NobodyToAsk`."""
+    """Ask a person until the answer is a decision. Raises `EOFError` and `NonInteractive`."""
     while (answer := read_answer(await forms.ask(asker, prompt, form))) is None:
         prompt = f"{again}: "
     return answer
@@ -117,7 +117,7 @@ class Conversation:
                     answer = await decided(self._asker, prompt, self._form(note), again)
                 except EOFError:
                     return self._answered(GateDecision("rejected", "user", source=self._source))
-                except NobodyToAsk:
+                except NonInteractive:
                     return self._answered(GateDecision("rejected", SYSTEM, reason="nobody"))
                 if answer.approved and answer.principal not in self._request.allow:
                     note = refusal(self._name, self._request, answer.principal)

@@ -119,8 +119,8 @@ class DecisionServer:
                 request = json_object(await reader.readline())
                 self._silent.pop(task, None)
                 self._heard.add(task)
-                said = await self._answered(request, writer.get_extra_info("socket"))
-                writer.write(json.dumps(dict(said)).encode() + b"\n")
+                answer = await self._answered(request, writer.get_extra_info("socket"))
+                writer.write(json.dumps(dict(answer)).encode() + b"\n")
                 await writer.drain()
 
     def _has_room(self) -> bool:
@@ -164,15 +164,15 @@ def ask(directory: Path, request: Mapping[str, object]) -> dict[str, Any] | None
                 if is_marked(pid):
                     raise PeerRefused("what listens in the place of the run was started by a run")
             connection.sendall(json.dumps(dict(request)).encode() + b"\n")
-            said = b""
-            while not said.endswith(b"\n") and len(said) < _LONGEST_ANSWER:
+            received = b""
+            while not received.endswith(b"\n") and len(received) < _LONGEST_ANSWER:
                 connection.settimeout(max(until - time.monotonic(), 0.001))
                 if not (piece := connection.recv(_LIMIT)):
                     break
-                said += piece
+                received += piece
         except OSError:
             return None
-    return json_object(said) or None
+    return json_object(received) or None
 
 
 def _connect(connection: socket.socket, place: str, until: float) -> None:

@@ -156,7 +156,7 @@ def resolve_gate(
         raise _silent(records)
     if how is Decidable.IN_DATABASE and isinstance(records, DatabaseGates):
         return _decide(records, record, _STATUS[verb], principal, comment)
-    said = _ask(
+    answer = _ask(
         records,
         {
             "ask": "decide",
@@ -168,15 +168,15 @@ def resolve_gate(
             "comment": comment,
         },
     )
-    if said is not None and said.get("ok") is True:
+    if answer is not None and answer.get("ok") is True:
         return Resolution(record.run, record.spelled, _STATUS[verb], principal, comment)
-    if said is not None and said.get("inside"):
-        raise _from_inside(str(said.get("refused")))
-    if said is not None and said.get("refused"):
+    if answer is not None and answer.get("inside"):
+        raise _from_inside(str(answer.get("refused")))
+    if answer is not None and answer.get("refused"):
         claim = verb == "approve" and principal not in record.request.allow and record.request.allow
-        raise GateRefused(str(said["refused"]), hint="--as NAME names the principal who decides" if claim else None)
+        raise GateRefused(str(answer["refused"]), hint="--as NAME names the principal who decides" if claim else None)
     event = records.last_event(record.id)
-    if said is None and (event is None or event.event_type == "created"):
+    if answer is None and (event is None or event.event_type == "created"):
         raise _silent(records)
     raise _already(records, record.id)
 
@@ -283,12 +283,12 @@ def _pending(records: FileRecords | DatabaseGates) -> list[tuple[Record, Decidab
         return []
     near = any(record.outside and record.local for record in kept) and records.directory.is_dir()
     try:
-        said = ask(records.directory, {"ask": "list"}) if near else None
+        answer = ask(records.directory, {"ask": "list"}) if near else None
     except peers.PeerRefused:
         return [(record, Decidable.UNREACHABLE) for record in kept]
-    told = said.get("gates") if said is not None else None
-    if isinstance(told, list):
-        live = (record_of(data, records.run_id) for data in told if isinstance(data, dict))
+    gates = answer.get("gates") if answer is not None else None
+    if isinstance(gates, list):
+        live = (record_of(data, records.run_id) for data in gates if isinstance(data, dict))
         answers = {True: Decidable.AT_SOCKET, False: Decidable.AT_PROMPT}
         return [(record, answers[record.outside]) for record in live if record is not None]
     return [(record, _how(record, isinstance(records, DatabaseGates))) for record in kept]

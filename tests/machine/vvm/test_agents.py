@@ -290,7 +290,7 @@ async def test_a23_that_no_one_can_answer_ends_the_run(failure: ProviderError) -
     error = await w.fails(
         AGENT, "try:", "  @a `x`((), retry=3)", "except as e:", "  @a `caught`(())", "finally:", "  @a `final`(())"
     )
-    assert (error.nobody, error.unanswered, error.message) == (True, True, str(failure))
+    assert (error.no_answer, error.unanswered, error.message) == (True, True, str(failure))
     assert w.sessions.tasks == ["x"]
 
 

@@ -25,7 +25,7 @@ class Both(World):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.vvm = Machine.beside(self.machine)
+        self.vvm = Machine.sharing(self.machine)
 
     async def prose(self, *text: str) -> Value:
         return await self.run(lines(*text), cell=True)
@@ -109,7 +109,7 @@ async def test_a_missing_answer_ends_both(tmp_path: Path) -> None:
     w = Both(sessions_say={"Go": Reply(fails=CassetteMiss("not recorded"))})
     await w.cell(SCRIBE)
     error = await w.prose_fails("try:", "  session: scribe", '    prompt: "Go"', "catch:", '  exec "echo caught"')
-    assert error.nobody and w.commands.ran == []
+    assert error.no_answer and w.commands.ran == []
 
 
 async def test_a_bad_configuration_is_an_error_there_too() -> None:
@@ -163,7 +163,7 @@ async def test_a_missing_answer_ends_the_run_here_too() -> None:
     await w.prose(*WRITER)
     with pytest.raises(RunError) as failed:
         await w.cell("try:", "  @writer `Go`(())", "except as e:", "  pass")
-    assert failed.value.nobody
+    assert failed.value.no_answer
 
 
 async def test_it_is_a_value_but_cannot_be_derived() -> None:

@@ -322,7 +322,7 @@ async def test_a23_no_one_to_answer_in_pmap_ends_the_run() -> None:
     w = Vvm(judge_says={"c1": True})
     text = ("def f(n):", "  return ?`c{n}`(n)", "try:", "  pmap([1, 2], f)", "except as e:", "  x = 1")
     error = await w.fails(*text)
-    assert error.nobody and "x" not in w.vvm.bindings()
+    assert error.no_answer and "x" not in w.vvm.bindings()
 
 
 async def test_locals_are_private_to_each_invocation() -> None:

@@ -117,7 +117,7 @@ async def test_a_judge_that_fails_raises_r217() -> None:
 
     w = judged_by(Broken())
     error = await w.fails("?`c`(1)")
-    assert (error.code, error.message, error.nobody) == ("R217", "judgement failed: the server is down", False)
+    assert (error.code, error.message, error.no_answer) == ("R217", "judgement failed: the server is down", False)
     choosing = ("choose 1 by ?`c` as x:", '  option "a":', "    pass")
     assert (await w.fails(*choosing)).code == "R217"
     assert await w.cell("try:", "  ?`c`(1)", "except as e:", "  pass", "e.error.kind") == "thrown"
@@ -126,7 +126,7 @@ async def test_a_judge_that_fails_raises_r217() -> None:
 async def test_a23_no_judge_at_all_ends_the_run() -> None:
     w = judged_by(JudgeChain(), listening=False)
     error = await w.fails("try:", "  ?`it sings`(1)", "except as e:", "  pass")
-    assert isinstance(error, JudgeError) and error.nobody
+    assert isinstance(error, JudgeError) and error.no_answer
     assert error.message.startswith("cannot decide ?`it sings`: ")
     assert error.hint == "record it in an interactive run, or choose a judge (PROSE_JUDGE; in a notebook %judge)"
 
@@ -142,7 +142,7 @@ async def test_the_rules_of_openprose_decide_criteria_only_where_they_are_asked_
     w = judged_by(JudgeChain(criteria=True))
     assert await w.cell("?`it >= 85`(90)") is True
     w = judged_by(JudgeChain("only"))
-    assert (await w.fails("?`it >= 85`(90)")).nobody
+    assert (await w.fails("?`it >= 85`(90)")).no_answer
 
 
 async def test_a_script_answers_criteria() -> None:
@@ -203,7 +203,7 @@ async def test_an_answer_is_recorded_and_replayed_byte_for_byte(tmp_path: Path) 
         )
     )
     error = await w.fails("?`good`({a: 2})")
-    assert error.nobody and error.message.startswith("nothing is recorded for the condition ?`good`")
+    assert error.no_answer and error.message.startswith("nothing is recorded for the condition ?`good`")
 
 
 async def test_a11_a_model_gets_the_value_inside_the_fence_and_never_in_the_question() -> None:

@@ -162,7 +162,7 @@ class Both(World):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.vvm = Machine.beside(self.machine)
+        self.vvm = Machine.sharing(self.machine)
 
     async def prose(self, *text: str) -> Value:
         return await self.run(lines(*text), cell=True)

@@ -403,7 +403,7 @@ async def test_a23_a49_no_one_to_answer_passes_except_and_runs_finally() -> None
     w = Vvm()
     text = ("def f():", "  return ?`c`(1)", "try:", "  with input 2:", "    f()", "except as e:", "  x = 1", "finally:")
     error = await w.fails(*text, "  y = 1", "  ?`d`(2)", "  z = 1")
-    assert error.nobody and not isinstance(error, VvmRaise) and "c" in error.message
+    assert error.no_answer and not isinstance(error, VvmRaise) and "c" in error.message
     assert set(w.vvm.bindings()) == {"y"}
     assert await w.cell("it") is None
 

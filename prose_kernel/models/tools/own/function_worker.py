@@ -162,8 +162,8 @@ def _by_pydantic(name: str, parameters: Sequence[Parameter], hints: Mapping[str,
             given = model.model_validate(arguments)
         except ValidationError as problem:
             faults = problem.errors(include_url=False, include_input=False, include_context=False)
-            said = (f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}" for fault in faults)
-            raise InvalidArguments("; ".join(said)[:2000]) from None
+            lines = (f"{'.'.join(str(part) for part in fault['loc'])}: {fault['msg']}" for fault in faults)
+            raise InvalidArguments("; ".join(lines)[:2000]) from None
         return {parameter.name: getattr(given, f"p{number}") for number, parameter in enumerate(parameters)}
 
     return Arguments(_untitled(model.model_json_schema()), convert)
@@ -232,7 +232,7 @@ def documented(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
             parameters = {each.name: each.description.strip() for each in section.value}
         elif section.kind is griffe.DocstringSectionKind.returns:
             about.append("Returns: " + "; ".join(each.description.strip() for each in section.value))
-    return "\n\n".join(about), {name.lstrip("*"): said for name, said in parameters.items() if said}
+    return "\n\n".join(about), {name.lstrip("*"): about_it for name, about_it in parameters.items() if about_it}
 
 
 # ---------------------------------------------------------------- functions
@@ -254,9 +254,9 @@ class Function:
         make = _by_pydantic if any(_needs_pydantic(each, seen) for each in used) else _by_msgspec
         self._arguments = make(name, parameters, hints)
         about, described = documented(function)
-        for named, said in described.items():
+        for named, text in described.items():
             if named in self._arguments.schema.get("properties", ()):
-                self._arguments.schema["properties"][named].setdefault("description", said)
+                self._arguments.schema["properties"][named].setdefault("description", text)
         self.description = {"name": name, "description": about or name, "parameters": self._arguments.schema}
 
     def _outcome(self, named: dict[str, Any]) -> tuple[Any, BaseException | None]:
@@ -306,8 +306,8 @@ def load(path: str, pins: Mapping[str, str]) -> Loaded:
         try:
             specification.loader.exec_module(module)
         except (Exception, SystemExit) as problem:
-            said = f"{type(problem).__name__}: {problem}"
-            loaded.broken = str(problem) if problem.__class__ is ImportError else f"prose_tools.py: {said}"
+            message = f"{type(problem).__name__}: {problem}"
+            loaded.broken = str(problem) if problem.__class__ is ImportError else f"prose_tools.py: {message}"
             return loaded
         public = getattr(module, "__all__", [name for name in vars(module) if not name.startswith("_")])
         for name in public:

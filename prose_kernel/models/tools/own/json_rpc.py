@@ -23,8 +23,8 @@ class ServerProcess(MessageReader):
 
     def __init__(self, name: str, on_message: Callable[[dict[str, Any]], None], on_end: Callable[[], None]) -> None:
         limit = f"{LONGEST // (1024 * 1024)} MiB"
-        said = f"sent a message of more than {limit}", f"printed more than {limit} of text without messages"
-        super().__init__(LONGEST, said[0], LONGEST, said[1])
+        limits = f"sent a message of more than {limit}", f"printed more than {limit} of text without messages"
+        super().__init__(LONGEST, limits[0], LONGEST, limits[1])
         self.name = name
         self.over = False
         """Whether no more messages will come."""

@@ -42,8 +42,8 @@ class Offer:
             self.unusable.setdefault(name[:200], why)
             return
         self._size += length
-        said = encodable((description or name)[:DESCRIPTION])
-        self.tools.append(ToolSpec(name, said, schema))
+        text = encodable((description or name)[:DESCRIPTION])
+        self.tools.append(ToolSpec(name, text, schema))
 
 
 def _measured(schema: Mapping[str, Any]) -> tuple[int, str | None]:

@@ -213,9 +213,9 @@ class OwnTools:
         unusable = listed.offer.unusable
         if unusable and not listed.warned:
             listed.warned = True
-            told = "; ".join(f"{one_line(name, 64)} ({why})" for name, why in list(unusable.items())[:3])
+            names = "; ".join(f"{one_line(name, 64)} ({why})" for name, why in list(unusable.items())[:3])
             more = f"; and {len(unusable) - 3:,} more" if len(unusable) > 3 else ""
-            self._host.warn(f"the tool server {server} has tools that cannot be offered: {told}{more}")
+            self._host.warn(f"the tool server {server} has tools that cannot be offered: {names}{more}")
 
     def _known(self, source: str, listed: _Listed) -> list[str]:
         """The names of a source's tools, and of the servers if it is the file of functions."""
