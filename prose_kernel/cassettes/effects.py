@@ -21,6 +21,7 @@ from prose_kernel.access.policy import Policy
 from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.records import Facts, Written, without_facts
 from prose_kernel.errors import PermissionDenied, ProviderError
+from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionRequest, SessionResult, Target
 from prose_kernel.runtime.secret_patterns import holds_private_key
 from prose_kernel.runtime.text import one_line
@@ -56,7 +57,7 @@ def _described(write: FileWrite, path: str, cwd: str, redaction: Redaction) -> W
 
 def _relative(path: str, cwd: str) -> str | None:
     """Return the path for a record: below the workspace, with slashes."""
-    absolute = os.path.normpath(os.path.join(cwd, os.path.expanduser(path)))  # noqa: PTH111, PTH118 - only text
+    absolute = os.path.normpath(os.path.join(cwd, expanded(path)))  # noqa: PTH118 - only text
     for workspace in (cwd, os.path.realpath(cwd)):
         if absolute.startswith(workspace.rstrip("/") + "/"):
             return absolute[len(workspace.rstrip("/")) + 1 :]

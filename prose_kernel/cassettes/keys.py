@@ -142,7 +142,7 @@ class Identity:
         return self._file(item.location) if item.location else None
 
     def _file(self, location: str) -> str | None:
-        path = Path(self._where.cwd, location).expanduser()
+        path = Path(self._where.cwd, location)
         try:
             return plain_files.read(path).decode("utf-8", "replace") if path.is_file() else None
         except OSError:

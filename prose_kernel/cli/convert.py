@@ -11,6 +11,7 @@ import click
 
 from prose_kernel.errors import CompileError, UsageError, usage_errors
 from prose_kernel.language.contracts import SUFFIX, is_contract
+from prose_kernel.runtime.home import expanded
 
 STDOUT = "-"
 
@@ -141,7 +142,7 @@ def write(name: str, text: str, *, force: bool) -> None:
     if name == STDOUT:
         click.echo(text, nl=False)
         return
-    path = Path(name).expanduser()
+    path = Path(expanded(name))
     with usage_errors(f"cannot write {name}"):
         if path.exists() and not force:
             if plain_files.read(path) == text.encode(errors="replace"):

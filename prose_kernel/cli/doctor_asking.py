@@ -16,6 +16,7 @@ from msgspec import structs
 
 from prose_kernel.cli.doctor_sessions import Finding
 from prose_kernel.errors import ProseError, ProviderError, UsageError
+from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import JudgeRequest, SessionRequest, Usage
 from prose_kernel.runtime.text import one_line
 
@@ -117,7 +118,7 @@ def _targets(options: SessionOptions, where: Surroundings, live: LiveProviders) 
         yield "judge", replace(judge, model=model or judge.model), _judgement(live, judge, model)
     for name, agent in options.agents.items():
         choice = Choice("agent", name)
-        if choice == chosen or shutil.which(Path(agent.command[0]).expanduser()) is not None:
+        if choice == chosen or shutil.which(expanded(agent.command[0])) is not None:
             yield f"acp:{name}", choice, _session(live, choice)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from prose_kernel.errors import UsageError, reason_of
+from prose_kernel.runtime.home import expanded
 
 if TYPE_CHECKING:
     from prose_kernel.models.providers.provider_names import Choice
@@ -161,7 +162,7 @@ def _server(name: str, server: ModelServer, options: SessionOptions, where: Surr
 
 def _agent(name: str, command: tuple[str, ...], *, chosen: bool) -> Finding:
     subject = f"agent {name}"
-    found = shutil.which(Path(command[0]).expanduser())
+    found = shutil.which(expanded(command[0]))
     if found is not None:
         return Finding("ok", subject, found)
     fix = f"install it, or correct [agents.{name}] command"
@@ -173,7 +174,7 @@ def _mcp(name: str, server: McpServer, where: Surroundings) -> Finding:
     subject = f"tools {name}"
     if _installed("mcp") is None:
         return Finding("broken", subject, "[mcp] is not installed", _pip("mcp"))
-    place = server.url or shutil.which(Path(server.command[0]).expanduser())
+    place = server.url or shutil.which(expanded(server.command[0]))
     if place is None:
         fix = f"install it, or correct [mcp.{name}] command"
         return Finding("note", subject, f"{server.command[0]} is not on the PATH", fix)

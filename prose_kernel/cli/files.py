@@ -13,6 +13,7 @@ from prose_kernel.access import plain_files
 from prose_kernel.cli.examples import find_example, is_bundled
 from prose_kernel.errors import UsageError
 from prose_kernel.language.contracts import STANDARD, SUFFIX, file_and_node
+from prose_kernel.runtime.home import expanded
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source
@@ -31,7 +32,7 @@ def read_bytes(name: str) -> bytes:
             raise UsageError(f"standard input is larger than {plain_files.LARGE // 1024**2} megabytes, the limit")
         return data
     try:
-        return plain_files.read_named(os.path.expanduser(name))  # noqa: PTH111 - an unknown home is left as it is
+        return plain_files.read_named(expanded(name))
     except (OSError, ValueError) as problem:
         from prose_kernel.programs import near_files
         from prose_kernel.runs import languages
@@ -130,7 +131,7 @@ def real(path: Path) -> Path:
 def is_outside(program: str, directory: Path) -> bool:
     """Whether a program is neither in the directory of its run or below, nor a bundled example. To resume that run, its
     program is named again."""
-    file = Path(directory, os.path.expanduser(program))  # noqa: PTH111
+    file = Path(directory, expanded(program))
     plain = os.path.normpath(file)
     inside = Path(plain).is_relative_to(directory) or real(file).is_relative_to(real(directory))
     return not inside and not is_bundled(plain)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -13,6 +12,7 @@ from prose_kernel.notebook.cells import Cells
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.provenance import Opening
 from prose_kernel.runs.workspace import Start, Workspace
+from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.values import Value
 from prose_kernel.views.cell_view import CellView
@@ -27,7 +27,7 @@ class NotebookCells(Cells):
 
     def __init__(self, run: ProgramRun) -> None:
         given = run.request
-        notebook = (given.cwd / os.path.expanduser(given.program_file)).resolve()  # noqa: PTH111 - an unknown home directory is left as it is
+        notebook = (given.cwd / expanded(given.program_file)).resolve()
         super().__init__(notebook.parent, run.asker, run.language)
         self._runner = run
         self._start = Start(

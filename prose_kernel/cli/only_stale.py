@@ -27,6 +27,7 @@ from prose_kernel.runs.provenance import Opening
 from prose_kernel.runs.resumption import Resumption, branch
 from prose_kernel.runs.settings import DECIDES
 from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.home import expanded
 from prose_kernel.storage import runs
 from prose_kernel.storage.layout import new_run_id
 from prose_kernel.views.document import counted
@@ -55,7 +56,7 @@ def continued(request: Request) -> Request:
 
     Raises `UsageError` if that run can't be used.
     """
-    notebook = files.real(request.cwd / Path(request.program_file).expanduser())
+    notebook = files.real(request.cwd / expanded(request.program_file))
     found = _last_run(notebook, request)
     if found is None:
         return replace(request, former=Former())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ import click
 
 from prose_kernel.cli import files, result_text
 from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.runtime.home import expanded
 
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language
@@ -82,7 +82,7 @@ def _kept(name: str, text: str, language: Language, chosen: Settings, keep: str)
     from prose_kernel.runs.planned_run import PlannedRun
 
     cwd = Path.cwd()
-    program = Path(cwd, os.path.expanduser(name))  # noqa: PTH111
+    program = Path(cwd, expanded(name))
     programs = language.programs(program.parent, program=program, profile=chosen.profile)
     without_errors(language.compile(Source.of(text, name), profile=chosen.profile, load=programs.load_contract))
     planned = PlannedRun.of_program(run_to_keep(keep, chosen, language, cwd), text, chosen)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 
 from prose_kernel.language.contracts import PRIOR
+from prose_kernel.runtime.home import expanded
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.journal_replay import UnderWay
@@ -58,7 +58,7 @@ SETTINGS: Final = (*ANSWERING, "state_dir", "gates")
 
 def settings_file(cwd: Path, name: str) -> Path | None:
     """A notebook has the `prose.toml` next to it, as in Jupyter; without one, that of the working directory."""
-    sibling = (cwd / os.path.expanduser(name)).parent / "prose.toml"  # noqa: PTH111 - an unknown home directory is left as it is
+    sibling = (cwd / expanded(name)).parent / "prose.toml"
     return sibling if name.endswith(".ipynb") and sibling.is_file() else None
 
 

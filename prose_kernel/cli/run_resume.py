@@ -4,7 +4,6 @@ is found here, and its text compared with the file; `runs/resumption.py` has whe
 from __future__ import annotations
 
 import difflib
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -26,6 +25,7 @@ from prose_kernel.runs import languages, settings
 from prose_kernel.runs.earlier_run import EarlierRun, earlier_run
 from prose_kernel.runs.resumption import Resumption, branch, imported, point_of, refuse_dry_run, resumption
 from prose_kernel.runtime.clock import SystemClock
+from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.runtime.text import escaped
 from prose_kernel.storage import runs
@@ -62,14 +62,14 @@ def resume(target: str | None, given: RunOptions, cwd: Path) -> Request:
     language = languages.LANGUAGES[head.language]
     chosen, inputs, decisions = _agreed(kept, head, language, given)
     chosen["state_dir"] = Resumption(journal, cwd=moved).state_dir
-    file = Path(cwd, os.path.expanduser(target)) if target else directory / os.path.expanduser(head.program)  # noqa: PTH111
+    file = Path(cwd, expanded(target)) if target else directory / expanded(head.program)
     if not given.changed and not head.notebook and resumption(journal).complete:
         given = replace(given, stored=True)  # its result is that of the text that it began with
     cells, text, remarks = _texts(kept, file, target or head.program, given)
     loaded = settings.load(directory, file=run_options.settings_file(directory, head.program), **chosen)
     refuse_dry_run(loaded)
     if text is not None:
-        _check(kept, text, language, Path(directory, os.path.expanduser(head.program)), chosen["profile"])  # noqa: PTH111
+        _check(kept, text, language, Path(directory, expanded(head.program)), chosen["profile"])
     keep = _kept(kept, given, text, loaded) if text is not None else None
     how, about = _way(kept, given) if keep is None else (None, _began_with(keep))
     how = replace(how, cwd=moved) if how is not None else None
@@ -106,7 +106,7 @@ def _run_of(target: str | None, given: RunOptions, cwd: Path) -> KeptRun:
     chosen = settings.load(cwd, state_dir=given.settings["state_dir"], state=backend)
     where = runs.places(cwd, chosen.state_dir)
     if target is not None:
-        directory_of_it = Path(cwd, os.path.expanduser(target)).parent  # noqa: PTH111
+        directory_of_it = Path(cwd, expanded(target)).parent
         where += [place for place in runs.places(directory_of_it, ".prose") if place not in where]
     if given.resume and chosen.state.kind == "postgres":
         found = runs.find([*where, *kept_in_postgres(cwd, chosen.state_dir)], given.resume)
@@ -129,7 +129,7 @@ def _run_of(target: str | None, given: RunOptions, cwd: Path) -> KeptRun:
 def _last(known: Sequence[KeptRun], target: str | None, given: RunOptions, cwd: Path) -> KeptRun:
     mine = [run for run in known if not run.interactive and run.has_journal]
     if target is not None:
-        file = files.real(Path(cwd, os.path.expanduser(target)))  # noqa: PTH111
+        file = files.real(Path(cwd, expanded(target)))
         mine = [run for run in mine if run.head is not None and files.real(_program(run.head)) == file]
     going = [run for run in mine if given.at or given.changed or run.state in (*runs.UNFINISHED, "unreadable")]
     if going:
@@ -146,12 +146,12 @@ def _last(known: Sequence[KeptRun], target: str | None, given: RunOptions, cwd: 
 
 
 def _program(head: Head) -> Path:
-    return Path(head.directory, os.path.expanduser(head.program))  # noqa: PTH111
+    return Path(head.directory, expanded(head.program))
 
 
 def _directory(named: str | None, cwd: Path) -> Path:
     """The directory that `--cwd` names. Raises `UsageError` if there is none."""
-    directory = files.real(Path(cwd, os.path.expanduser(named))) if named is not None else cwd  # noqa: PTH111
+    directory = files.real(Path(cwd, expanded(named))) if named is not None else cwd
     if not plain_files.is_directory(directory):
         raise UsageError(f"--cwd {named}: there is no such directory")
     return directory
@@ -178,7 +178,7 @@ def _moved(kept: KeptRun, head: Head, cwd: str | None, target: str | None, here:
 def _check_place(kept: KeptRun, head: Head, target: str | None, cwd: Path) -> None:
     """Raises `UsageError` unless the person is in the directory of the run, or names its program there. A program
     outside of it has to be named: settings and functions may lie next to it."""
-    named = Path(cwd, os.path.expanduser(target)) if target else None  # noqa: PTH111
+    named = Path(cwd, expanded(target)) if target else None
     directory, program = Path(head.directory), _program(head)
     known = kept.directory.parent in [place.path for place in runs.places(directory, ".prose")]
     command = f"prose run --resume {kept.id if known else shlex.quote(str(kept.directory.absolute()))}"

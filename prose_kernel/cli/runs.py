@@ -19,6 +19,7 @@ from prose_kernel.cli.gates import places_here
 from prose_kernel.cli.options import state_dir_option
 from prose_kernel.cli.runs_recovery import fork, rebuild, repair, resume
 from prose_kernel.errors import UsageError
+from prose_kernel.runtime.home import expanded
 from prose_kernel.views.document import Table, counted
 from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.problems import message_line
@@ -412,7 +413,7 @@ def report(run: str | None, output: str | None, force: bool, state_dir: str | No
         click.echo(html, nl=False)
         return 0
     assert found.journal is not None, "the report is made of it"
-    file = Path(output or file_name(found.journal.head)).expanduser()
+    file = Path(expanded(output or file_name(found.journal.head)))
     write_page(file, html, force=force)
     click.echo(str(file))
     return 0

@@ -10,6 +10,7 @@ import click
 
 from prose_kernel.cli import files
 from prose_kernel.errors import UsageError
+from prose_kernel.runtime.home import expanded
 from prose_kernel.views.document import counted
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
     from prose_kernel.storage.layout import new_run_id
     from prose_kernel.views.page import check_page
 
-    file = Path(options["html"]).expanduser() if options["html"] else None
+    file = Path(expanded(options["html"])) if options["html"] else None
     if file is not None:
         check_page(file, force=options["force"])
     cwd, answers, models = Path.cwd(), *_parsed(changes)

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from prose_kernel.language.source import Source, Span
 from prose_kernel.runs import languages
+from prose_kernel.runtime.home import expanded
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -189,7 +190,7 @@ class Texts:
     def key(self, path: str) -> str:
         """The same word for all paths of one file: a program names it as it imports it, an editor from the root."""
         try:
-            return os.path.realpath(self._directory / os.path.expanduser(path))  # noqa: PTH111 - an unknown home stays
+            return os.path.realpath(self._directory / expanded(path))
         except ValueError:  # characters that no path has
             return path
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 import signal
 import sys
 from collections.abc import Callable
@@ -16,6 +15,7 @@ import click
 
 from prose_kernel.cli.signals import interrupts
 from prose_kernel.errors import usage_errors
+from prose_kernel.runtime.home import expanded
 
 if TYPE_CHECKING:
     from prose_kernel.evaluation.results import Result
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def _path(name: str) -> Path:
     """A file as it is called now: a function of the specification may change the directory."""
-    return Path(os.path.expanduser(name)).absolute()  # noqa: PTH111 - an unknown home directory is left as it is
+    return Path(expanded(name)).absolute()
 
 
 @click.command("eval", short_help="Evaluate a program over a data set.")

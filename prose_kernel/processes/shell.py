@@ -21,6 +21,7 @@ from prose_kernel.processes.process import Feed, Launch, Process, Record, signal
 from prose_kernel.processes.spawn import SpawnFailure, high
 from prose_kernel.processes.system import memory_file
 from prose_kernel.runtime import open_request
+from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput
 
 LONGEST_ARGUMENT = 120_000
@@ -190,7 +191,7 @@ def resolve_shell(shell: str | None) -> str:
     """
     if shell is not None:
         if "/" in shell:
-            return str(Path(os.path.expanduser(shell)).absolute())  # noqa: PTH111 - the home directory of an unknown user stays as it is
+            return str(Path(expanded(shell)).absolute())
         return _look_up(shell) or shell
     return _look_up("bash") or _look_up("sh") or "/bin/sh"
 

@@ -6,6 +6,7 @@ import os
 from itertools import islice
 
 from prose_kernel.language.nearest import Nearest, did_you_mean
+from prose_kernel.runtime.home import expanded
 
 _MOST = 5_000  # names of a directory that are looked at
 
@@ -16,7 +17,7 @@ def hint(name: str, suffixes: tuple[str, ...], *, path: str | None = None) -> st
     `name` is what a person wrote. `path` is the path that was tried, if `name` isn't relative to the working directory.
     """
     try:
-        with os.scandir(os.path.dirname(path or os.path.expanduser(name)) or ".") as entries:  # noqa: PTH111, PTH120 - an unknown home stays
+        with os.scandir(os.path.dirname(path or expanded(name)) or ".") as entries:  # noqa: PTH120
             there = [
                 one.name
                 for one in islice(entries, _MOST)

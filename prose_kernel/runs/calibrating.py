@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -21,6 +20,7 @@ from prose_kernel.models.usage import CountedJudge, LimitedJudge
 from prose_kernel.runs.session_chain import SessionServices
 from prose_kernel.runs.workspace import Workspace
 from prose_kernel.runtime import budgets
+from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import Judge
 
 
@@ -85,5 +85,5 @@ def _judge_of(services: SessionServices) -> tuple[str, Judge, Cassettes]:
 def _items(workspace: Workspace, file: str | None, category: str | None) -> tuple[Item, ...]:
     if file is None:
         return calibration.of_category(calibration.load(calibration.SHIPPED), category)
-    path = workspace.cwd / os.path.expanduser(file)  # noqa: PTH111 - an unknown home directory is left as it is
+    path = workspace.cwd / expanded(file)
     return calibration.of_category(calibration.load(path, file), category)

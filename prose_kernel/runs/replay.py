@@ -8,7 +8,6 @@ for runs that are done, have failed, were killed or are running in another proce
 from __future__ import annotations
 
 import asyncio
-import os
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +25,7 @@ from prose_kernel.runs.journal import RunJournal
 from prose_kernel.runs.machines import Machines, Named
 from prose_kernel.runs.settings import DECIDES, Settings
 from prose_kernel.runtime.events import Event
+from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.journal_records import Asked, Record, Repeated, Text, answer_in
 from prose_kernel.runtime.journal_replay import KnownRecords
 from prose_kernel.runtime.keys import Keys
@@ -279,7 +279,7 @@ class Replaying:
     def _programs_of(self, language: Language) -> Any:
         head, profile = self._head, self._settings.profile
         base = Path(head.directory)
-        file = Path(base, os.path.expanduser(head.program))  # noqa: PTH111
+        file = Path(base, expanded(head.program))
         if head.origin:
             return language.programs(base, profile=profile, origin=head.origin)
         if file.suffix in language.suffixes:

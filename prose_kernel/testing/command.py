@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prose_kernel.errors import UsageError, usage_errors
+from prose_kernel.runtime.home import expanded
 
 if TYPE_CHECKING:
     from prose_kernel.views.test_results import Status, Tested
@@ -98,7 +99,7 @@ def test(
 
 
 def _path(name: str) -> Path:
-    return Path(os.path.expanduser(name))  # noqa: PTH111 - an unknown home directory is left as it is
+    return Path(expanded(name))
 
 
 class Report:

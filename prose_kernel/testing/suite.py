@@ -15,6 +15,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.language.contracts import SUFFIX as CONTRACT
 from prose_kernel.programs import near_files
 from prose_kernel.runs import languages
+from prose_kernel.runtime.home import expanded
 from prose_kernel.testing.options import Options
 from prose_kernel.testing.snapshot_file import SUFFIX
 from prose_kernel.views.test_results import Finding, Outcome, Tested
@@ -50,7 +51,7 @@ def targets(given: Sequence[str], cwd: Path, *, update: bool = False, recursive:
     found: dict[Path, Target] = {}
     for word in given or (".",):
         for path in _meant(word, cwd, update=update, recursive=recursive):
-            typed = path == cwd / os.path.expanduser(word)  # noqa: PTH111 - an unknown home directory is left as it is
+            typed = path == cwd / expanded(word)
             place = path.resolve() if typed and not update else path.parent.resolve() / path.name
             found.setdefault(place, Target(place, _name(path, cwd)))
     return list(found.values())
@@ -62,7 +63,7 @@ def _name(path: Path, cwd: Path) -> str:
 
 
 def _meant(word: str, cwd: Path, *, update: bool, recursive: bool) -> list[Path]:
-    path = cwd / os.path.expanduser(word)  # noqa: PTH111 - an unknown home directory is left as it is
+    path = cwd / expanded(word)
     try:
         if path.is_dir():
             below = [one for one in sorted(_below(path)) if is_test(one)]

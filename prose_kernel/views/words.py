@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from prose_kernel.language.words import Entry, Offer
 from prose_kernel.runs import languages, reference
+from prose_kernel.runtime.home import expanded
 from prose_kernel.views import document as doc
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def paths(base: Path, typed: str, kind: str) -> list[Offer]:
     """Return completions of the last part of a typed path: `programs`, `directories` or any `files`."""
     parent, _, prefix = typed.rpartition("/")
     named = parent + "/" if parent or typed.startswith("/") else ""
-    folder = base / os.path.expanduser(named)  # noqa: PTH111 - an unknown user's home stays unexpanded
+    folder = base / expanded(named)
     return list(_entries(folder, prefix, kind)) if typed or kind != "files" else []
 
 

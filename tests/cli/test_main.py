@@ -302,3 +302,18 @@ def test_a_name_that_is_too_long_is_an_error(
     assert ("json" in arguments) == bool(out)
     if out:
         assert json.loads(out)["error"]["message"].endswith("cannot be used: file name too long")
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [("lsp", "--vscode", "~nosuch/x"), ("report", "-o", "~nosuch/x"), ("notebook", "p.prose", "-o", "~nosuch/x.ipynb")],
+)
+def test_a_home_directory_of_an_unknown_user_is_a_name_like_others(
+    arguments: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "p.prose").write_text('exec "true"\n')
+    (tmp_path / "~nosuch").mkdir()
+    monkeypatch.chdir(tmp_path)
+    assert main(["run", "p.prose"]) == 0
+    assert main(list(arguments)) == 0, capsys.readouterr().err
+    assert list((tmp_path / "~nosuch").iterdir())

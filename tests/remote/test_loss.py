@@ -151,13 +151,13 @@ async def test_what_was_cancelled_before_it_was_sent_goes_nowhere(
     await commands.run(request("true", tmp_path))
     [worker] = commands._connection.workers.values()
     told: set[int] = set()
-    tell = worker._actor.tell
+    send_orders = worker._actor.send_orders
 
     def noting(instance: str, batch: int, orders: Sequence[Order]) -> Awaitable[None]:
         told.update(order.number for order in orders if isinstance(order, Start))
-        return tell(instance, batch, orders)
+        return send_orders(instance, batch, orders)
 
-    monkeypatch.setattr(worker._actor, "tell", noting)
+    monkeypatch.setattr(worker._actor, "send_orders", noting)
     os.kill(pid, signal.SIGSTOP)
     running = [start(commands, f"touch later{n}", tmp_path) for n in range(8)]
     await eventually(lambda: sum(state.running for state in commands.state.workers) == 8)

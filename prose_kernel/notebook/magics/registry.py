@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextvars
 import functools
 import importlib.util
-import os
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.runs import languages
+from prose_kernel.runtime.home import expanded
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.display import Display, Output
 from prose_kernel.views.document import Block
@@ -173,7 +173,7 @@ def below(cells: Cells, given: str) -> Path:
     """Resolve a path that was typed, relative to the directory in which commands run."""
     workspace = cells.started
     base = workspace.cwd if workspace is not None else cells.cwd
-    return base / os.path.expanduser(given)  # noqa: PTH111 - an unknown home directory is left as it is
+    return base / expanded(given)
 
 
 def read_program(call: Call, name: str, wanted_by: Magic) -> tuple[Source, Language]:

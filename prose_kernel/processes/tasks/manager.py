@@ -44,6 +44,7 @@ from prose_kernel.processes.tasks.running import (
 )
 from prose_kernel.processes.tasks.store import DIRECTORY, StoreError
 from prose_kernel.runtime.clock import timestamp
+from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import Clock
 from prose_kernel.runtime.services import CommandPromoted, TaskCaller, TaskEvent, TaskReceipt
 
@@ -161,7 +162,7 @@ class Manager:
 
     def _identity(self, call: CommandCall, caller: TaskCaller) -> tuple[Shell, Identity]:
         base = caller.workspace or self._workspace
-        given = os.path.expanduser(call.workdir or ".")  # noqa: PTH111 - the home directory of an unknown user stays as it is
+        given = expanded(call.workdir or ".")
         directory = os.path.realpath(os.path.join(base, given))  # noqa: PTH118 - the physical place
         if directory_problem(directory) is not None:
             shown = call.workdir or "the workspace"

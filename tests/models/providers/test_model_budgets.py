@@ -96,9 +96,9 @@ async def test_an_event_after_the_end_changes_nothing() -> None:
         async with budgets.limited(session=True):
             request = budgets.current()
     assert request is not None
-    request.tell(Usage(1, cost=2.0))
+    request.report(Usage(1, cost=2.0))
     budget.count("here", Usage(1, cost=2.0))
-    request.tell(Usage(1, cost=2.0))
+    request.report(Usage(1, cost=2.0))
 
 
 # ---------------------------------------------------------------- A24
