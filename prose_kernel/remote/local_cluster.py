@@ -11,6 +11,7 @@ import contextlib
 import fnmatch
 import json
 import logging
+import multiprocessing
 import os
 import secrets
 import signal
@@ -123,6 +124,8 @@ def main(workers: int, places: int, resources: Mapping[str, float]) -> None:
 
     # the servers of the dashboards cannot be switched off, but they have nothing to show
     dask.config.set({f"distributed.{role}.http.routes": [] for role in ("scheduler", "worker")})
+    if sys.platform == "linux":  # elsewhere, libraries of the system may not survive a fork
+        _fork_workers()
     security = Security.temporary()
     cluster = Cluster(
         n_workers=1 if resources else workers,
@@ -151,6 +154,17 @@ def main(workers: int, places: int, resources: Mapping[str, float]) -> None:
     with contextlib.suppress(Exception):
         cluster.close(timeout=_END / 4)
     _end()
+
+
+def _fork_workers() -> None:
+    """Have workers forked by a process that has loaded what they need. Dask's own choice includes numpy and pandas."""
+    import dask
+    from distributed import utils
+
+    dask.config.set({"distributed.worker.multiprocessing-method": "forkserver"})
+    utils._forkserver_preload_set = True
+    loaded = ["distributed", "prose_kernel.remote.worker_actor"]
+    multiprocessing.get_context("forkserver").set_forkserver_preload(loaded)
 
 
 def _end() -> None:
