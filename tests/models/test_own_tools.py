@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import importlib.util
+import itertools
 import json
 import os
 import py_compile
@@ -466,19 +467,23 @@ async def test_functions_that_raise_and_that_say_too_much(functions: Bench) -> N
     assert said.endswith("\n\n[cut: 3,000,000 characters in all]") and len(said) < 101_000
 
 
-@pytest.mark.parametrize("problem", ["StopIteration", "asyncio.CancelledError", "GeneratorExit", "KeyboardInterrupt"])
-@pytest.mark.parametrize("kind", ["def", "async def"])
-async def test_any_exception_of_a_function_is_reported_immediately(
-    tmp_path: Path, guard: Helpers, kind: str, problem: str
-) -> None:
-    held = f"import asyncio\nkept = []\n{kind} fails() -> str:\n    kept.append(1)\n    raise {problem}(len(kept))\n"
-    (tmp_path / "prose_tools.py").write_text(held)
+async def test_any_exception_of_a_function_is_reported_immediately(tmp_path: Path, guard: Helpers) -> None:
+    problems = ("StopIteration", "asyncio.CancelledError", "GeneratorExit", "KeyboardInterrupt")
+    fails = {f"fails{n}": both for n, both in enumerate(itertools.product(("def", "async def"), problems))}
+    held = (
+        f"{kind} {name}() -> str:\n    kept.append(1)\n    raise {problem}(len(kept))\n"
+        for name, (kind, problem) in fails.items()
+    )
+    (tmp_path / "prose_tools.py").write_text("import asyncio\nkept = []\n" + "".join(held))
     here = Bench(tmp_path, guard)
-    bench = await here.of("fails")
-    for count in (1, 2):  # the process continues
-        said = await answer_of(bench, "fails", {})
-        assert said.startswith("failed: ") and problem.rpartition(".")[2] in said
-        assert problem == "StopIteration" or said.endswith(f": {count}")
+    bench = await here.of(*fails)
+    count = 0
+    for name, (_, problem) in fails.items():
+        for _ in range(2):  # the process continues
+            count += 1
+            said = await answer_of(bench, name, {})
+            assert said.startswith("failed: ") and problem.rpartition(".")[2] in said
+            assert problem == "StopIteration" or said.endswith(f": {count}")
     await here.pool.close()
 
 
@@ -709,10 +714,10 @@ async def test_a35_a_file_that_is_loaded_late_is_pinned_too(lazy: Bench, tmp_pat
     assert "late.py has changed since the run started" in await answer_of(bench, "second", {})
 
 
-@pytest.mark.parametrize("file", ["late/__init__.py", "parts/__init__.py", "importlib.py", "prose_tools/__init__.py"])
-async def test_a35_a_file_that_was_not_there_is_not_loaded(lazy: Bench, tmp_path: Path, file: str) -> None:
-    (tmp_path / file).parent.mkdir(exist_ok=True)
-    (tmp_path / file).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
+async def test_a35_a_file_that_was_not_there_is_not_loaded(lazy: Bench, tmp_path: Path) -> None:
+    for file in ("late/__init__.py", "parts/__init__.py", "importlib.py", "prose_tools/__init__.py"):
+        (tmp_path / file).parent.mkdir(exist_ok=True)
+        (tmp_path / file).write_text(f"open({str(tmp_path / 'ran')!r}, 'w')")
     bench = await lazy.of("second", "third")
     assert await answer_of(bench, "second", {}) == "lm"
     assert await answer_of(bench, "third", {"name": "helper"}) == "h"
@@ -860,21 +865,18 @@ async def test_a45_models_and_fields_are_reported_and_checked(typed: Bench) -> N
     assert json.loads(answer) == {"places": [{"name": "Bergen", "title": ""}]}
 
 
-@pytest.mark.parametrize(
-    ("arguments", "place"),
-    [
+async def test_a45_what_does_not_fit_never_reaches_the_function(typed: Bench) -> None:
+    bench = await typed.of("forecast")
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"place": {"name": ""}}, "place.name"),
         ({"place": {"name": "Oslo"}, "days": 9}, "days"),
         ({"place": {"name": "Oslo"}, "schema": "x"}, "schema"),
         ({"place": {"name": "Oslo"}, "more": 1}, "more"),
         ({}, "place"),
-    ],
-)
-async def test_a45_what_does_not_fit_never_reaches_the_function(
-    typed: Bench, arguments: dict[str, Any], place: str
-) -> None:
-    answer = await answer_of(await typed.of("forecast"), "forecast", arguments)
-    assert answer.startswith("failed: invalid arguments: ") and place in answer
+    ]
+    for arguments, place in wrong:
+        answer = await answer_of(bench, "forecast", arguments)
+        assert answer.startswith("failed: invalid arguments: ") and place in answer
 
 
 async def test_a45_descriptions_of_plain_functions(typed: Bench) -> None:
