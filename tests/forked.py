@@ -124,10 +124,16 @@ class Command:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._process.kill()
-        self._process.join()
+        self.kill()
+        self.wait()
         self.stdout.close()
         self.stderr.close()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self) -> None:
+        self._process.join()
 
     @property
     def returncode(self) -> int | None:

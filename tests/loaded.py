@@ -8,6 +8,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import session_modules
+
 import prose_kernel
 
 gc.disable()  # the imports that follow leave no garbage to look for
@@ -17,12 +19,6 @@ import ipykernel.kernelapp  # noqa: E402, F401  # all of it, with IPython: kerne
 _LEFT_OUT = ("__main__", "_process", ".papermill", ".ipython", ".pytest_plugin")
 """Scripts, and what other programs than commands and the kernel load; so is the language server, `lsp`."""
 
-_OF_SESSIONS = (
-    *("anyio._backends._asyncio", "genai_prices.data", "openai.lib._chat_completion_resources"),
-    *("pydantic_ai.models.openai", "pydantic_ai.providers.openai", "pydantic_ai.providers.openai_compatible"),
-)
-"""Modules that the first session with the stub's model loads: over a second of processor time."""
-
 _LATE = ("nbclient", "nbformat", "regex", "rich._emoji_codes", "rich.panel", "yaml")
 """Modules that many commands load while they run: 0.2 seconds of processor time."""
 
@@ -31,7 +27,7 @@ def _names() -> Iterator[str]:
     for module in pkgutil.walk_packages(prose_kernel.__path__, "prose_kernel."):
         if not module.name.startswith("prose_kernel.lsp") and not module.name.endswith(_LEFT_OUT):
             yield module.name
-    yield from _OF_SESSIONS
+    yield from session_modules.NAMES
     yield from _LATE
 
 

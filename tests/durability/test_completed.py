@@ -19,12 +19,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import session_modules
 from killing import answer, how_to_resume, in_a_child, journal_in
 from models.people import ScriptedPerson
 from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel.errors import BudgetSpent
-from prose_kernel.models.providers import model_adapter
 from prose_kernel.runs import languages
 from prose_kernel.runs.earlier_run import answered_from, earlier_run
 from prose_kernel.runs.settings import Settings
@@ -338,7 +338,7 @@ PROGRAMS = {
 
 @pytest.fixture(scope="module")
 def stub() -> Iterator[StubServer]:
-    assert model_adapter  # loaded before the processes are forked
+    session_modules.load()  # before the processes are forked
     with StubServer() as found:
         yield found
 

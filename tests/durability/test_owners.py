@@ -5,8 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,7 +17,6 @@ from waiting import until
 
 from prose_kernel.cli.main import main
 
-COMMAND = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
 PROGRAM = """let a = exec "echo a >> $RAN; mkdir -p sub; cd sub; echo one"
 let b = exec "echo b >> $RAN; pwd | sed 's,.*/,,'"
 let c = exec "echo c >> $RAN; touch $RAN.ready; until test -e $RAN.go; do sleep 0.02; done; echo three"
@@ -34,7 +31,7 @@ class Project:
     def __init__(self, place: Path, url: str) -> None:
         self.place, self.url = place, url
         self.ran = place / "ran"
-        self.started: list[subprocess.Popen[str]] = []
+        self.started: list[forked.Command] = []
 
     def directory(self, name: str, user: str = "prose") -> Path:
         """A directory with the program and a user of the database, on a machine of its own as far as files go."""
@@ -49,9 +46,8 @@ class Project:
     def environment(self) -> dict[str, str]:
         return {**os.environ, "RAN": str(self.ran), "HOME": str(self.place)}
 
-    def start(self, directory: Path, *arguments: str) -> subprocess.Popen[str]:
-        pipes: dict[str, Any] = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        started = subprocess.Popen([*COMMAND, *arguments], cwd=directory, env=self.environment, text=True, **pipes)
+    def start(self, directory: Path, *arguments: str) -> forked.Command:
+        started = forked.Command(*arguments, cwd=directory, env=self.environment)
         self.started.append(started)
         return started
 
@@ -59,7 +55,7 @@ class Project:
         ran = forked.prose(*arguments, cwd=directory, env=self.environment)
         return ran.returncode, ran.stdout, ran.stderr
 
-    def started_until_c(self, directory: Path) -> tuple[subprocess.Popen[str], str]:
+    def started_until_c(self, directory: Path) -> tuple[forked.Command, str]:
         """A run whose third command is running, with its id. Its lease is the one of its last transaction."""
         started = self.start(directory, "run", "p.prose", "--state=postgres")
         until(Path(f"{self.ran}.ready").exists)
@@ -102,10 +98,8 @@ def project(tmp_path: Path, postgres_url: str, monkeypatch: pytest.MonkeyPatch) 
     yield project
     project.go()
     for started in project.started:
-        if started.poll() is None:
-            started.send_signal(signal.SIGCONT)
-            started.kill()
-        started.communicate()
+        with started:
+            pass
 
 
 def test_a52_a_killed_run_continues_on_another_machine(project: Project) -> None:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import session_modules
 from durability.power import Cut, Disk, disk_of, lay_out
 from killing import how_to_resume, in_a_child, journal_in
 from models.people import ScriptedPerson
@@ -19,7 +20,6 @@ from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel.cli.result_text import under_way
 from prose_kernel.errors import RunError
-from prose_kernel.models.providers import model_adapter
 from prose_kernel.models.usage import Line
 from prose_kernel.runs.resumption import resumption
 from prose_kernel.runs.settings import Settings
@@ -67,7 +67,7 @@ TURNS = [{"calls": [{"name": name, "arguments": arguments}]} for name, arguments
 
 @pytest.fixture(scope="module")
 def stub() -> Iterator[StubServer]:
-    assert model_adapter  # loaded before the processes are forked
+    session_modules.load()  # before the processes are forked
     with StubServer() as found:
         yield found
 
