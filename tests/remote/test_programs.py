@@ -202,8 +202,7 @@ def test_a_cluster_of_the_run_ends_with_it_however_it_ends(tmp_path: Path, how: 
 def test_a_stopped_worker_does_not_keep_the_run_from_ending(tmp_path: Path) -> None:
     program = 'exec "env > seen; echo $PPID > worker; kill -STOP $PPID; sleep 62"\n'
     (tmp_path / "p.prose").write_text(program)
-    command = [*PROSE, "run", "p.prose", "--remote", "local"]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    ran = run(tmp_path, "p.prose", "--remote", "local")
     assert (ran.returncode, "[E203]" in ran.stderr) == (1, True)
     assert "DASK_" not in (tmp_path / "seen").read_text()
     worker = int((tmp_path / "worker").read_text())

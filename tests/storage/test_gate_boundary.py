@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import forked
 import psutil
 import pytest
 from gate_people import RUN, Person, request
@@ -87,22 +88,15 @@ exec "env -i {python} -I -S client.py > out/imported"
 
 
 @contextmanager
-def running(*arguments: str, expects: str) -> Iterator[subprocess.Popen[str]]:
+def running(*arguments: str, expects: str) -> Iterator[forked.Command]:
     """`prose run p.prose` in the working directory, once it has said what is expected on stderr."""
-    code = "import sys; from prose_kernel.cli.main import main; sys.exit(main())"
-    pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-    command = [sys.executable, "-c", code, "run", "p.prose", *arguments]
-    with subprocess.Popen(command, text=True, **pipes) as run:  # type: ignore[call-overload]
-        assert run.stderr is not None
+    with forked.Command("run", "p.prose", *arguments) as run:
         said = ""
         while expects not in said:
             line = run.stderr.readline()
             assert line, said
             said += line
-        try:
-            yield run
-        finally:
-            run.kill()
+        yield run
 
 
 def approve(gate: str = "go") -> Resolution:
@@ -174,9 +168,8 @@ def test_a8_a_socket_put_in_the_place_of_the_run_is_recognized(tmp_path: Path) -
 
 def test_a10_the_gate_of_a_run_that_is_gone(capsys: pytest.CaptureFixture[str]) -> None:
     Path("p.prose").write_text('gate go:\n  prompt: "Publish?"\n')
-    with running("--gates=wait", expects="gate go of run") as run:
-        run.kill()
-        run.wait()
+    with running("--gates=wait", expects="gate go of run"):
+        pass  # it is killed
     assert main(["gates"]) == 0
     assert "the run has ended; this gate no longer waits" in capsys.readouterr().out
     assert main(["gate", "approve", "go"]) == 1
