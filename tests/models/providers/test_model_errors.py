@@ -13,6 +13,7 @@ from stubs.model_server import StubServer
 
 from prose_kernel import errors
 from prose_kernel.errors import ProviderError, ProviderRateLimit
+from prose_kernel.models.providers import model_http
 from prose_kernel.models.providers.model_calls import Conversation, Way
 from prose_kernel.runtime.session_options import ModelServer, Surroundings
 
@@ -49,7 +50,7 @@ STREAMED = [
 
 WHOLE = [
     ("broken", errors.ProviderBadReply, "the reply makes no sense: it is not JSON", True),
-    ("line-40", errors.ProviderBadReply, "the reply is longer than 8,000,000 characters and was given up", False),
+    ("line-3", errors.ProviderBadReply, "the reply is longer than 8,000,000 characters and was given up", False),
 ]
 
 
@@ -78,8 +79,16 @@ async def test_a_session(
 @pytest.mark.parametrize(("model", "kind", "message", "retryable"), [*TABLE, *WHOLE], ids=lambda v: str(v)[:12])
 @pytest.mark.parametrize("wire", WIRES)
 async def test_a_whole_reply(
-    stub: StubServer, wire: str, tmp_path: Path, model: str, kind: type, message: str, retryable: bool
+    stub: StubServer,
+    wire: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    model: str,
+    kind: type,
+    message: str,
+    retryable: bool,
 ) -> None:
+    monkeypatch.setattr(model_http, "LONGEST_LINE", 2_000_000)
     async with Live(stub, wire, model, tmp_path, timeout=1.0 if model == "hang" else 30.0) as live:
         meant = live.servers.chain(live.name, model)[0]
         way = Way(live.name, meant.server, live.where)
