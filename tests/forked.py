@@ -159,15 +159,24 @@ class Command:
 
 
 class Terminal(fdspawn):
-    """`prose ARGUMENTS` at its own terminal, for dialogues as with pexpect."""
+    """`prose ARGUMENTS` at its own terminal, for dialogues as with pexpect; with `package` `python -c ARGUMENTS`, as
+    `python` says."""
 
-    def __init__(self, *arguments: str, cwd: Path, env: Mapping[str, str] | None = None, columns: int = 200) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        cwd: Path,
+        env: Mapping[str, str] | None = None,
+        columns: int = 200,
+        package: Path | None = None,
+    ) -> None:
         self.cwd = cwd
         master, slave = os.openpty()
         termios.tcsetwinsize(slave, (50, columns))
         ready, tell = _CONTEXT.Pipe(duplex=False)
+        settings, more = (os.ttyname(slave), tell), ("", str(package or ""))
         with ready, tell:
-            self.process = _started(forked_child.to_terminal, (os.ttyname(slave), tell), arguments, cwd, env)
+            self.process = _started(forked_child.to_terminal, settings, arguments, cwd, env, more)
             ready.recv()
         os.close(slave)  # so that reading ends with the command
         super().__init__(master, encoding="utf-8", timeout=30)
@@ -238,24 +247,28 @@ def as_kernels(place: Path, kernels: Mapping[str, Path]) -> Iterator[Path]:
         written.parent.mkdir(parents=True)
         written.write_text(json.dumps(spec))
     command.write_text(_ASKS.format(python=sys.executable, address=str(address)))
+    started: list[multiprocessing.context.ForkServerProcess] = []
+
+    def start(
+        streams: tuple[Connection, ...], arguments: tuple[str, ...], cwd: str, environment: dict[str, str]
+    ) -> multiprocessing.context.ForkServerProcess:
+        module, *more = arguments
+        process = _CONTEXT.Process(target=forked_child.kernel, args=(module, tuple(more), cwd, environment, streams))
+        process.start()
+        started.append(process)
+        return process
+
     with socket.socket(socket.AF_UNIX) as asked:
         asked.bind(str(address))
         asked.listen()
-        threading.Thread(target=_answer_all, args=(asked, _started_kernel), daemon=True).start()
+        threading.Thread(target=_answer_all, args=(asked, start), daemon=True).start()
         try:
             yield place
         finally:
             with contextlib.suppress(OSError):
                 asked.shutdown(socket.SHUT_RDWR)  # so that the thread ends
-
-
-def _started_kernel(
-    streams: tuple[Connection, ...], arguments: tuple[str, ...], cwd: str, environment: dict[str, str]
-) -> multiprocessing.context.ForkServerProcess:
-    module, *more = arguments
-    process = _CONTEXT.Process(target=forked_child.kernel, args=(module, tuple(more), cwd, environment, streams))
-    process.start()
-    return process
+            for process in started:  # those that the other program has left
+                process.kill()
 
 
 def _answer_all(asked: socket.socket, start: _StartsInStreams) -> None:

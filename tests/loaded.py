@@ -19,8 +19,8 @@ import ipykernel.kernelapp  # noqa: E402, F401  # all of it, with IPython: kerne
 _LEFT_OUT = ("__main__", "_process", ".papermill", ".ipython", ".pytest_plugin")
 """Scripts, and what other programs than commands and the kernel load; so is the language server, `lsp`."""
 
-_LATE = ("nbclient", "nbformat", "regex", "rich._emoji_codes", "rich.panel", "yaml")
-"""Modules that many commands load while they run: 0.2 seconds of processor time."""
+_LATE = ("jupyter_console.app", "nbclient", "nbformat", "regex", "rich._emoji_codes", "rich.panel", "yaml")
+"""Modules that many commands, or `jupyter console`, load while they run: 0.2 seconds of processor time."""
 
 
 def _names() -> Iterator[str]:

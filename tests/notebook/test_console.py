@@ -8,8 +8,10 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import forked
 import pexpect
 import pytest
+from pexpect.spawnbase import SpawnBase
 from waiting import gone
 
 REPOSITORY = Path(__file__).parents[2]
@@ -27,35 +29,37 @@ def plain(shown: str) -> str:
 
 
 class Console:
-    """One `jupyter console` and its kernel. Between two calls it waits at an empty prompt."""
+    """One `jupyter console` and its kernel, as forks unless they are `real`. Between two calls it waits at an empty
+    prompt."""
 
-    def __init__(self, kernel: str, directory: Path) -> None:
+    def __init__(self, kernel: str, directory: Path, *, real: bool = False) -> None:
         self.place = directory / ".jupyter"
         folders = {f"JUPYTER_{name}_DIR": str(self.place / name.lower()) for name in ("DATA", "CONFIG", "RUNTIME")}
-        specs = self.place / "data" / "kernels" / kernel
-        if not specs.is_dir():
-            specs.mkdir(parents=True)
+        if real:
+            specs = self.place / "real" / "kernels" / kernel
+            specs.mkdir(parents=True, exist_ok=True)
             text = (REPOSITORY / "kernelspec" / kernel / "kernel.json").read_text()
             (specs / "kernel.json").write_text(text.replace('"python"', f'"{sys.executable}"', 1))
         variables = {
             **os.environ,
             **folders,
+            "JUPYTER_PATH": str(self.place / ("real" if real else "forks")),
             "IPYTHONDIR": str(directory / ".ipython"),
             "PYTHONPATH": str(REPOSITORY),
             "TERM": "xterm-256color",
             "PROMPT_TOOLKIT_NO_CPR": "1",
         }
-        self.child = pexpect.spawn(
-            sys.executable,
-            # After a second without an answer the front end decides by itself, and permanently, where a cell ends.
-            ["-m", "jupyter_console", "--kernel", kernel, f"--{SHELL}.kernel_is_complete_timeout={SECONDS}"],
-            cwd=str(directory),
-            env=variables,
-            encoding="utf-8",
-            dimensions=(40, 100),
-            timeout=SECONDS,
-        )
-        self.child.delaybeforesend = None
+        # After a second without an answer the front end decides by itself, and permanently, where a cell ends.
+        words = ["--kernel", kernel, f"--{SHELL}.kernel_is_complete_timeout={SECONDS}"]
+        self.child: SpawnBase
+        if real:
+            command = ["-m", "jupyter_console", *words]
+            self.child = pexpect.spawn(sys.executable, command, cwd=directory, env=variables, encoding="utf-8")
+            self.child.delaybeforesend = None
+        else:
+            code = "import runpy; runpy.run_module('jupyter_console', run_name='__main__')"
+            self.child = forked.Terminal(code, *words, cwd=directory, env=variables, columns=100, package=REPOSITORY)
+        self.child.timeout = SECONDS
         self.typed = ""
         self.until(READY)
 
@@ -112,10 +116,21 @@ class Console:
         self.child.expect(pexpect.EOF)
         self.child.close()
 
+    def close(self) -> None:
+        """As when the window of its terminal is closed."""
+        if isinstance(self.child, forked.Terminal):
+            self.child.end(0)
+        else:
+            self.child.close(force=True)
+
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("console")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    made = tmp_path_factory.mktemp("console")
+    (forks := made / ".jupyter" / "forks").mkdir(parents=True)
+    specs = {name: REPOSITORY / "kernelspec" / name / "kernel.json" for name in ("prose", "vvm")}
+    with forked.as_kernels(forks, specs):
+        yield made
 
 
 @pytest.fixture(scope="module")
@@ -123,7 +138,7 @@ def consoles(folder: Path) -> Iterator[dict[str, Console]]:
     opened = {name: Console(name, folder) for name in ("prose", "vvm")}
     yield opened
     for one in opened.values():
-        one.child.close(force=True)
+        one.close()
 
 
 @pytest.fixture
@@ -207,7 +222,7 @@ def test_ctrl_c_ends_the_command_and_not_the_kernel(consoles: dict[str, Console]
         prose.until("begun\r\n")
         if (said := prose.interrupt()) is not None:
             break
-        prose.child.close(force=True)  # see `interrupt`
+        prose.close()  # see `interrupt`
         consoles["prose"] = Console("prose", folder)
     assert said is not None and "KeyboardInterrupt: the cell was interrupted" in said
     assert gone("sleep 4731")
@@ -238,22 +253,22 @@ def test_help_fits_the_terminal(prose: Console) -> None:
 
 def test_leaving_ends_the_kernel_and_the_next_one_remembers_cells(folder: Path) -> None:
     running = set(folder.rglob("kernel-*.json"))
-    first = Console("prose", folder)
+    first = Console("prose", folder, real=True)
     assert first.run("repeat 2:", 'exec "echo remembered"', "").split() == ["remembered", "remembered"]
     first.leave()
+    assert set(folder.rglob("kernel-*.json")) == running
     second = Console("prose", folder)
     try:
         second.child.send(UP + ENTER + ENTER)
         second.typed = second.until(ENTERED)
         assert second.shown().split() == ["remembered", "remembered"]
     finally:
-        second.leave()
-    assert set(folder.rglob("kernel-*.json")) == running
+        second.close()
 
 
 def test_a_closed_terminal_leaves_no_process(folder: Path) -> None:
-    console = Console("prose", folder)
+    console = Console("prose", folder, real=True)
     console.type('exec "echo begun; sleep 4732"')
     console.until("begun\r\n")
-    console.child.close(force=True)
+    console.close()
     assert gone("sleep 4732")
