@@ -52,6 +52,16 @@ def prose(
     return _ended(arguments, cwd, env, timeout, broken)
 
 
+def printed(*arguments: str, cwd: Path) -> bytes:
+    """Standard output of `prose ARGUMENTS`, which succeeds, as the bytes that it wrote into a pipe."""
+    with Command(*arguments, cwd=cwd) as command, ThreadPoolExecutor(2) as threads:
+        out, err = (threads.submit(stream.buffer.read) for stream in (command.stdout, command.stderr))
+        shown, said = out.result(60), err.result(60)
+        command._process.join(60)
+        assert command.returncode == 0, said
+        return shown
+
+
 def python(
     code: str, *arguments: str, cwd: Path, env: Mapping[str, str], package: Path
 ) -> subprocess.CompletedProcess[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
 import forked
@@ -15,7 +14,6 @@ from sample_files import png
 
 LINE = "PNG image, 3 × 2, 72 bytes"
 CSV = "name,n,about\nAnna,1,a long text that does not fit into a narrow terminal\nBo,22,short\n"
-PROSE = (sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())", "run")
 
 
 @pytest.fixture
@@ -25,10 +23,9 @@ def here(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def piped(here: Path, program: str) -> subprocess.CompletedProcess[bytes]:
-    """With an interpreter of its own, for what it writes as bytes."""
+def piped(here: Path, program: str) -> bytes:
     (here / "p.prose").write_text(program)
-    return subprocess.run([*PROSE, "p.prose"], cwd=here, capture_output=True, check=False)
+    return forked.printed("run", "p.prose", cwd=here)
 
 
 def shown(here: Path, program: str) -> subprocess.CompletedProcess[str]:
@@ -46,10 +43,8 @@ def at_terminal(here: Path, program: str, columns: int = 40) -> str:
 
 
 def test_a_pipe_gets_an_image_and_data_as_they_are(here: Path) -> None:
-    found = piped(here, 'exec "cat a.png"')
-    assert (found.returncode, found.stdout) == (0, png())
-    found = piped(here, 'exec "cat t.csv"\n  format: "csv"')
-    assert found.stdout.decode() == CSV
+    assert piped(here, 'exec "cat a.png"') == png()
+    assert piped(here, 'exec "cat t.csv"\n  format: "csv"').decode() == CSV
 
 
 def test_a_kept_image_and_a_shown_file_are_lines_next_to_the_result(here: Path) -> None:

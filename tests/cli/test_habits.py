@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
-import sys
 from pathlib import Path
 
+import forked
 import nbformat
 from nbformat.v4 import new_code_cell, new_markdown_cell, new_notebook
 from needs import needs_module
@@ -31,10 +32,16 @@ def test_ci_runs_make_test_on_a_clone() -> None:
 
 
 def show(tmp_path: Path, *sources: str) -> subprocess.CompletedProcess[str]:
+    """The demo, as a fork with a kernel that is one."""
     cells = [new_markdown_cell("# A title"), *map(new_code_cell, sources)]
     nbformat.write(new_notebook(cells=cells, metadata=PROSE), tmp_path / "b.ipynb")
-    command = [sys.executable, ROOT / "notebooks/show.py", tmp_path / "b.ipynb", tmp_path / "build"]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    script = str(ROOT / "notebooks/show.py")
+    code = f"import runpy, sys; sys.argv[0] = {script!r}; runpy.run_path({script!r}, run_name='__main__')"
+    (jupyter := tmp_path / "jupyter").mkdir()
+    with forked.as_kernels(jupyter, {"prose": ROOT / "kernelspec/prose/kernel.json"}):
+        environment = {**os.environ, "JUPYTER_PATH": str(jupyter)}
+        words = (code, str(tmp_path / "b.ipynb"), str(tmp_path / "build"))
+        return forked.python(*words, cwd=tmp_path, env=environment, package=ROOT)
 
 
 def test_the_demo_runs_a_notebook_through_the_kernel_and_renders_it(tmp_path: Path) -> None:

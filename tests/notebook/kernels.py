@@ -31,6 +31,10 @@ def specification(module: str = "prose_kernel", interrupt_mode: str = "message",
     )
 
 
+KERNELS = {name: REPOSITORY / "kernelspec" / name / "kernel.json" for name in ("prose", "vvm")}
+"""Their specifications, for `forked.as_kernels`."""
+
+
 def vvm_specification() -> KernelSpec:
     return specification("prose_kernel", "message", "--language=vvm")
 

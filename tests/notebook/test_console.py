@@ -11,10 +11,10 @@ from pathlib import Path
 import forked
 import pexpect
 import pytest
+from notebook.kernels import KERNELS, REPOSITORY
 from pexpect.spawnbase import SpawnBase
 from waiting import gone
 
-REPOSITORY = Path(__file__).parents[2]
 SECONDS = 40
 SHELL = "ZMQTerminalInteractiveShell"
 ENTER, TAB, UP, CTRL_C, CTRL_D = "\r", "\t", "\x1b[A", "\x03", "\x04"
@@ -38,7 +38,7 @@ class Console:
         if real:
             specs = self.place / "real" / "kernels" / kernel
             specs.mkdir(parents=True, exist_ok=True)
-            text = (REPOSITORY / "kernelspec" / kernel / "kernel.json").read_text()
+            text = KERNELS[kernel].read_text()
             (specs / "kernel.json").write_text(text.replace('"python"', f'"{sys.executable}"', 1))
         variables = {
             **os.environ,
@@ -128,8 +128,7 @@ class Console:
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     made = tmp_path_factory.mktemp("console")
     (forks := made / ".jupyter" / "forks").mkdir(parents=True)
-    specs = {name: REPOSITORY / "kernelspec" / name / "kernel.json" for name in ("prose", "vvm")}
-    with forked.as_kernels(forks, specs):
+    with forked.as_kernels(forks, KERNELS):
         yield made
 
 

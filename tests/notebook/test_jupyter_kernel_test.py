@@ -4,36 +4,29 @@ from __future__ import annotations
 
 import json
 import os
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import ClassVar
 
+import forked
 import jupyter_kernel_test
 import pytest
-from notebook.kernels import REPOSITORY
+from notebook.kernels import KERNELS, REPOSITORY
 
-SPECIFICATIONS = {
-    name: json.loads((REPOSITORY / "kernelspec" / name / "kernel.json").read_text()) for name in ("prose", "vvm")
-}
+SPECIFICATIONS = {name: json.loads(file.read_text()) for name, file in KERNELS.items()}
 
 
 @pytest.fixture(scope="module", autouse=True)
-def installed(tmp_path_factory: pytest.TempPathFactory) -> object:
-    """The kernelspecs of the repository in a separate prefix, with this interpreter."""
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The kernelspecs of the repository in a separate prefix, for kernels that are forks."""
     root = tmp_path_factory.mktemp("jupyter")
-    for name, specification in SPECIFICATIONS.items():
-        target = root / "data" / "kernels" / name
-        target.mkdir(parents=True)
-        argv = [sys.executable, *specification["argv"][1:]]
-        (target / "kernel.json").write_text(json.dumps({**specification, "argv": argv}))
-    patch = pytest.MonkeyPatch()
-    patch.setenv("JUPYTER_PATH", str(root / "data"))
-    patch.setenv("JUPYTER_DATA_DIR", str(root / "own"))
-    patch.setenv("JUPYTER_RUNTIME_DIR", str(root / "runtime"))
-    patch.setenv("PYTHONPATH", os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]))
-    patch.chdir(root)
-    yield root
-    patch.undo()
+    with pytest.MonkeyPatch.context() as patch, forked.as_kernels(root, KERNELS):
+        patch.setenv("JUPYTER_PATH", str(root))
+        patch.setenv("JUPYTER_DATA_DIR", str(root / "own"))
+        patch.setenv("JUPYTER_RUNTIME_DIR", str(root / "runtime"))
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(REPOSITORY), os.environ.get("PYTHONPATH", "")]))
+        patch.chdir(root)
+        yield
 
 
 class TestProseKernel(jupyter_kernel_test.KernelTests):

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
+import forked
 import nbformat
 import papermill
 import pytest
+from notebook.kernels import KERNELS
 from papermill.exceptions import PapermillException
 
 PARAMETERS = {
@@ -25,6 +28,15 @@ pytestmark = [
     # Jupyter chooses the ports of a kernel before the kernel opens them: another process may be faster.
     pytest.mark.flaky(reruns=1, only_rerun="Kernel died before replying to kernel_info"),
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Kernels that are forks."""
+    root = tmp_path_factory.mktemp("jupyter")
+    with pytest.MonkeyPatch.context() as patch, forked.as_kernels(root, KERNELS):
+        patch.setenv("JUPYTER_PATH", str(root))
+        yield
 
 
 def notebook(path: Path, *sources: str) -> Path:

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import forked
 import nbformat
 import pytest
-from notebook.kernels import REPOSITORY, Client, Ran, kernel, specification
+from notebook.kernels import KERNELS, REPOSITORY, Client, Ran, kernel, specification
 from stubs.model_server import ANSWER, StubServer
 
 
@@ -299,7 +300,7 @@ class Recorded:
 
 
 @pytest.fixture(scope="module")
-def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Recorded]:
     directory = tmp_path_factory.mktemp("recorded")
     with StubServer() as stub:
         configure(directory, stub, "auto")
@@ -312,12 +313,10 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Recorded:
     (directory / "prose.toml").write_text(settings_.replace('"stub:ok-0"', '"replay"').replace('mode = "auto"\n', ""))
     book = directory / "recorded.ipynb"
     nbformat.write(notebook_of(ran[:-1]), book)
-    spec = directory / "jupyter" / "kernels" / "prose"
-    spec.mkdir(parents=True)
-    argv = [sys.executable, "-m", "prose_kernel", "-f", "{connection_file}"]
-    (spec / "kernel.json").write_text(json.dumps({"argv": argv, "display_name": "Prose", "language": "prose"}))
-    paths = {"JUPYTER_PATH": str(directory / "jupyter"), "PYTHONPATH": str(REPOSITORY), "HOME": str(directory)}
-    return Recorded(directory, book, {**os.environ, **paths})
+    (jupyter := directory / "jupyter").mkdir()
+    paths = {"JUPYTER_PATH": str(jupyter), "PYTHONPATH": str(REPOSITORY), "HOME": str(directory)}
+    with forked.as_kernels(jupyter, KERNELS):
+        yield Recorded(directory, book, {**os.environ, **paths})
 
 
 def notebook_of(ran: Sequence[Ran]) -> Any:
@@ -343,8 +342,9 @@ def test_a_replayed_notebook_is_the_recorded_one_byte_for_byte(recorded: Recorde
         "nbformat.write(book, sys.argv[3])"
     )
     again = recorded.directory / "again.nb"
-    words = [sys.executable, "-c", code, str(recorded.book), str(recorded.directory), str(again)]
-    subprocess.run(words, env=recorded.environment, check=True, timeout=120)
+    words = (code, str(recorded.book), str(recorded.directory), str(again))
+    done = forked.python(*words, cwd=recorded.directory, env=recorded.environment, package=REPOSITORY)
+    assert done.returncode == 0, done.stderr
     first, second = nbformat.read(recorded.book, 4), nbformat.read(again, 4)
     assert shown_in(first) == shown_in(second)
     facts = second.cells[1].outputs[0].metadata["prose"]
