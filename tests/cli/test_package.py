@@ -100,6 +100,7 @@ def test_the_wheel_works_in_its_own_environment(wheel: Path, tmp_path: Path) -> 
         "-q",
         "--no-deps",
         "--no-index",
+        "--no-compile",  # most modules are not used here
     ]
     subprocess.run([*pip, "--disable-pip-version-check", str(wheel)], check=True, capture_output=True)
 

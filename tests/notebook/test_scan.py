@@ -87,4 +87,4 @@ def test_scanning_is_linear() -> None:
         )
         return lambda: (literals(code, DELIMITERS), segments(code + "\n%help"))
 
-    assert_linear(work, 2_500)
+    assert_linear(work, 1_250)
