@@ -10,6 +10,8 @@ import importlib.util
 import shlex
 import shutil
 import sys
+from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.access import plain_files
@@ -189,8 +191,8 @@ async def pip(call: Call) -> None:
         shown.finish("run it in a terminal to see all of it")
     if result.exit_code:
         raise UsageError(f"%pip: pip failed with exit code {result.exit_code}")
-    changed = {name for name, version in before.items() ^ _installed().items()}
-    if loaded := sorted(changed & _loaded()):
+    changed = before ^ _installed()
+    if loaded := sorted(_loaded(changed)):
         call.say(f"Restart the kernel to use {', '.join(loaded)}: the former version is loaded.")
     elif changed:
         call.say("No restart is needed.")
@@ -209,20 +211,28 @@ def _pip_command() -> str:
     return f"VIRTUAL_ENV={shlex.quote(sys.prefix)} {shlex.quote(uv)} pip"
 
 
-def _installed() -> dict[str, str]:
-    """Installed distributions with their versions."""
-    import importlib.metadata
-
+def _installed() -> set[Path]:
+    """The directories of metadata of installed distributions. Their names hold name and version: to read these from the
+    files in them takes seventy times as long."""
     importlib.invalidate_caches()
-    return {found.name: found.version for found in importlib.metadata.distributions() if found.name}
+    found: set[Path] = set()
+    for place in map(Path, sys.path):
+        with suppress(OSError):  # not there, or a zip file
+            found.update(path for path in place.iterdir() if path.suffix in (".dist-info", ".egg-info"))
+    return found
 
 
-def _loaded() -> set[str]:
-    """Distributions of which a module is loaded in this process."""
+def _loaded(changed: set[Path]) -> set[str]:
+    """The names of those that are installed now and of which a module is loaded in this process."""
     import importlib.metadata
 
-    provided = importlib.metadata.packages_distributions()
-    return {name for module in {m.partition(".")[0] for m in tuple(sys.modules)} for name in provided.get(module, ())}
+    names = set()
+    for found in (importlib.metadata.Distribution.at(path) for path in changed if path.is_dir()):
+        files = (path.parts[0].partition(".")[0] for path in found.files or ())
+        modules = (found.read_text("top_level.txt") or "").split() or files
+        if any(module in sys.modules for module in modules):
+            names.add(found.name)
+    return names
 
 
 @magic("%cd [DIRECTORY]", "show or change the directory in which commands run", "cwd")
