@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -31,6 +32,8 @@ BROWSERS = ("chromium-headless-shell", "chromium", "chromium-browser", "google-c
 CHROMIUM_OPTIONS = (
     "--no-sandbox",
     "--disable-gpu",
+    "--in-process-gpu",  # drawing without a GPU needs no process of its own
+    "--js-flags=--no-opt --no-maglev",  # to optimize what runs for seconds costs more than it saves
     "--disable-quic",
     "--no-first-run",
     "--disable-background-networking",
@@ -78,12 +81,7 @@ class Server:
             theirs = home / "data" / "labextensions" / "prose-kernel"
             theirs.parent.mkdir(parents=True)
             theirs.symlink_to(ours)
-        subprocess.run(
-            [sys.executable, "-c", "from prose_kernel.cli.main import main; main()", "install", "--user"],
-            env=environment,
-            check=True,
-            capture_output=True,
-        )
+        forked.prose("install", "--user", env=environment).check_returncode()
         self._process = subprocess.Popen(
             self._command(home),
             cwd=self.root,
@@ -154,17 +152,39 @@ def _environment(home: Path) -> dict[str, str]:
         "JUPYTER_RUNTIME_DIR": "runtime",
         "IPYTHONDIR": "ipython",
     }
-    return kept | {name: str(home / directory) for name, directory in places.items()}
+    (programs := home / "programs").mkdir()
+    # At its start JupyterLab asks yarn for a setting that only builds need, which takes Node a second.
+    (programs / "node").symlink_to(shutil.which("true") or "/bin/true")
+    path = os.pathsep.join([str(programs), os.environ["PATH"]])
+    return kept | {name: str(home / directory) for name, directory in places.items()} | {"PATH": path}
+
+
+UNUSED = (
+    "apputils-extension:announcements",  # news, which a window would show once
+    "lsp-extension:plugin",  # starts a language server for each notebook
+    "notebook-extension:export",  # asks for all formats, for which the server loads nbconvert
+    *(
+        f"{name}-extension"
+        for name in ("cell-toolbar", "celltags", "documentsearch", "extensionmanager", "hub", "logconsole")
+    ),
+    *(
+        f"{name}-extension"
+        for name in ("metadataform", "pluginmanager", "running", "settingeditor", "terminal", "vega5")
+    ),
+)
+"""Parts of JupyterLab that no test looks at; a page is loaded in less time without them."""
 
 
 def _configure(home: Path) -> None:
-    """No news, no offers: nothing that a window of a stranger would show once. Each page would ask a package manager whether
-    JupyterLab has to be built, and start a language server for each notebook, which the notebook does not use."""
-    page = home / "config" / "labconfig" / "page_config.json"
-    page.parent.mkdir(parents=True)
-    disabled = ("apputils-extension:announcements", "lsp-extension:plugin")
-    extensions = {f"@jupyterlab/{name}": True for name in disabled}
-    page.write_text(json.dumps({"disabledExtensions": extensions, "buildCheck": False}))
+    """A server and pages that do only what tests look at. Without `buildCheck` each page asks a package manager whether
+    JupyterLab has to be built. A cursor that blinks has the browser draw 60 frames in each second."""
+    place = home / "config" / "labconfig"
+    place.mkdir(parents=True)
+    unused = UNUSED[:2] if os.environ.get("PROSE_SCREENSHOTS") else UNUSED  # pictures show what users see
+    page = {"disabledExtensions": {f"@jupyterlab/{name}": True for name in unused}, "buildCheck": False}
+    settings = {"@jupyterlab/codemirror-extension:plugin": {"defaultConfig": {"cursorBlinkRate": 0}}}
+    (place / "page_config.json").write_text(json.dumps(page))
+    (place / "default_setting_overrides.json").write_text(json.dumps(settings))
 
 
 # ---------------------------------------------------------------- a notebook in the browser
@@ -249,10 +269,10 @@ class Notebook:
         return nbformat.read(self.path, as_version=4)
 
 
-# The window as it is when JupyterLab is loaded: no document, no sign, no dialog, only the file browser at the left.
+# The window as it is when JupyterLab is loaded: only the launcher, no sign, no dialog, the file browser at the left.
 CLEAR = """() => {
   const {shell, commands} = window.jupyterapp;
-  for (const widget of [...shell.widgets('main')]) widget.dispose();
+  for (const widget of [...shell.widgets('main')]) if (!widget.id.startsWith('launcher')) widget.dispose();
   for (const button of document.querySelectorAll('.jp-Dialog .jp-mod-reject')) button.click();
   shell.activateById('filebrowser');
   shell.collapseRight();
@@ -265,7 +285,13 @@ SAVED_LAYOUT = """async widget => {
   return String(main && main.dock && main.dock.widgets) === widget;
 }"""
 RESTORED = "() => window.jupyterapp && window.jupyterapp.restored.then(() => true)"
-OPEN = "path => window.jupyterapp.commands.execute('docmanager:open', {path}).then(() => null)"
+# A document as the only one of the window. The others are closed afterwards: without any, JupyterLab makes a launcher.
+OPEN = """async path => {
+  const {shell, commands} = window.jupyterapp;
+  const others = [...shell.widgets('main')];
+  const opened = await commands.execute('docmanager:open', {path});
+  for (const widget of others) if (widget !== opened) widget.dispose();
+}"""
 
 
 class Lab:
@@ -327,7 +353,6 @@ class Lab:
         """Open a file as the only one in the window."""
         name = path.relative_to(self.server.root).as_posix()
         if self._loaded:
-            self._empty()
             self.page.evaluate(OPEN, name)
         else:
             self.page.goto(self.server.url(f"lab/tree/{name}?reset"))
