@@ -269,14 +269,16 @@ class Notebook:
         return nbformat.read(self.path, as_version=4)
 
 
-# The window as it is when JupyterLab is loaded: only the launcher, no sign, no dialog, the file browser at the left.
-CLEAR = """() => {
+# The window as it is when JupyterLab is loaded: only the launcher, no sign, no dialog, the file browser at the left. Waits for
+# the launcher, which would otherwise cover what is opened next.
+CLEAR = """async () => {
   const {shell, commands} = window.jupyterapp;
   for (const widget of [...shell.widgets('main')]) if (!widget.id.startsWith('launcher')) widget.dispose();
   for (const button of document.querySelectorAll('.jp-Dialog .jp-mod-reject')) button.click();
   shell.activateById('filebrowser');
   shell.collapseRight();
   commands.execute('apputils:dismiss-all-notifications').catch(() => null);
+  for (let n = 0; n < 300 && ![...shell.widgets('main')].length; n++) await new Promise(done => setTimeout(done, 10));
 }"""
 # Whether this widget is the only one of the layout that JupyterLab restores when the page is loaded.
 SAVED_LAYOUT = """async widget => {
@@ -288,9 +290,9 @@ RESTORED = "() => window.jupyterapp && window.jupyterapp.restored.then(() => tru
 # A document as the only one of the window. The others are closed afterwards: without any, JupyterLab makes a launcher.
 OPEN = """async path => {
   const {shell, commands} = window.jupyterapp;
-  const others = [...shell.widgets('main')];
   const opened = await commands.execute('docmanager:open', {path});
-  for (const widget of others) if (widget !== opened) widget.dispose();
+  for (const widget of [...shell.widgets('main')]) if (widget !== opened) widget.dispose();
+  shell.activateById(opened.id);
 }"""
 
 
