@@ -23,7 +23,7 @@ from typing import Any
 
 from kernels import PROSE, Bench
 
-from prose_kernel.runs.files_back import FilesBack
+from prose_kernel.runs.files_back import FilesRestored
 from prose_kernel.runs.resumption import point_of, resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
@@ -170,7 +170,7 @@ def kept(count: int) -> dict[str, float]:
     for request, found in zip(requests, made, strict=True):
         one = earlier.find(Asked(request.at, "session", "", id=found.digest, parts=found.parts), request)
         assert one is not None
-        assert one.files_then(request, keys) is None
+        assert one.files_of_answer(request, keys) is None
         assert one.value_for("c1/1/s0", SessionResult, "run", lambda file: None).replayed
         earlier.use(request.at, one, request)
     spent = (time.process_time() - began) / count
@@ -235,7 +235,7 @@ def with_files(files: int, commands: int, forks: int) -> dict[str, float]:
         began = time.process_time()
         for number in range(forks):
             found = read(run / NAME)
-            FilesBack.before(found, point_of(found, f"c{2 + number % (commands - 1)}")).apply()
+            FilesRestored.before(found, point_of(found, f"c{2 + number % (commands - 1)}")).apply()
         fork = (time.process_time() - began) / forks
     part = (spent - without) / (commands * 0.2)
     return {"files": files, "keep_part_of_run": part, "first_scan_seconds": first, "fork_seconds": fork}

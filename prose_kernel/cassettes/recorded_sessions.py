@@ -57,7 +57,7 @@ class RecordedSessions:
                 if mode == "replay":  # an answer may be out of date, and counts for budgets
                     if changed is not None:
                         _require_accepted(session, found, changed)
-                    await _end_as_then(session, found)
+                    await _end_as_recorded(session, found)
                     result = await self._replay(session, found, on_progress)
                     budgets.recorded(found.usage)
                     return result
@@ -149,13 +149,13 @@ def _require_accepted(session: RecordedSession, found: Found, changed: str) -> N
         shelf.warn(f"{stale}; its answer may be out of date")
 
 
-async def _end_as_then(session: RecordedSession, found: Found) -> None:
+async def _end_as_recorded(session: RecordedSession, found: Found) -> None:
     """Repeat the end of a recorded attempt by a budget: raises `BudgetSpent`, or
     `CassetteMiss` if the budget is larger now."""
     if found.entry.record.t != "error" or not isinstance(spent := found.answer, BudgetSpent):
         return
     await budgets.placed()
-    error = budgets.ended_then(spent.budget, spent.message, found.usage)
+    error = budgets.recorded_end(spent.budget, spent.message, found.usage)
     if error is None:
         raise session.missed()
     session.shelf.use(found, session.at)

@@ -30,11 +30,11 @@ QUESTION = SessionRequest("session", "Answer with the one word: ready", "doctor/
 CONDITION = JudgeRequest("two is more than one", "doctor/j0")
 SHOWN = 60  # characters of an answer
 
-Came = tuple[str, str, Usage | None]
+Reply = tuple[str, str, Usage | None]
 """The model that answered, its answer, and the consumption."""
 
 
-Ask = Callable[[], Awaitable[Came]]
+Ask = Callable[[], Awaitable[Reply]]
 
 
 def examine(settings: Settings, cwd: Path, seconds: float) -> Iterator[Finding]:
@@ -53,7 +53,7 @@ def examine(settings: Settings, cwd: Path, seconds: float) -> Iterator[Finding]:
     yield from found or [Finding("note", "ask", "the settings name no model and no agent", "docs/how-to/providers.md")]
 
 
-def _alone(options: SessionOptions) -> SessionOptions:
+def _no_fallbacks(options: SessionOptions) -> SessionOptions:
     """The options without fallbacks: each model answers for itself."""
     servers = {
         name: structs.replace(
@@ -73,7 +73,9 @@ async def _all(options: SessionOptions, where: Surroundings, seconds: float) -> 
     from prose_kernel.runtime.clock import SystemClock
 
     engine, clock = Engine(), SystemClock()
-    context = ProviderContext(_alone(options), where, clock, PermissionDesk(Unattended(), clock), guard=Helpers(engine))
+    context = ProviderContext(
+        _no_fallbacks(options), where, clock, PermissionDesk(Unattended(), clock), guard=Helpers(engine)
+    )
     live = LiveProviders(context)
     try:
         targets = list(_targets(options, where, live))
@@ -150,14 +152,14 @@ def _aliases(name: str, server: ModelServer) -> dict[str, list[str]]:
 
 
 def _failing(problem: ProseError) -> Ask:
-    async def ask() -> Came:
+    async def ask() -> Reply:
         raise problem
 
     return ask
 
 
 def _session(live: LiveProviders, choice: Choice) -> Ask:
-    async def ask() -> Came:
+    async def ask() -> Reply:
         result = await live.sessions(choice).run(QUESTION, lambda progress: None)
         return str(result.details.get("model", "")), result.text or "", result.usage
 
@@ -167,7 +169,7 @@ def _session(live: LiveProviders, choice: Choice) -> Ask:
 def _judgement(live: LiveProviders, choice: Choice, model: str | None) -> Ask:
     from prose_kernel.runtime.ports import reported
 
-    async def ask() -> Came:
+    async def ask() -> Reply:
         verdict = await live.judge(choice, model).decide(CONDITION)
         word = {True: "yes", False: "no", None: "uncertain"}[verdict.answer]
         text = f"{word}, {CONDITION.question}"

@@ -19,7 +19,7 @@ from prose_kernel.cli.terminal import Screen, TerminalAsker, is_interactive
 from prose_kernel.errors import CompileError, Interrupted, ProseError, RunError, UsageError
 from prose_kernel.runs.execution import Takes, to_end
 from prose_kernel.runs.languages import without_errors
-from prose_kernel.runs.workspace import Start, Workspace, stay
+from prose_kernel.runs.workspace import Start, Workspace, uncancel
 from prose_kernel.runtime.values import Value, verbatim
 from prose_kernel.views.output_limit import Limits
 
@@ -207,7 +207,7 @@ class ProgramRun:
                 if self.received:
                     break
         except asyncio.CancelledError:
-            stay()
+            uncancel()
         except ProseError:
             if not self.received:
                 raise

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from prose_kernel.notebook.exercises import Exercise, Exercises
     from prose_kernel.runs.languages import Language
 
-_LEFT_BEHIND = frozenset((".prose", ".vvm", ".git", ".ipynb_checkpoints", "__pycache__", "prose.toml"))
+_NOT_COPIED = frozenset((".prose", ".vvm", ".git", ".ipynb_checkpoints", "__pycache__", "prose.toml"))
 _LARGEST = 50 * 1024 * 1024
 """Bytes of a file that is copied for answers; larger ones aren't material of an exercise."""
 
@@ -94,13 +94,13 @@ def _problems(found: Exercises, name: str, copy: _Copy) -> Iterator[str]:
             yield f"the feedback to wrong answer {number} lacks {wrong.says!r}:\n{feedback}"
 
 
-def _left_behind(directory: str, names: list[str]) -> list[str]:
+def _not_copied(directory: str, names: list[str]) -> list[str]:
     """Return the names to leave out of a copy of a notebook's directory: files of runs, large files, pipes, sockets."""
     found = []
     for name in names:
         path = Path(directory, name)
         usual = path.is_symlink() or path.is_dir() or (path.is_file() and path.stat().st_size <= _LARGEST)
-        if name in _LEFT_BEHIND or not usual:
+        if name in _NOT_COPIED or not usual:
             found.append(name)
     return found
 
@@ -120,7 +120,7 @@ class _Copy:
         found = _facts(self._copy) if self._facts else {}
         if not self._facts or any(found.get(path) != facts for path, facts in self._facts.items()):
             self._copy = Path(tempfile.mkdtemp(dir=self._place)) / "notebook"
-            shutil.copytree(self._directory, self._copy, ignore=_left_behind, symlinks=True)
+            shutil.copytree(self._directory, self._copy, ignore=_not_copied, symlinks=True)
             self._facts = _facts(self._copy)
             return self._copy
         for path in found.keys() - self._facts.keys():

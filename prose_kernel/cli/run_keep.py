@@ -93,12 +93,12 @@ def brought(found: KeptRun, cwd: Path) -> KeptRun:
         return found
     if head is None and found.has_journal:
         return found  # it says why it can't be used
-    from prose_kernel.storage.database.kept_runs import DatabaseAway
+    from prose_kernel.storage.database.kept_runs import RunDatabaseUnavailable
 
     for place in kept_in_postgres(cwd, str(found.directory.parent.parent)):
         try:
             place.bring(found.id, lambda remark: click.echo(remark, err=True))
-        except DatabaseAway:
+        except RunDatabaseUnavailable:
             if head is None:
                 raise
     return runs.Directories(found.directory.parent).run(found.id)

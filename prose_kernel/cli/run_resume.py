@@ -332,7 +332,7 @@ def _way(kept: KeptRun, given: RunOptions) -> tuple[Resumption, tuple[str, ...]]
     clock = SystemClock()
     new = branch(journal, point_of(journal, given.at), new_run_id(clock), clock.now())
     line = f"Run {new.head.run} begins as a branch of run {kept.id} before {given.at}: {_known(new.answers())}."
-    return Resumption(new, given.interrupted or "rerun", texts_stay=True), (line,)
+    return Resumption(new, given.interrupted or "rerun", keeps_texts=True), (line,)
 
 
 def _kept(kept: KeptRun, given: RunOptions, text: str, chosen: settings.Settings) -> EarlierRun:

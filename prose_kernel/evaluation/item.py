@@ -19,7 +19,7 @@ from prose_kernel.evaluation.results import Check, Result, Status
 from prose_kernel.evaluation.spec import Spec
 from prose_kernel.language.shortening import clipped
 from prose_kernel.models.providers.model_servers import SharedWays
-from prose_kernel.runs.workspace import Start, Workspace, stay
+from prose_kernel.runs.workspace import Start, Workspace, uncancel
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.budgets import Budget
@@ -106,7 +106,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Around:
+class Shared:
     """The parts that all runs of an evaluation share."""
 
     spec: Spec
@@ -122,13 +122,13 @@ class Around:
 class ItemRun:
     """One run, which can be interrupted from outside. `run` may be called once."""
 
-    def __init__(self, item: Item, around: Around) -> None:
+    def __init__(self, item: Item, shared: Shared) -> None:
         self.item = item
-        self.around = around
+        self.shared = shared
         self.over_time = False
         self._workspace: Workspace | None = None
         self._judging: Callable[[], object] | None = None
-        self._meter = Meter(around.clock)
+        self._meter = Meter(shared.clock)
 
     def interrupt(self) -> None:
         """End it, from any thread; a second call kills what is left."""
@@ -139,34 +139,34 @@ class ItemRun:
 
     async def run(self) -> Result:
         """Raises `BudgetSpent` when the budget of the evaluation is spent, `CancelledError` when it is interrupted."""
-        item, around = self.item, self.around
+        item, shared = self.item, self.shared
         if item.case.broken:
             return self._result("error", error=item.case.broken)
-        around.meters[item.at] = self._meter
-        timer = asyncio.get_running_loop().call_later(around.spec.seconds, self._time_is_up)
+        shared.meters[item.at] = self._meter
+        timer = asyncio.get_running_loop().call_later(shared.spec.seconds, self._time_is_up)
         try:
             return await self._checked()
         finally:
             timer.cancel()
-            del around.meters[item.at]
+            del shared.meters[item.at]
 
     def _time_is_up(self) -> None:
         self.over_time = True
         self.interrupt()
 
     async def _checked(self) -> Result:
-        item, around = self.item, self.around
+        item, shared = self.item, self.shared
         prepared = item.prepared
         start = Start(
-            around.spec.path.parent,
+            shared.spec.path.parent,
             prepared.name,
             notebook=prepared.is_notebook,
             supplied=prepared.inputs(item.case),
-            decisions=around.spec.decisions,
+            decisions=shared.spec.decisions,
             language=prepared.language,
             at=item.at,
-            recordings=around.recordings,
-            ways=around.ways,
+            recordings=shared.recordings,
+            ways=shared.ways,
         )
         shown: list[str] = []
         asker = Unattended(shown.append, why=UNATTENDED, magic="")
@@ -177,8 +177,8 @@ class ItemRun:
         except asyncio.CancelledError:
             if not self.over_time:
                 raise
-            stay()
-            return self._result("error", error=f"it did not end within {around.spec.seconds:g} s")
+            uncancel()
+            return self._result("error", error=f"it did not end within {shared.spec.seconds:g} s")
         except BudgetSpent as spent:
             if spent.budget == EVALUATION:
                 raise
@@ -194,11 +194,11 @@ class ItemRun:
             return self._result("error", error=_message_of(problem), no_answer=isinstance(problem, Undecided))
         finally:
             await workspace.close(error)
-            around.warnings.update(one for one in shown if one.startswith("Warning: "))
+            shared.warnings.update(one for one in shown if one.startswith("Warning: "))
 
     async def _asked(self, workspace: Workspace) -> Result:
-        item, around = self.item, self.around
-        prepared, budget = item.prepared, around.budget
+        item, shared = self.item, self.shared
+        prepared, budget = item.prepared, shared.budget
         machine = workspace.machine_of(prepared.language)
         machine.host.budget = budget
         prepared.bind(workspace, item.case)
@@ -229,12 +229,12 @@ class ItemRun:
         assert task is not None
         self._judging = partial(loop.call_soon_threadsafe, task.cancel)
         with budgets.counting((budget,), lambda: "an assertion") if budget is not None else nullcontext():
-            checks, no_answer = await around.assertions.check(ran)
+            checks, no_answer = await shared.assertions.check(ran)
         return self._judged(checks, no_answer, outputs or {"result": value})
 
     def _judged(self, checks: Sequence[Check], no_answer: bool, outputs: Mapping[str, Value]) -> Result:
-        score = self.around.assertions.score(checks)
-        threshold = self.around.spec.threshold
+        score = self.shared.assertions.score(checks)
+        threshold = self.shared.spec.threshold
         broken = next((check for check in checks if check.error), None)
         passed = all(check.passed for check in checks) if threshold is None else score >= threshold
         status: Status = "error" if broken is not None else "passed" if passed else "failed"

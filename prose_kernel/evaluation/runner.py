@@ -19,7 +19,7 @@ from prose_kernel.cassettes.recordings import SharedCassettes
 from prose_kernel.errors import BudgetSpent, UsageError, usage_errors
 from prose_kernel.evaluation import dataset
 from prose_kernel.evaluation.assertions import Assertions
-from prose_kernel.evaluation.item import EVALUATION, NAMES, Around, Item, ItemRun, Meter
+from prose_kernel.evaluation.item import EVALUATION, NAMES, Item, ItemRun, Meter, Shared
 from prose_kernel.evaluation.programs import Prepared, Preparing
 from prose_kernel.evaluation.results import DIRECTORY, Result, ResultsFile, key_of
 from prose_kernel.evaluation.spec import Spec
@@ -35,7 +35,7 @@ from prose_kernel.judging import rules
 from prose_kernel.models.providers.model_servers import SharedWays
 from prose_kernel.runs.execution import Takes
 from prose_kernel.runs.settings import Settings, budget_limits
-from prose_kernel.runs.workspace import Start, Workspace, stay
+from prose_kernel.runs.workspace import Start, Workspace, uncancel
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.clock import SystemClock
@@ -220,14 +220,14 @@ class Evaluation:
         most = at_once * max(one.settings.max_parallel or 1 for one in self.variants)
         recordings, ways = SharedCassettes(used), SharedWays(most)
         budget = self._budget()
-        around = Around(self.spec, self._assertions, recordings, ways, meters, budget, self._clock)
+        shared = Shared(self.spec, self._assertions, recordings, ways, meters, budget, self._clock)
         todo = iter(items)
 
         async def work() -> None:
             for item in todo:
                 if self._stopped:
                     return
-                result = await self._one(ItemRun(item, around))
+                result = await self._one(ItemRun(item, shared))
                 if result is None:
                     return
                 results[item.key] = result
@@ -242,7 +242,7 @@ class Evaluation:
             self.used = recordings.used()
             recordings.end()
             await ways.close()
-            warnings = sorted(around.warnings)
+            warnings = sorted(shared.warnings)
             more = [f"… and {len(warnings) - WARNINGS:,} more warnings"] if len(warnings) > WARNINGS else []
             self.notes += [*warnings[:WARNINGS], *more]
 
@@ -253,7 +253,7 @@ class Evaluation:
                 await asyncio.wait(pending)
             except asyncio.CancelledError:
                 self.interrupt()
-                stay()
+                uncancel()
         for one in workers:
             one.result()
 
@@ -265,13 +265,13 @@ class Evaluation:
             self._stopped = self._stopped or str(spent)  # others use what they have asked for, and get no more
         except asyncio.CancelledError:
             self._stopped = self._stopped or INTERRUPTED
-            stay()
+            uncancel()
         finally:
             del self._running[run]
         return None
 
     def interrupt(self) -> None:
-        """End what runs, and begin nothing more; results that are there stay. From any thread."""
+        """End what runs, and begin nothing more; results that are there uncancel. From any thread."""
         self._stopped = self._stopped or INTERRUPTED
         for run in tuple(self._running):
             run.interrupt()

@@ -15,7 +15,7 @@ from prose_kernel.errors import NonInteractive, ProseError, ProviderError, Undec
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.content import material, quoted
-from prose_kernel.runtime.ports import Finding, Judge, JudgeAround, Judged, JudgedText, JudgeRequest, Pick, Verdict
+from prose_kernel.runtime.ports import Finding, Judge, Judged, JudgedText, JudgeRequest, JudgeWrapper, Pick, Verdict
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.session_options import BatchMode, RulesMode
 from prose_kernel.runtime.text import NAME, one_line
@@ -161,7 +161,7 @@ def _no_rules(request: JudgeRequest, rules: RulesMode, criteria: bool) -> str:
     return ""
 
 
-class WithoutJudge(JudgeAround):
+class WithoutJudge(JudgeWrapper):
     """The `Judge` port around recorded judgements while no judge is chosen.
 
     In a non-interactive run a question without a record cannot be decided: that is the error, and its hint says how to
@@ -253,10 +253,10 @@ class JudgeChain:
         for one in request.further if self._batch != "off" and self._scripted is None else ():
             answer = self._ruled(one)
             if answer is not None:
-                if answer and one.perhaps:
+                if answer and one.conditional:
                     break  # nothing after it is asked
                 continue
-            if one.perhaps:
+            if one.conditional:
                 left -= len(one.question) + AN_ANSWER
                 if left < 0:
                     break

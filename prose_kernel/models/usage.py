@@ -16,9 +16,9 @@ from prose_kernel.runtime import budgets, open_request, tracing
 from prose_kernel.runtime.ports import (
     Finding,
     Judge,
-    JudgeAround,
     Judged,
     JudgeRequest,
+    JudgeWrapper,
     Phrases,
     Pick,
     SessionProgress,
@@ -202,7 +202,7 @@ class CountedSessions:
         return result
 
 
-class CountedJudge(JudgeAround):
+class CountedJudge(JudgeWrapper):
     """The `Judge` port around another one."""
 
     def __init__(self, inner: Judge, usage: UsageTotals) -> None:
@@ -224,7 +224,7 @@ class CountedPhrases:
         return await self._usage.judged(request.at, self._inner.phrase(request))
 
 
-class LimitedJudge(JudgeAround):
+class LimitedJudge(JudgeWrapper):
     """The `Judge` port around one that costs something: it is asked as far as the budgets allow. An answer that came
     together with that to an earlier question is paid for, and given under a spent budget, too."""
 

@@ -447,7 +447,7 @@ class Process:
                 self._owner.adopt(child)
         if self._exit is not None:
             self._exit.stop()
-        left = self._left_behind()
+        left = self._left_processes()
         self._owner.ended(self, left)
         if outcome == "exited" and status is not None and os.WIFSIGNALED(status):
             outcome = "signaled"
@@ -480,7 +480,7 @@ class Process:
         close((self._report,))
         return data
 
-    def _left_behind(self) -> list[process_table.Member]:
+    def _left_processes(self) -> list[process_table.Member]:
         """Return the processes that the command left in its group. Takes one system call in the usual case that there
         are none."""
         assert self._child is not None

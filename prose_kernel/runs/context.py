@@ -138,8 +138,8 @@ class RunContext:
     @property
     def project(self) -> Path:
         """The directory in which the sessions of the run work."""
-        at_home = self.language.at_home and not self.start.notebook and not self.start.elsewhere
-        return self.file.parent if at_home and self.file is not None else self.start.cwd
+        in_its_directory = self.language.in_its_directory and not self.start.notebook and not self.start.elsewhere
+        return self.file.parent if in_its_directory and self.file is not None else self.start.cwd
 
     @property
     def functions(self) -> Path | None:

@@ -109,7 +109,7 @@ class RunJournal(Journal):
         known = replace(
             known,
             records=found.records(1),
-            texts_stay=how.texts_stay,
+            keeps_texts=how.keeps_texts,
             under_way=how.under_way,
             again=how.cause.key if how.cause is not None else "",
             complete=how.over,

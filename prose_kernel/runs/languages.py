@@ -128,8 +128,8 @@ class Language:
     quotes, `declared` the words for how a name was bound; `sample` is a program of one line. `markers` are those of its
     narration, by the live mark or by `session`, `judge`, `loop`, `parallel`. `state` is the setting that says what of
     it is kept in files: the names of a run that begins with it (`state`), or answers of its agents (`vvm_state`).
-    `at_home`: sessions of a file work in its directory, not in that in which it was started. `configure` gives a new
-    machine the settings that only its language has.
+    `in_its_directory`: sessions of a file work in its directory, not in that in which it was started. `configure`
+    gives a new machine the settings that only its language has.
 
     `complete` lists the completions at the end of a text: its arguments are the text, whether it ends in `code`, a
     `string`, a `triple` quoted one or a `marker`, the start of that literal, the machine's names and their values. The
@@ -181,7 +181,7 @@ class Language:
     declared: Mapping[str, str] = field(default_factory=dict)
     markers: Mapping[str, str] = field(default_factory=dict)
     state: Literal["state", "vvm_state"] = "state"
-    at_home: bool = False
+    in_its_directory: bool = False
     elsewhere: bool = False
     has_inputs: bool = False
     refusal: str = ""
@@ -446,7 +446,7 @@ VVM: Final = Language(
         "parallel": "\N{HIGH VOLTAGE SIGN}",
     },
     state="vvm_state",
-    at_home=True,
+    in_its_directory=True,
     refusal="\N{CROSS MARK} Validation failed",
     report=_later("language.vvm.contract:report"),
     configure=_configure,

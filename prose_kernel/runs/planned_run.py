@@ -131,7 +131,7 @@ class PlannedCell(PlannedRun):
         return cls(replace(found, texts=[*found.texts, new]), answers, settings, commands)
 
     def _open(self) -> RunJournal:
-        known = KnownRecords(self._records(), texts_stay=True, on_live=lambda under_way: None)
+        known = KnownRecords(self._records(), keeps_texts=True, on_live=lambda under_way: None)
         return RunJournal(self._log, self._machines.first.host, self._keys, known=known)
 
     async def _text(self, text: Text, source: Source, language: Language) -> None:

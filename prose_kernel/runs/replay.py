@@ -153,7 +153,7 @@ class Replaying:
     def _open(self) -> RunJournal:
         head = self._head
         keys = Keys(run_ids=tuple(one.encode() for one in (head.run, *head.branch_of)))
-        known = KnownRecords(self._records(), texts_stay=True, on_live=self._at_end, on_replayed=self._replayed)
+        known = KnownRecords(self._records(), keeps_texts=True, on_live=self._at_end, on_replayed=self._replayed)
         return RunJournal(Unwritten(self._found.path), self._machines.first.host, keys, known=known)
 
     def _records(self) -> Iterator[tuple[int, Record]]:

@@ -47,7 +47,7 @@ class Resumption:
     """A run to be resumed: its journal, and the treatment of requests that had no answer when it ended.
 
     `rewind` is the number of the record from which on nothing counts any more: the answer that the run failed for
-    (`cause`), or the interrupt. `texts_stay`: a text that differs from the recorded one is an error, else it takes its
+    (`cause`), or the interrupt. `keeps_texts`: a text that differs from the recorded one is an error, else it takes its
     place. `cwd` is the directory in which it continues, if that is not the one in which it was begun. Made by
     `resumption`.
     """
@@ -56,7 +56,7 @@ class Resumption:
     under_way: UnderWay = "rerun"
     rewind: int | None = None
     cause: Asked | None = None
-    texts_stay: bool = False
+    keeps_texts: bool = False
     cwd: Path | None = None
 
     @property
@@ -128,7 +128,7 @@ def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Re
     if last is None or not (interactive or last.status == "done"):
         # A text that was killed while an interrupt or its store ended it resumes before that.
         rewind, cause = _last_record(journal, last) or (None, None)
-    return Resumption(journal, under_way, rewind, cause, texts_stay=not interactive)
+    return Resumption(journal, under_way, rewind, cause, keeps_texts=not interactive)
 
 
 def _last_record(journal: JournalRead, last: Ended | None) -> tuple[int, Asked | None] | None:

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.services import Asker
     from prose_kernel.storage.stored_run import StoredRun
 
-__all__ = ["Start", "Workspace", "load_what_cells_need", "stay"]
+__all__ = ["Start", "Workspace", "load_what_cells_need", "uncancel"]
 
 
 def load_what_cells_need(language: Language) -> None:
@@ -61,7 +61,7 @@ def load_what_cells_need(language: Language) -> None:
     _ = deciding, filesystem, in_context, stored_run, trace, transcript
 
 
-def stay() -> None:
+def uncancel() -> None:
     """Continue after a cancellation that has been answered."""
     task = asyncio.current_task()
     if task is not None:
@@ -544,7 +544,7 @@ class Workspace:
             if run.journal is not None and run.journal.abandoned:
                 raise
             if isinstance(ended, asyncio.CancelledError):
-                stay()
+                uncancel()
         self._listeners.text_ended()
 
     def _continue_as(self, run: Run, text: Text) -> None:

@@ -105,7 +105,7 @@ async def with_files(files: Files, request: CommandRequest, directory: str, ask:
 
 
 @dataclass(frozen=True, slots=True)
-class FilesThen:
+class FilesOfAnswer:
     """The files of an earlier answer, and how to look at them now: those that match `reads` and `writes`, or those with
     these paths. `directory` is what the paths are relative to."""
 
@@ -173,7 +173,7 @@ class EarlierAnswer:
         """The answer of a session; None if it cannot be read."""
         return codec.readable(self.answered.value, SessionResult) if self.asked.kind == "session" else None
 
-    def files_then(self, request: Request | None, keys: Keys) -> FilesThen | None:
+    def files_of_answer(self, request: Request | None, keys: Keys) -> FilesOfAnswer | None:
         """The files that the answer to this request depends on (None: those that its own request had declared); None if
         there are none.
 
@@ -182,7 +182,7 @@ class EarlierAnswer:
         """
         if (session := self._session()) is not None:
             reads = {read.path: read.sha256 for read in session.reads}
-            return FilesThen((reads,), keys.project) if reads else None
+            return FilesOfAnswer((reads,), keys.project) if reads else None
         files = self._declared
         if isinstance(request, CommandRequest):
             if not request.declares_files:
@@ -195,7 +195,7 @@ class EarlierAnswer:
         if files.reads is None or files.writes is None:
             raise LookupError
         depends = any(files.globs) or files.reads or files.writes
-        return FilesThen((files.reads, files.writes), keys.directory, files.globs) if depends else None
+        return FilesOfAnswer((files.reads, files.writes), keys.directory, files.globs) if depends else None
 
     def written(self) -> Iterator[tuple[str, str]]:
         """The files that it has written, as far as that is recorded: path and digest, "" for one that is gone."""
@@ -233,9 +233,9 @@ class AnsweredFiles:
 
     def __init__(self, keys: Keys) -> None:
         self._keys = keys
-        self._then: dict[str, dict[int, tuple[int, FilesThen | None]]] = defaultdict(dict)
+        self._then: dict[str, dict[int, tuple[int, FilesOfAnswer | None]]] = defaultdict(dict)
         """For each text the files of its answers, each with the order of the last answer that found them like that."""
-        self._latest: dict[object, FilesThen] = {}
+        self._latest: dict[object, FilesOfAnswer] = {}
         """By globs or paths: a loop whose files stay the same keeps their digests once."""
         self._written: dict[str, list[_Write]] = defaultdict(list)
         self._orders = count()
@@ -254,7 +254,7 @@ class AnsweredFiles:
             writes = self._written[_whole(base, path)]
             writes[:] = [*(write for write in writes[-WRITES:] if write.text != text), _Write(one.order, digest, text)]
         try:
-            if (then := one.files_then(None, self._keys)) is None:
+            if (then := one.files_of_answer(None, self._keys)) is None:
                 return
             if (latest := self._latest.setdefault(then.key, then)) == then:
                 then = latest
@@ -269,7 +269,7 @@ class AnsweredFiles:
         changed. `places` are those of the texts' cells in the notebook. Call it in a thread."""
         looked: dict[object, tuple[Digests, ...] | None] = {}
 
-        def now(then: FilesThen) -> tuple[Digests, ...] | None:
+        def now(then: FilesOfAnswer) -> tuple[Digests, ...] | None:
             if then.key not in looked:
                 try:
                     looked[then.key] = then.now(files)

@@ -357,7 +357,7 @@ def recorded(usage: Usage) -> None:
         current.notes["recorded"] = structs.asdict(usage)
 
 
-def ended_then(key: str, message: str, used: Usage) -> BudgetSpent | None:
+def recorded_end(key: str, message: str, used: Usage) -> BudgetSpent | None:
     """The error of a budget that has ended this request when it was recorded: what it had consumed then is counted.
     None where that budget is not spent now."""
     request = _request.get()

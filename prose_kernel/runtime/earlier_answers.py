@@ -214,7 +214,7 @@ class EarlierAnswers:
         if one is None:
             return None
         try:
-            files = one.files_then(request, keys) if asked.key not in self._rules.instead else None
+            files = one.files_of_answer(request, keys) if asked.key not in self._rules.instead else None
             changed = None
             if files is not None:
                 now = await s.outside(asyncio.to_thread(files.now, s.host.ports.files))

@@ -144,7 +144,7 @@ class Journal:
     def _new(self, described: Described, request: Request, also: Sequence[str]) -> Asked:
         """Record a new request."""
         looks = self._recorder.looks if described.kind == "wait" else 0
-        if self._log.behind and described.kind != "wait":
+        if self._log.has_unsent and described.kind != "wait":
             self._recorder.require_flush()
         digest, key = described.digest(self._keys.run_ids), self._keys.of(request, also)
         place = (described.gate, described.record)
@@ -360,7 +360,7 @@ class Journal:
                 self._replay.advance()
                 return
             if coming is not None:
-                if self._replay.how.texts_stay and isinstance(coming, Text):
+                if self._replay.how.keeps_texts and isinstance(coming, Text):
                     raise mismatch(f"{coming.name}: {coming.text.strip()}", f"{text.name}: {text.text.strip()}")
                 self._log.rewind(self._replay.number)
                 self.rewound = True

@@ -89,7 +89,7 @@ def _below(path: str, old: str, new: str) -> str:
 class KnownRecords:
     """The records of an earlier process, and how a journal replays them.
 
-    With `texts_stay`, a text that differs from its record is an error; otherwise the new text is recorded instead.
+    With `keeps_texts`, a text that differs from its record is an error; otherwise the new text is recorded instead.
     `under_way` decides about requests without an answer; the request with the key `again` is asked again in any case. A
     `complete` run has ended: if one of its approvals isn't confirmed, nothing more is asked. `moved` is set for a run
     that continues in another directory.
@@ -99,7 +99,7 @@ class KnownRecords:
     """
 
     records: Iterator[tuple[int, Record]]
-    texts_stay: bool = False
+    keeps_texts: bool = False
     under_way: UnderWay = "rerun"
     again: str = ""
     on_live: Callable[[Sequence[Asked]], None] | None = None

@@ -526,7 +526,7 @@ class JudgeRequest(Struct, frozen=True):
     and nothing else of the program.
 
     `further` are the questions that come next, with nothing done in between; the judge may answer them together with
-    this one. One of them that is asked only if the answers before it let it come to that is marked `perhaps`.
+    this one. One of them that is asked only if the answers before it let it come to that is marked `conditional`.
 
     `by_rules`: only rules may answer it; what they leave open is uncertain.
     """
@@ -543,7 +543,7 @@ class JudgeRequest(Struct, frozen=True):
     inserted: tuple[tuple[str, str], ...] = ()
     subject: str | None = None
     further: tuple[JudgeRequest, ...] = ()
-    perhaps: bool = False
+    conditional: bool = False
     by_rules: bool = False
 
     @property
@@ -607,7 +607,7 @@ class Judge(Protocol):
     async def items(self, request: JudgeRequest, value: str) -> Finding: ...
 
 
-class JudgeAround:
+class JudgeWrapper:
     """A `Judge` around another one: `ask` gets each question, as the call that a judge has to answer."""
 
     async def ask(self, request: JudgeRequest, calling: Callable[[Judge], Awaitable[Judged]]) -> Judged:

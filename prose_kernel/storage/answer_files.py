@@ -203,14 +203,14 @@ class AnswerFiles:
         return f"_anon_{self._anonymous:03d}"
 
     def _line(self, text: str) -> None:
-        self._updated = self._time_then(text) or timestamp(self._clock.now(), "seconds")
+        self._updated = self._recorded_time(text) or timestamp(self._clock.now(), "seconds")
         self._trace.append(f"- [{self._updated}] {text}\n")
         self._grown(len(self._trace[-1]))
         second_over = self._clock.monotonic() >= self._written_at + 1
         if self._size <= _SHORT or self._unwritten * _GROWTH >= self._size or second_over:
             self.flush()
 
-    def _time_then(self, text: str) -> str | None:
+    def _recorded_time(self, text: str) -> str | None:
         """When a run that is resumed has written this line before; what the log says from another line on, is void."""
         if self._earlier and self._earlier[0][1] == text:
             return self._earlier.popleft()[0]

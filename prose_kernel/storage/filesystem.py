@@ -15,13 +15,13 @@ from prose_kernel.errors import StateError
 from prose_kernel.runtime.ports import Binding, Key, Target
 from prose_kernel.runtime.values import Reference
 from prose_kernel.storage import bindings, layout
-from prose_kernel.storage.run_directory import RunDirectory, StoreAtHome
+from prose_kernel.storage.run_directory import RunDirectory, StoreWithMemories
 
 _YOUNG: Final = 1_000_000_000
 """Nanoseconds within which two writes might get the same time stamp."""
 
 
-class FilesystemStore(StoreAtHome):
+class FilesystemStore(StoreWithMemories):
     """Keeps the bindings of a run, or of one call of an imported program, in the directory of the run.
 
     The first flush after `put` creates that directory.

@@ -118,7 +118,7 @@ class RunDirectory:
         await self.pending.flush()
 
 
-class StoreAtHome:
+class StoreWithMemories:
     """The shared parts of stores of runs with a home: memories of agents are files in every backend (4.4).
 
     `chain` are the directories of the imported programs' calls that the store is for; `user_home` is where memories of

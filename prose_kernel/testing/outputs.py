@@ -247,8 +247,8 @@ def _unexpected(one: Shown) -> Finding:
 
 def _moved(one: Shown, actual: Sequence[Shown]) -> Finding:
     at = next(number for number, other in enumerate(actual) if other is one)
-    behind = f"comes after the {_name(actual[at - 1])}" if at else "comes first"
-    return Finding(f"another order: the {_name(one)} {behind}", _of(one), saved=True)
+    order = f"comes after the {_name(actual[at - 1])}" if at else "comes first"
+    return Finding(f"another order: the {_name(one)} {order}", _of(one), saved=True)
 
 
 def _text(one: Shown) -> str:

@@ -91,64 +91,66 @@ class _Test:
         """Run a case; returned is the one to keep in the file."""
         begin = time.monotonic()
         try:
-            came = asyncio.run(_run(self.path, self.text, case.options, self.options))
+            result = asyncio.run(_run(self.path, self.text, case.options, self.options))
         except UsageError as problem:
             self.outcomes.append(Outcome(case.name, "failed", (Finding(str(problem)),)))
             return case
-        self.interrupted = came.watch.interrupted
+        self.interrupted = result.watch.interrupted
         if self.interrupted:
             return case
-        self.used |= came.used
-        findings = list(self._findings(case, came))
+        self.used |= result.used
+        findings = list(self._findings(case, result))
         unsaved = any(not finding.saved for finding in findings)
         status = "failed" if findings else "passed"
         if findings and self.options.update and not unsaved:
             status = "updated"
         outcome = Outcome(case.name, status, tuple(findings), seconds=time.monotonic() - begin)  # type: ignore[arg-type]
         self.outcomes.append(outcome)
-        return case if unsaved or not findings else replace(case, status=came.status, sections=came.sections)
+        return case if unsaved or not findings else replace(case, status=result.status, sections=result.sections)
 
-    def _findings(self, case: Case, came: _Came) -> list[Finding]:
+    def _findings(self, case: Case, result: _Result) -> list[Finding]:
         seconds = case.options.seconds or self.options.seconds
-        if came.watch.over:
+        if result.watch.over:
             return [Finding(f"the program did not end within {seconds:g} s and was interrupted")]
         found = []
         if case.status is None:
-            sections = ", ".join((f"exit status {came.status}", *came.sections))
+            sections = ", ".join((f"exit status {result.status}", *result.sections))
             found.append(Finding(f"nothing was committed; there is now: {sections}", saved=True))
-        elif case.status != came.status:
-            description = f"exit status {came.status} instead of {case.status}"
+        elif case.status != result.status:
+            description = f"exit status {result.status} instead of {case.status}"
             # the program needs an answer that a test cannot give: there is no result to keep
-            found.append(Finding(description, came.at, saved=came.status != 3))
+            found.append(Finding(description, result.at, saved=result.status != 3))
         if case.status is not None:
-            found += self._sections(case, came)
-        elif came.status == 3:
-            found.append(Finding("an answer is missing", came.at, tuple(came.sections.get("Error", "").split("\n"))))
+            found += self._sections(case, result)
+        elif result.status == 3:
+            found.append(
+                Finding("an answer is missing", result.at, tuple(result.sections.get("Error", "").split("\n")))
+            )
         own = case.options.cassette or self.path.stem
-        for (file, raw), description in came.unused.items():
+        for (file, raw), description in result.unused.items():
             if Path(file).stem != Path(own).stem:
                 self.unused[file, raw] = description
-            elif not self.options.live and came.status == 0:
+            elif not self.options.live and result.status == 0:
                 found.append(Finding(f"{description} is recorded and never used (prose cassette prune removes it)"))
         return found
 
-    def _sections(self, case: Case, came: _Came) -> list[Finding]:
+    def _sections(self, case: Case, result: _Result) -> list[Finding]:
         rules, found = self.options.rules, []
-        names = [name for name in {**case.sections, **came.sections} if name not in case.options.ignore]
+        names = [name for name in {**case.sections, **result.sections} if name not in case.options.ignore]
         for name in names:
-            was, now = case.sections.get(name), came.sections.get(name)
+            was, now = case.sections.get(name), result.sections.get(name)
             if was is not None and now is not None:
                 if rules(was) != rules(now):
                     detail = difference(rules(was), rules(now))
-                    found.append(Finding(f"{name} differs", came.statement_of(name, detail), detail, saved=True))
+                    found.append(Finding(f"{name} differs", result.statement_of(name, detail), detail, saved=True))
             elif now is None:
                 found.append(Finding(f"missing: {name}", detail=difference(was or "", ""), saved=True))
             else:
                 detail = difference("", now or "")
-                found.append(Finding(f"not committed: {name}", came.statement_of(name, detail), detail, saved=True))
+                found.append(Finding(f"not committed: {name}", result.statement_of(name, detail), detail, saved=True))
         order = (
-            [name for name in case.sections if name in came.sections],
-            [n for n in came.sections if n in case.sections],
+            [name for name in case.sections if name in result.sections],
+            [n for n in result.sections if n in case.sections],
         )
         if order[0] != order[1] and not found:
             found.append(Finding(f"another order: {', '.join(order[1])}", saved=True))
@@ -159,7 +161,7 @@ class _Test:
 
 
 @dataclass(slots=True)
-class _Came:
+class _Result:
     """The result of a run: `at` is the statement at which it failed, `statements` those that gave a section."""
 
     status: int
@@ -175,9 +177,9 @@ class _Came:
         """The statement that a section is of; of printed text the one that printed the first line that came instead."""
         if section == "Error":
             return self.at
-        came = next((line[2:] for line in detail if line.startswith("+ ") and line[2:].strip()), "")
+        result = next((line[2:] for line in detail if line.startswith("+ ") and line[2:].strip()), "")
         pieces = [(text, at) for stream, text, at in self.pieces if stream == section]
-        printed = (at for text, at in pieces if came in snapshot_file.shown(text) or (text == _named(came)))
+        printed = (at for text, at in pieces if result in snapshot_file.shown(text) or (text == _named(result)))
         return self.statements.get(section) or next(printed, pieces[0][1] if pieces else None)
 
 
@@ -187,7 +189,7 @@ def _named(line: str) -> str:
     return name + equals
 
 
-async def _run(path: Path, text: str, case: CaseOptions, options: Options) -> _Came:
+async def _run(path: Path, text: str, case: CaseOptions, options: Options) -> _Result:
     """Raises `UsageError` for options that make no sense."""
     language = languages.of_file(path.name)
     cwd = (path.parent / case.directory).resolve()
@@ -298,7 +300,7 @@ class _Observed(TestedRun):
             self.unused = {(str(self.request.cwd / entry.file), entry.raw): entry.name for entry in cassettes.unused()}
         return await super().ended(error)
 
-    def came(self, ended: Ended, case: CaseOptions) -> _Came:
+    def came(self, ended: Ended, case: CaseOptions) -> _Result:
         sections = {f"Output {name}": snapshot_file.data_text(value) for name, value in self.given.items()}
         if not sections and ended.products:
             sections["Result"] = snapshot_file.shown("\n".join(ended.products))
@@ -316,7 +318,7 @@ class _Observed(TestedRun):
             text = result_text.error_text(ended.error, ended.stderr_shown)
             sections["Error"] = snapshot_file.shown(text.replace(place, "«ws»"))
             at = _statement(ended.error)
-        return _Came(ended.status, sections, self.watch, at, self._statements, self._pieces, self.used, self.unused)
+        return _Result(ended.status, sections, self.watch, at, self._statements, self._pieces, self.used, self.unused)
 
 
 def _statement(error: ProseError) -> Statement | None:

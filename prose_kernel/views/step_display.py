@@ -28,7 +28,7 @@ ROWS: Final = 300
 """Statements of one program that are shown; the rest is counted."""
 _NOTES: Final = 12
 _VALUE: Final = 60
-_LOOKED_BACK: Final = 200
+_LINES_BEFORE: Final = 200
 _VERDICTS: Final = {True: "yes", False: "no", None: "uncertain"}
 
 
@@ -125,7 +125,7 @@ class StepDisplay(StatementHook):
         branches = place.branches
         while True:
             rows = self._lanes[branches].rows if branches in self._lanes else []
-            for row in reversed(rows[-_LOOKED_BACK:]):
+            for row in reversed(rows[-_LINES_BEFORE:]):
                 around = row.span.start <= place.span.start and place.span.end <= row.span.end
                 if row.source is place.source and around:
                     return row

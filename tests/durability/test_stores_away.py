@@ -30,7 +30,7 @@ from prose_kernel.runtime.journal_records import Answered, Completed
 from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.storage.database import postgres, row_writer
 from prose_kernel.storage.database.gate_records import DatabaseRecords
-from prose_kernel.storage.gates.records import RecordsAway
+from prose_kernel.storage.gates.records import RecordsUnavailable
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.runs import Directories, all_runs
 
@@ -238,7 +238,7 @@ def gate_is_lost(program: str, monkeypatch: pytest.MonkeyPatch, capfd: pytest.Ca
     """Run a program with a gate that cannot be recorded in the database."""
 
     def lost(self: DatabaseRecords, *work: object, **options: object) -> None:
-        raise RecordsAway("the gate could not be recorded")
+        raise RecordsUnavailable("the gate could not be recorded")
 
     Path("p.prose").write_text(program)
     monkeypatch.setenv("PROSE_STATE_WAIT", "0 s")

@@ -30,7 +30,7 @@ from prose_kernel.storage.database.sqlite import SqliteDatabase
 from prose_kernel.storage.gates.answers import Prior
 from prose_kernel.storage.gates.deciding import Gatekeeper, GatePolicy, Mode
 from prose_kernel.storage.gates.decision_socket import ask
-from prose_kernel.storage.gates.records import RecordsAway
+from prose_kernel.storage.gates.records import RecordsUnavailable
 from prose_kernel.storage.gates.second_process import (
     Decidable,
     Decider,
@@ -469,7 +469,7 @@ class FullDisk:
 
     def earlier(self) -> Any:
         if self.full:
-            raise RecordsAway("gate 'ok' could not be recorded: database or disk is full")
+            raise RecordsUnavailable("gate 'ok' could not be recorded: database or disk is full")
         return set(), []
 
 
@@ -488,7 +488,7 @@ async def test_the_person_hears_that_gates_wait_for_the_database() -> None:
     (lost,) = await asyncio.gather(
         asyncio.create_task(gates._kept(records.earlier, patience=0)), return_exceptions=True
     )
-    assert isinstance(lost, RecordsAway) and len(heard) == 2  # nothing was waited for
+    assert isinstance(lost, RecordsUnavailable) and len(heard) == 2  # nothing was waited for
 
 
 # ---------------------------------------------------------------- `prose gate`

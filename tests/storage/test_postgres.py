@@ -28,7 +28,7 @@ from prose_kernel.storage.database.postgres import PostgresDatabase
 from prose_kernel.storage.database.schema import Connection, DatabaseError
 from prose_kernel.storage.database.sqlite import SqliteDatabase
 from prose_kernel.storage.database.statements import Statements
-from prose_kernel.storage.gates.records import AuditEvent, RecordsAway
+from prose_kernel.storage.gates.records import AuditEvent, RecordsUnavailable
 from prose_kernel.storage.gates.second_process import Decidable, Decider, gate_log, pending_gates, resolve_gate
 
 DOTENV, VARIABLE, OTHER = "postgresql://a/dotenv", "postgresql://a/variable", "postgresql://a/other"
@@ -133,7 +133,7 @@ def test_gates_do_not_wait_one_after_the_other_for_a_server_that_is_unreachable(
         tried.acquire()
         until(lambda: sum(call.running() for call in calls) == 3)
         let_go.set()
-        assert all(isinstance(call.exception(), RecordsAway) for call in calls)
+        assert all(isinstance(call.exception(), RecordsUnavailable) for call in calls)
     assert database.attempts == 1
 
 

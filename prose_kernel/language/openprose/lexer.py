@@ -506,11 +506,11 @@ class Lexer:
             self.findings.add("E001", start, end, "unterminated string", hint)
             self._append_string(start, start + 1, end, end, triple=False)
             self._break()
-            return self._behind_open_string(end)
+            return self._skip_open_string(end)
         self._append_string(start, start + 1, end, end + 1, triple=False)
         return end + 1
 
-    def _behind_open_string(self, end: int) -> int:
+    def _skip_open_string(self, end: int) -> int:
         """Skip deeper lines below an unclosed string, which are its text unless they look like properties or a body."""
         if self.text[end - 1] == ":" or _PROPERTY_BELOW.match(self.text, end):
             return end

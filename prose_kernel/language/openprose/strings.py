@@ -18,7 +18,7 @@ _TO_RUN: Final = re.compile(r'(?:[^"\\]++|\\.|"(?!""))*+("++)', re.DOTALL)
 _RUN: Final = re.compile(r'\\.|("{3,}+)', re.DOTALL)
 _OPENS: Final = re.compile(r"(?::[ \t]*|=[ \t]*|\b(?:session|exec|throw)[ \t]+)\Z")
 _ALONE_BEFORE: Final = re.compile(r"(?:\n|\A)[ \t]*+\Z")
-_ALONE_BEHIND: Final = re.compile(r"[ \t]*+(?:\n|\Z)")
+_ALONE_AFTER: Final = re.compile(r"[ \t]*+(?:\n|\Z)")
 _NOTHING: Final = re.compile(r"[ \t]*+(?:#|\n|\Z)")
 
 
@@ -78,7 +78,7 @@ class Quotes:
 
     def _is_closer(self, start: int, end: int) -> bool:
         alone = _ALONE_BEFORE.search(self.text, max(0, start - 200), start) is not None
-        return alone and end - start == 3 and _ALONE_BEHIND.match(self.text, end) is not None
+        return alone and end - start == 3 and _ALONE_AFTER.match(self.text, end) is not None
 
     @cached_property
     def _runs(self) -> list[tuple[int, int]]:

@@ -531,12 +531,12 @@ def _contract_call(line: Line) -> Trouble | None:
     kinds = [token[0] for token in line.tokens[line.first : line.at + 1]]
     if "_CALL" not in kinds:
         return None
-    behind = len(kinds) - 1 - kinds[::-1].index("_CALL")
-    if behind == len(kinds) - 1:
+    call = len(kinds) - 1 - kinds[::-1].index("_CALL")
+    if call == len(kinds) - 1:
         return line.here("E004", "a call may not stand inside an expression", "bind it first: `let x = call name`")
-    if kinds[behind + 1 :] == ["_NL"]:
-        return line.on(line.first + behind, "E004", "the target of the call is missing", "write `call name`")
-    if line.kind(-1) in ("NAME", "STRING") and line.at == line.first + behind + 2:
+    if kinds[call + 1 :] == ["_NL"]:
+        return line.on(line.first + call, "E004", "the target of the call is missing", "write `call name`")
+    if line.kind(-1) in ("NAME", "STRING") and line.at == line.first + call + 2:
         return line.here("E004", "inputs of a call belong on the lines below it", "write `name: value` lines, indented")
     return None
 

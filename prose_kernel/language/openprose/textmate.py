@@ -16,7 +16,7 @@ from prose_kernel.language.textmate import grammar as grammar_of
 _NAME: Final = r"[A-Za-z_][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*"
 _PATH: Final = rf"{_NAME}(?:\.{_NAME}|\[(?:[0-9]+|{_NAME})\])*"
 _BEFORE: Final = r"(?<![A-Za-z0-9_.-])"
-_BEHIND: Final = r"(?![A-Za-z0-9_]|-[A-Za-z0-9_])"
+_NAME_END: Final = r"(?![A-Za-z0-9_]|-[A-Za-z0-9_])"
 _SIGNS: Final = {
     "NAME": "[A-Za-z_]", "STRING": '"', "DISCRETION": r"\*\*", "COLON": ":", "LPAR": r"\(", "NUMBER": "[0-9]",
     "_NL": "(?:#|$)", "EQUALS": "=(?!=)", "DOT": r"\.", "COMMA": ",", "PIPE": r"\|", "MINUS": "-", "PLUS": r"\+",
@@ -29,7 +29,7 @@ _DECLARES: Final = ("let", "const", "agent", "block", "gate", "input", "output")
 
 
 def _following(kinds: Iterable[str]) -> str:
-    return "|".join(sorted(_SIGNS.get(kind, rf"{kind}{_BEHIND}") for kind in kinds))
+    return "|".join(sorted(_SIGNS.get(kind, rf"{kind}{_NAME_END}") for kind in kinds))
 
 
 def _keyword(kind: str) -> dict[str, Any]:
@@ -41,7 +41,7 @@ def _keyword(kind: str) -> dict[str, Any]:
         never = NEVER_BEFORE[kind]
         ahead = rf"(?![ \t]*(?:{_following(never)}))" if never else ""
     scope = "keyword.operator.word.prose" if kind in _OPERATORS else "keyword.control.prose"
-    return match(f"{_BEFORE}{word}{_BEHIND}{ahead}", scope)
+    return match(f"{_BEFORE}{word}{_NAME_END}{ahead}", scope)
 
 
 def _headers() -> str:
@@ -68,14 +68,14 @@ def grammar() -> dict[str, Any]:
         match(rf"{_BEFORE}({any_of(_DECLARES)})[ \t]+({_NAME})(?![ \t]*:[ \t]*{_NAME})", captures=declared),
         match(rf"{_BEFORE}(do)[ \t]+({_NAME})", captures=named),
         match(rf"{_BEFORE}(session|resume)[ \t]*:[ \t]*({_NAME})", captures=named),
-        match(rf"(\|)[ \t]*(map|pmap|filter|reduce){_BEHIND}", captures=piped),
-        match(rf"^[ \t]+(?!(?:{_headers()}){_BEHIND})({_NAME})[ \t]*(?=:)", captures=property_),
+        match(rf"(\|)[ \t]*(map|pmap|filter|reduce){_NAME_END}", captures=piped),
+        match(rf"^[ \t]+(?!(?:{_headers()}){_NAME_END})({_NAME})[ \t]*(?=:)", captures=property_),
         *(_keyword(kind) for kind in KEYWORDS.values()),
         match(rf"{_BEFORE}call(?=[ \t]+[A-Za-z_\"])", "keyword.control.prose"),
         match(rf"{_BEFORE}as(?=[ \t]+[A-Za-z_])", "keyword.control.prose"),
         match(rf"{_BEFORE}(?:from(?=[ \t]*\")|in(?=[ \t]+[^=:,|)]))", "keyword.control.prose"),
-        match(rf"(?<=loop)[ \t]+(until|while){_BEHIND}", captures={1: "keyword.control.prose"}),
-        match(rf"{_BEFORE}(?:{any_of(CONSTANTS)}){_BEHIND}", "constant.language.prose"),
+        match(rf"(?<=loop)[ \t]+(until|while){_NAME_END}", captures={1: "keyword.control.prose"}),
+        match(rf"{_BEFORE}(?:{any_of(CONSTANTS)}){_NAME_END}", "constant.language.prose"),
         match(rf"(?<![A-Za-z0-9_-])[0-9]+(?:\.[0-9]+)?(?:{_UNITS})?", "constant.numeric.prose"),
         match(_NAME, "variable.other.prose"),
         match(r"==|!=|<=|>=|->|[=|<>+-]", "keyword.operator.prose"),

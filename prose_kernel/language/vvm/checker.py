@@ -140,7 +140,7 @@ class Checker:
     def _schedule(self, body: tree.Body) -> None:
         self._agenda.extend(zip(repeat(None), reversed(body)))
 
-    def _then(self, action: Callable[[Any], None], argument: Any) -> None:
+    def _afterwards(self, action: Callable[[Any], None], argument: Any) -> None:
         """Do this when what is scheduled from now on is done."""
         self._agenda.append((action, argument))
 
@@ -149,14 +149,14 @@ class Checker:
 
     def _block(self, body: tree.Body) -> None:
         self._nesting += 1
-        self._then(self._leave_block, None)
+        self._afterwards(self._leave_block, None)
         self._schedule(body)
 
     def _leave_block(self, _: None) -> None:
         self._nesting -= 1
 
     def _loop(self, body: tree.Body) -> None:
-        self._then(self._leave_loop, None)
+        self._afterwards(self._leave_loop, None)
         self._block(body)
 
     def _leave_loop(self, _: None) -> None:
@@ -247,7 +247,7 @@ class Checker:
         elif self._nesting:
             self._misplaced(node, "def")
         self._parameters(node)
-        self._then(self._leave_function, (self._scopes.enter(node), self._nesting))
+        self._afterwards(self._leave_function, (self._scopes.enter(node), self._nesting))
         self._nesting = 0
         for parameter in node.parameters:
             self._bind(parameter)
@@ -306,15 +306,15 @@ class Checker:
 
     def visit_if(self, node: tree.If) -> None:
         if node.otherwise is not None:
-            self._then(self._block, node.otherwise)
+            self._afterwards(self._block, node.otherwise)
         for arm in reversed(node.arms[1:]):
-            self._then(self._further_arm, arm)
+            self._afterwards(self._further_arm, arm)
         for arm in node.arms[:1]:
             self._arm(arm)
 
     def _further_arm(self, arm: tree.Arm) -> None:
         self._nesting += 1  # its condition may not be evaluated
-        self._then(self._leave_block, None)
+        self._afterwards(self._leave_block, None)
         self._arm(arm)
 
     def _arm(self, arm: tree.Arm) -> None:
@@ -383,9 +383,9 @@ class Checker:
 
     def visit_try(self, node: tree.Try) -> None:
         if node.final is not None:
-            self._then(self._block, node.final)
+            self._afterwards(self._block, node.final)
         if node.handler is not None:
-            self._then(self._handler, node.handler)
+            self._afterwards(self._handler, node.handler)
         self._block(node.body)
 
     def _handler(self, handler: tree.Handler) -> None:

@@ -25,7 +25,7 @@ class StatementParser(SimpleStatementParser):
         self.stack = [(0, Bracket(CALL, opening, start))]  # for messages
         parameters = []
         while True:
-            self.at = self.behind_lines(self.at)
+            self.at = self.after_line_ends(self.at)
             if self.texts[self.at] == ")":
                 break
             parameters.append(self._parameter(self.at))
@@ -38,7 +38,7 @@ class StatementParser(SimpleStatementParser):
         if text in ("*", "**"):
             raise self.trouble(at, f"there is no `{text}` before a parameter", "pass a list or an object")
         name = self.name(at, "the name of a parameter" if text != "," else "a name before `,`")
-        self.at = self.behind_lines(self.at)
+        self.at = self.after_line_ends(self.at)
         text = self.texts[self.at]
         if text == ",":
             self.at += 1
@@ -174,10 +174,10 @@ class StatementParser(SimpleStatementParser):
         if text != "error" or self.texts[at + 1] != "(":
             raise self.no_pattern(at)
         self.stack = [(0, Bracket(CALL, at + 1, self.starts[at + 1]))]  # for messages
-        at = self.behind_lines(at + 2)
+        at = self.after_line_ends(at + 2)
         name = kind = None
-        if self.texts[at] == "kind" and self.texts[equals := self.behind_lines(at + 1)] == "=":
-            at = self.behind_lines(equals + 1)
+        if self.texts[at] == "kind" and self.texts[equals := self.after_line_ends(at + 1)] == "=":
+            at = self.after_line_ends(equals + 1)
             if self.kind(at) != STRING:
                 raise self.no_pattern(at)
             kind = self.string(at)
@@ -188,7 +188,7 @@ class StatementParser(SimpleStatementParser):
             name = self.name(at)
         else:
             raise self.no_pattern(at)
-        self.at = self.behind_lines(self.at)
+        self.at = self.after_line_ends(self.at)
         if self.texts[self.at] != ")":
             raise self.no_pattern(self.at)
         self.stack = []

@@ -190,7 +190,7 @@ class ExpressionParser(Mistakes):
             return Bracket(LIST, at, self.starts[at])
         if text == "{":
             return Bracket(OBJECT, at, self.starts[at])
-        if text == "(" and self.texts[self.behind_lines(at + 1)] != ")":
+        if text == "(" and self.texts[self.after_line_ends(at + 1)] != ")":
             return Bracket(GROUP, at, self.starts[at])
         return None
 
@@ -207,7 +207,7 @@ class ExpressionParser(Mistakes):
         if text in _CONSTANTS:
             return tree.Boolean.at(start, end, _CONSTANTS[text]), start, end, None
         if text == "(":
-            self.at = self.behind_lines(at + 1) + 1
+            self.at = self.after_line_ends(at + 1) + 1
             end = self.starts[self.at - 1] + 1
             return tree.Unit.at(start, end), start, end, None
         if text == "?":
@@ -218,22 +218,22 @@ class ExpressionParser(Mistakes):
             return self._operand(at + 1, depth)
         return (*self.odd_operand(at), None)
 
-    def behind_lines(self, at: int) -> int:
+    def after_line_ends(self, at: int) -> int:
         """Return the index of the token at `at`, or the one after it if it is a line's end inside brackets."""
         return at + 1 if self.texts[at][0] in LINE_STARTS else at
 
     def _predicate(self, start: int, depth: int) -> tuple[Any, int, int, Bracket | None]:
         if depth:
-            self.at = self.behind_lines(self.at)
+            self.at = self.after_line_ends(self.at)
         task, end = self.criterion_text(self.at)
-        opening = self.behind_lines(self.at) if depth else self.at
+        opening = self.after_line_ends(self.at) if depth else self.at
         if self.texts[opening] != "(":
             return tree.Predicate.at(start, end, task, None), start, end, None
         self.at = opening + 1
         return None, start, end, Bracket(ARGUMENT, opening, start, None, task)
 
     def _agent(self, start: int, depth: int) -> tuple[Any, int, int, Bracket | None]:
-        at = self.behind_lines(self.at) if depth else self.at
+        at = self.after_line_ends(self.at) if depth else self.at
         text = self.texts[at]
         self.at = at + 1
         if text == "{":
@@ -247,7 +247,7 @@ class ExpressionParser(Mistakes):
     def _agent_tail(self, agent: Any, end: int, depth: int) -> tuple[Any, int, Bracket | None]:
         """Read what follows a reference to an agent: `.with(`, or a task and its `(`."""
         start = agent.span.start
-        at = self.behind_lines(self.at) if depth else self.at
+        at = self.after_line_ends(self.at) if depth else self.at
         text = self.texts[at]
         if text == "." and (opening := self._with_bracket(at, depth)):
             self.at = opening + 1
@@ -256,7 +256,7 @@ class ExpressionParser(Mistakes):
             return agent, end, bracket
         if text[0] == "`":
             task = self.template(at)
-            opening = self.behind_lines(at + 1) if depth else at + 1
+            opening = self.after_line_ends(at + 1) if depth else at + 1
             if self.texts[opening] != "(":
                 end = task.span.end
                 self.missing_parentheses(end)
@@ -270,10 +270,10 @@ class ExpressionParser(Mistakes):
 
     def _with_bracket(self, at: int, depth: int) -> int:
         """Return the index of the `(` of `.with(`, whose `.` is at `at`; 0 for anything else."""
-        word = self.behind_lines(at + 1) if depth else at + 1
+        word = self.after_line_ends(at + 1) if depth else at + 1
         if self.texts[word] != "with":
             return 0
-        opening = self.behind_lines(word + 1) if depth else word + 1
+        opening = self.after_line_ends(word + 1) if depth else word + 1
         return opening if self.texts[opening] == "(" else 0
 
     def _member(self, value: Any, start: int, depth: int) -> tuple[Any, int, Bracket | None]:
@@ -281,7 +281,7 @@ class ExpressionParser(Mistakes):
         if opening := self._with_bracket(self.at, depth):
             self.at = opening + 1
             return value, start, Bracket(WITH, opening, start, value)
-        at = self.behind_lines(self.at + 1) if depth else self.at + 1
+        at = self.after_line_ends(self.at + 1) if depth else self.at + 1
         name = self.texts[at]
         if KINDS.get(name[0]) != WORD:
             raise self.no_member(at)
@@ -303,11 +303,11 @@ class ExpressionParser(Mistakes):
                 raise self.wrong(at, "a value")
             return at
         if tag in WITH_KEYWORDS:
-            if KINDS.get(text[0]) == WORD and texts[equals := self.behind_lines(at + 1)] in _EQUALS:
+            if KINDS.get(text[0]) == WORD and texts[equals := self.after_line_ends(at + 1)] in _EQUALS:
                 if texts[equals] == ":":
                     self.colon_for_equals(equals)
                 bracket.key = text, self.starts[at]
-                return self.behind_lines(equals + 1)
+                return self.after_line_ends(equals + 1)
             if tag != CALL or bracket.keywords:
                 self.check_positional(bracket, at)
         elif tag == OBJECT:
@@ -324,10 +324,10 @@ class ExpressionParser(Mistakes):
         else:
             key = self.odd_key(at)
         bracket.key = key, self.starts[at]
-        colon = self.behind_lines(at + 1)
+        colon = self.after_line_ends(at + 1)
         if self.texts[colon] != ":":
             return self.missing_colon(bracket, colon)
-        return self.behind_lines(colon + 1)
+        return self.after_line_ends(colon + 1)
 
     def _add(self, bracket: Bracket, value: Any, end: int) -> None:
         key = bracket.key

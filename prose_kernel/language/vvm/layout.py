@@ -102,8 +102,8 @@ class Layout:
             return column + self._reach(begin, end) <= _WIDTH
         if self._pieces[begin] is ELEMENTS:
             return False
-        behind = self._last_line(last) + self._reach(last + 1, max(last + 1, end))
-        return column + self._reach(begin, end) <= _WIDTH and behind <= _WIDTH
+        rest = self._last_line(last) + self._reach(last + 1, max(last + 1, end))
+        return column + self._reach(begin, end) <= _WIDTH and rest <= _WIDTH
 
     def text(self) -> str:
         out = self._out

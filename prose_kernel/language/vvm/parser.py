@@ -121,7 +121,7 @@ class Parser(StatementParser):
                     made = ExpressionStatement.at(starts[first], self.end, value)
                 line = self.at
                 if texts[line][0] not in LINE_STARTS and not self.is_inline:
-                    raise self._behind_statement(line)
+                    raise self._after_statement(line)
                 if made is not None:
                     block.items.append(made)
             except Trouble as trouble:
@@ -299,7 +299,7 @@ class Parser(StatementParser):
 
     # ---- what is left to say
 
-    def _behind_statement(self, at: int) -> Trouble:
+    def _after_statement(self, at: int) -> Trouble:
         """Report a complete statement whose line continues with the token at `at`."""
         first, text = self.first, self.texts[at]
         word = self.texts[first]
@@ -317,7 +317,7 @@ class Parser(StatementParser):
             return self.wrong(at, "the end of the line", "a list is written `[a, b]`")
         if text == ":" and is_word and at == first + 1 and not self.is_end(at + 1):
             return self.wrong(at, "the end of the line", f"write `{word} = …` to assign")
-        return self.behind_value(at, "the end of the line")
+        return self.after_value(at, "the end of the line")
 
     def _no_target(self, at: int) -> Trouble:
         """Report `=` after something that cannot be assigned to."""
@@ -335,7 +335,7 @@ class Parser(StatementParser):
                 at, "only a plain name can be assigned", "leave the `@` out, or declare `agent name(…)`"
             )
         if before[0] in RESERVED:
-            return self.behind_value(at, "the end of the line")
+            return self.after_value(at, "the end of the line")
         hint = "values are never changed: assign a new one, such as `x = x + [item]`"
         return self.trouble(
             at, "only a plain name can be assigned", hint if before[-1] == "]" or "." in before else None

@@ -70,7 +70,7 @@ class SimpleStatementParser(ExpressionParser):
     def word(self, word: str, hint: str | None = None) -> None:
         """The next token must be `word`."""
         if self.texts[self.at] != word:
-            raise self.behind_value(self.at, f"`{word}`") if hint is None else self.wrong(self.at, f"`{word}`", hint)
+            raise self.after_value(self.at, f"`{word}`") if hint is None else self.wrong(self.at, f"`{word}`", hint)
         self.at += 1
 
     def keywords(self, example: str) -> tuple[tree.Keyword, ...]:
@@ -98,7 +98,7 @@ class SimpleStatementParser(ExpressionParser):
         word = word or compound.word
         if self.texts[at] != ":":
             if self.texts[at][0] not in LINE_STARTS or at <= self.quiet:
-                raise self.behind_head(at, word)
+                raise self.after_head(at, word)
             self.say(at, "expected `:`, found the end of the line", "write `:` at the end of the line")
         else:
             self.at = at + 1
@@ -128,7 +128,7 @@ class SimpleStatementParser(ExpressionParser):
         self.header = None
         self.is_inline = True
 
-    def behind_head(self, at: int, word: str) -> Trouble:
+    def after_head(self, at: int, word: str) -> Trouble:
         """No `:` follows the head of a statement."""
         text = self.texts[at]
         if text == "=":
@@ -141,7 +141,7 @@ class SimpleStatementParser(ExpressionParser):
             return self.wrong(at, "`:`", "write `:` and indent the body; there are no braces around it")
         if text == "then":
             return self.wrong(at, "`:`", word_hints.word("then"))
-        return self.behind_value(at, "`:`")
+        return self.after_value(at, "`:`")
 
     # ---- simple statements
 

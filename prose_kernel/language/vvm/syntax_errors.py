@@ -288,7 +288,7 @@ class Mistakes:
 
     # ---- what follows a value
 
-    def behind_value(self, at: int, expected: str) -> Trouble:
+    def after_value(self, at: int, expected: str) -> Trouble:
         """The token at `at` follows a complete value, where only `expected` could."""
         text = self.texts[at]
         before = self.texts[at - 1]
@@ -377,7 +377,7 @@ class Mistakes:
             return self.wrong(at, f"`,` or `{closer}`", "write `name=value`, with `=`")
         if text == ":" and bracket.tag == INDEX:
             return self.wrong(at, "`]`", "there are no slices")
-        return self.behind_value(at, f"`{closer}`" if bracket.tag in (GROUP, INDEX) else f"`,` or `{closer}`")
+        return self.after_value(at, f"`{closer}`" if bracket.tag in (GROUP, INDEX) else f"`,` or `{closer}`")
 
     def no_member(self, at: int) -> Trouble:
         """No name follows a `.`."""

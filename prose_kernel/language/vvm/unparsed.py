@@ -66,8 +66,8 @@ def unparsed(program: tree.Program, source: Source, found: Sequence[Diagnostic])
     for error in errors:
         if error < end:
             continue
-        at, behind = bisect_right(starts, error), bisect_right(ends, error)
-        begin = max(starts[at - 1] if at else 0, ends[behind - 1] if behind else 0)
+        at, after = bisect_right(starts, error), bisect_right(ends, error)
+        begin = max(starts[at - 1] if at else 0, ends[after - 1] if after else 0)
         start = max(end, min(begin, source.text.rfind("\n", 0, error) + 1))  # a statement may be cut short by it
         end = starts[at] if at < len(starts) else len(source.text)
         words.update(_WORD.findall(source.text, start, end))

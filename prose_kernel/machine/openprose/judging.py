@@ -119,7 +119,7 @@ def _further(s: ProgramContext, request: JudgeRequest, after: Sequence[Code]) ->
         except ProseError:
             return  # reported in its turn, if that ever comes
         written, inserted = _taken_apart(code.node, text)
-        yield structs.replace(request, text=text, written=written, inserted=inserted, perhaps=True)
+        yield structs.replace(request, text=text, written=written, inserted=inserted, conditional=True)
 
 
 def _no_answer(s: ProgramContext, error: Undecided, node: tree.Node) -> JudgeError:

@@ -279,7 +279,7 @@ async def run_task(s: Context, node: Node, task: AgentTask) -> Success | Failure
         return await _attempts(s, node, task, at, opened)
 
 
-class _MemoryThen:
+class _RecordedMemory:
     """The memory of a call in a run that is resumed: its text is the recorded one. It is opened again only when the
     call has not been finished then."""
 
@@ -309,7 +309,7 @@ async def open_memory(
         return opened[0].prelude
 
     prelude = await s.ask(request, str, ask)
-    return opened[0] if opened else _MemoryThen(prelude, take)
+    return opened[0] if opened else _RecordedMemory(prelude, take)
 
 
 @contextlib.asynccontextmanager

@@ -14,7 +14,7 @@ from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.names import Known
 from prose_kernel.machine.vvm import agent_calls, functions, judged_statements, library, statements  # noqa: F401 - each registers its code
 from prose_kernel.machine.vvm.context import DEPTH, LONGEST_INPUT, Context, VvmRun
-from prose_kernel.machine.vvm.program import data_alone, run_text, valued_kind
+from prose_kernel.machine.vvm.program import run_text, valued_kind, without_functions
 from prose_kernel.runtime.machine import BindingInfo, Definition, Preview
 from prose_kernel.runtime.machine import Machine as RuntimeMachine
 from prose_kernel.runtime.ports import Key
@@ -75,7 +75,7 @@ class Machine(RuntimeMachine):
         return found
 
     def outputs(self) -> dict[str, Value]:
-        return data_alone(self._run.root.exported)
+        return without_functions(self._run.root.exported)
 
     def definitions(self) -> Iterator[Definition]:
         root = self._run.root

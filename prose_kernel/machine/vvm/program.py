@@ -228,9 +228,9 @@ def _exports(s: Context, program: tree.Program) -> dict[str, Value]:
                     raise error from None
             found[name.id] = former[name.id]
     module.exported = {**{name: value for name, value in former.items() if name not in found}, **found}
-    return data_alone(found)
+    return without_functions(found)
 
 
-def data_alone(values: dict[str, Value]) -> dict[str, Value]:
+def without_functions(values: dict[str, Value]) -> dict[str, Value]:
     """Without functions and agents, which are part of a module and not of a result (X5)."""
     return {name: value for name, value in values.items() if not isinstance(value, LanguageValue)}

@@ -102,7 +102,7 @@ class ServerLink:
         ways, begins, plain = self._ways.of(model, asked), len(messages), messages[0]
         left = list(ways)
         while True:
-            if (then := bounded.way_then) in left:  # before a kill
+            if (then := bounded.recorded_way) in left:  # before a kill
                 del left[: [*left].index(then)]
             output = left.pop(0)
             messages[0] = worded(plain, asked.words if output == "words" else "")

@@ -123,7 +123,7 @@ class Bounds(WrapperModel):
     # ------------------------------------------------------------ steps
 
     @property
-    def way_then(self) -> str:
+    def recorded_way(self) -> str:
         """The way in which an earlier process of the run requested the next recorded response; "" if there is none."""
         recorded = self._steps.coming(MODEL) if self._steps is not None else None
         answer = _answer(recorded.value) if recorded is not None else None

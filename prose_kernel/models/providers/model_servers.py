@@ -11,7 +11,7 @@ from functools import partial
 from prose_kernel.errors import ProviderError
 from prose_kernel.models.providers import vendors
 from prose_kernel.models.providers.model_calls import AT_ONCE, Link, Reply, Way
-from prose_kernel.models.providers.throttle import AWAY, LONGEST, Throttle
+from prose_kernel.models.providers.throttle import LONGEST, UNAVAILABLE, Throttle
 from prose_kernel.models.providers.vendors import Meant
 from prose_kernel.runtime import budgets, open_request
 from prose_kernel.runtime.ports import Clock
@@ -94,7 +94,7 @@ class ModelServers:
         error that another model cannot avoid.
         """
         failed: list[str] = []
-        then = _asked_then()  # the recorded model first; the others keep their order unless a server is closed
+        then = _recorded_provider()  # the recorded model first; the others keep their order unless a server is closed
         order = sorted(chain, key=lambda one: ((one.name, one.model) != then, *self._readiness(one)))
         asked: ProviderError | None = None
         for at, meant in enumerate(order):
@@ -114,7 +114,7 @@ class ModelServers:
                 if note is not None and throttle.slowed and meant.name not in self._warned:
                     self._warned.add(meant.name)
                     note(f"{meant.name} is busy: it now gets fewer simultaneous calls")
-                if not isinstance(problem, AWAY) or (begun and not problem.retryable):
+                if not isinstance(problem, UNAVAILABLE) or (begun and not problem.retryable):
                     raise
                 if last:
                     ended = problem if begun or asked is None else asked
@@ -164,7 +164,7 @@ class ModelServers:
             await asyncio.gather(*(way.close() for way, _ in ways.values()))
 
 
-def _asked_then() -> tuple[str, ...] | None:
+def _recorded_provider() -> tuple[str, ...] | None:
     """Return the provider and the model that answered the last recorded step of this request; None if there is none."""
     steps = open_request.steps()
     recorded = steps.coming(MODEL) if steps is not None else None

@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager
 from prose_kernel import errors
 from prose_kernel.runtime.ports import Clock
 
-AWAY = (errors.ProviderRateLimit, errors.ProviderOverloaded, errors.ProviderTimeout, errors.ProviderConnection)
+UNAVAILABLE = (errors.ProviderRateLimit, errors.ProviderOverloaded, errors.ProviderTimeout, errors.ProviderConnection)
 """Errors that another server may not have; errors of the request, the key or the answer are not among them."""
 
 LONGEST = 300.0  # seconds to wait for a server at most; calls to one that requests a longer pause fail immediately
@@ -88,7 +88,7 @@ class Throttle:
         try:
             yield
         except errors.ProviderError as problem:
-            if isinstance(problem, AWAY):
+            if isinstance(problem, UNAVAILABLE):
                 self._failures += 1
                 self._passed_until = self._clock.monotonic() + PASSED_OVER
             else:

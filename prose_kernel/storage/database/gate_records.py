@@ -23,7 +23,7 @@ from prose_kernel.storage.gates.records import (
     AuditEvent,
     Left,
     Record,
-    RecordsAway,
+    RecordsUnavailable,
     Status,
     attempt_data,
     decision_event,
@@ -141,7 +141,7 @@ class DatabaseRecords:
         began = time.monotonic()
         with self._lock:
             if self._missed_at > began:
-                raise RecordsAway(f"{what} could not be recorded: the database is unreachable", hint=_HINT)
+                raise RecordsUnavailable(f"{what} could not be recorded: the database is unreachable", hint=_HINT)
             fresh = self._connection is None
             while True:
                 try:
@@ -156,7 +156,7 @@ class DatabaseRecords:
                         continue
                     if error.lost:
                         self._missed_at = time.monotonic()
-                    failure = RecordsAway if error.lost or error.busy else StoreFailed
+                    failure = RecordsUnavailable if error.lost or error.busy else StoreFailed
                     raise failure(f"{what} could not be recorded: {error}", hint=_HINT) from None
 
     def _drop(self) -> None:

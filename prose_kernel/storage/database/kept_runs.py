@@ -22,7 +22,7 @@ _LOOK_SECONDS: Final = 1.0
 _ENDS: Final[dict[str, State]] = {"running": "running", "completed": "done", "interrupted": "interrupted"}
 
 
-class DatabaseAway(UsageError):
+class RunDatabaseUnavailable(UsageError):
     """The database of runs does not answer, or refuses the user."""
 
 
@@ -72,7 +72,7 @@ class PostgresRuns:
         self._pause = pause
 
     def runs(self) -> Iterator[KeptRun]:
-        """Raises `DatabaseAway`."""
+        """Raises `RunDatabaseUnavailable`."""
         with self._opened() as connection:
             there = {str(name) for (name,) in connection.query(schema.POSTGRES.existing)}
             if "run" not in there:
@@ -141,7 +141,7 @@ class PostgresRuns:
             with contextlib.closing(self._database.open()) as connection:
                 yield connection
         except schema.DatabaseError as error:
-            raise DatabaseAway(f"PostgreSQL {self._database.place}: {error}") from None
+            raise RunDatabaseUnavailable(f"PostgreSQL {self._database.place}: {error}") from None
 
 
 def _rows(

@@ -28,7 +28,7 @@ from prose_kernel.storage.gates.records import (
     Record,
     RecordIds,
     Records,
-    RecordsAway,
+    RecordsUnavailable,
     Watcher,
     record_data,
     unclaimable,
@@ -243,7 +243,7 @@ class Gatekeeper:
         if not self._away:  # else each gate would keep the loop for seconds, and none would be closed
             try:
                 self._records.resolve(record, decision, watched=False)
-            except RecordsAway:
+            except RecordsUnavailable:
                 self._away = True
             except StateError:
                 pass  # it must not take the place of an interrupt
@@ -273,7 +273,7 @@ class Gatekeeper:
                     found = await asyncio.shield(calling)
                     self._away = False
                     return found
-                except RecordsAway as error:
+                except RecordsUnavailable as error:
                     self._away = True
                     if self._clock.monotonic() >= end:
                         raise
@@ -282,7 +282,7 @@ class Gatekeeper:
                         self._waits_for_records(error.message)
                 except asyncio.CancelledError:
                     await asyncio.wait([calling])
-                    self._away = isinstance(calling.exception(), RecordsAway)
+                    self._away = isinstance(calling.exception(), RecordsUnavailable)
                     raise
                 await self._clock.sleep(POLL_SECONDS)
         finally:
@@ -389,7 +389,7 @@ class Gatekeeper:
                 if (decision := await self._look(gate, patience=0)) is not None:
                     return decision
                 away = False
-            except RecordsAway as error:
+            except RecordsUnavailable as error:
                 if not away:
                     self._asker.show(f"{error.message}; gate {self._name(gate.record)} continues to wait")
                 away = True

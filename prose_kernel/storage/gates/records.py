@@ -111,7 +111,7 @@ class RecordIds:
         return gate_id
 
 
-class RecordsAway(StoreFailed):
+class RecordsUnavailable(StoreFailed):
     """The database of the records does not answer; later it may."""
 
 
