@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
-import signal
-import sys
-import textwrap
 import threading
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from killing import in_a_child
 from notebook.recording import Recording
 from storage.backends import Backend, backends
 
@@ -182,18 +181,15 @@ output r = "{{a}}{{d}}"
 
 async def test_a_run_that_was_killed_continues_and_leaves_what_an_unbroken_one_leaves(backend: Backend) -> None:
     """The trace is written again, bindings are put again: nothing is there twice, nothing is missing."""
-    program = "import asyncio, os, sys\n" + textwrap.dedent(f"""
-        from pathlib import Path
-        sys.path.insert(0, {str(Path(__file__).parents[1])!r})
-        from storage.backends import Backend
-        from storage.test_database_runs import KILLED, workspace
-        async def main():
-            run = workspace(Backend({backend.kind!r}, Path({str(backend.cwd)!r}), {backend.url!r}))
-            await run.execute(KILLED.format(process=os.getpid()), "p.prose")
-        asyncio.run(main())
-    """)
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", program)
-    assert await process.wait() == -signal.SIGKILL
+
+    async def killed() -> None:
+        run = workspace(Backend(backend.kind, backend.cwd, backend.url))
+        process.write_text(str(os.getpid()))
+        await run.execute(KILLED.format(process=os.getpid()), "p.prose")
+
+    process = backend.cwd / "process"
+    assert in_a_child(backend.cwd, killed) is None
+    text = KILLED.format(process=process.read_text())
     (directory,) = (backend.cwd / ".prose" / "runs").iterdir()
     broken = backend.open(directory.name).store
     assert [broken.read(Key("a")), broken.read(Key("d"))] == ["a\n", "b\n"]
@@ -202,7 +198,7 @@ async def test_a_run_that_was_killed_continues_and_leaves_what_an_unbroken_one_l
     run = workspace(backend, resumption=how)
     try:
         await run.restore()
-        await run.execute(KILLED.format(process=process.pid), "p.prose")
+        await run.execute(text, "p.prose")
         await run.end()
         lines = run.opened.trace_text.splitlines()
     finally:
@@ -221,7 +217,7 @@ async def test_a_run_that_was_killed_continues_and_leaves_what_an_unbroken_one_l
         assert backend.rows_of_only_run() == [(directory.name, "completed")]
         numbers = backend.rows("SELECT id FROM execution ORDER BY id", directory.name)
         assert numbers == [(n,) for n in range(1, len(lines) - 1)]
-    assert (directory / "program.prose").read_text() == KILLED.format(process=process.pid)
+    assert (directory / "program.prose").read_text() == text
 
 
 @pytest.mark.parametrize("backend", ["sqlite"], indirect=True)

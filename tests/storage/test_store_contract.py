@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import os
 import signal
 import sqlite3
-import subprocess
-import sys
-import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -327,38 +325,31 @@ async def test_several_runs_in_parallel(backend: Backend) -> None:
         assert [again.read(Key("x", frame)) for frame in (None, 1, 2)] == [f"{run} 18", f"{run} 19", f"{run} 17"]
 
 
-PROGRAM = """
-    import asyncio, sys
-    from pathlib import Path
-    sys.path.insert(0, {tests!r})
-    from prose_kernel.runtime.ports import Binding, Key
-    from storage.backends import Backend
-    store = Backend({kind!r}, Path({cwd!r}), {url!r}).store()
-    async def main():
-        n = 0
-        while True:
-            n += 1
-            for name in ("x", "y"):
-                store.put(Binding(Key(name, n), "let", str(n) * 1000, "let …"))
-            await store.flush()
-            print(n, flush=True)
-    asyncio.run(main())
-"""
+async def flushes_for_ever(store: Store, says: int) -> None:
+    for n in itertools.count(1):
+        for name in ("x", "y"):
+            store.put(binding(name, str(n) * 1000, n))
+        await store.flush()
+        os.write(says, f"{n}\n".encode())
 
 
 @lasting
-def test_a_run_that_is_killed_has_everything_that_was_flushed(backend: Backend, tmp_path: Path) -> None:
-    tests = str(Path(__file__).parents[1])
-    program = textwrap.dedent(PROGRAM).format(tests=tests, kind=backend.kind, cwd=str(tmp_path), url=backend.url)
-    process = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, text=True)
-    assert process.stdout is not None
-    for line in process.stdout:
-        if line == "20\n":
-            break
-    os.kill(process.pid, signal.SIGKILL)
-    flushed = [20, *map(int, process.stdout.read().split())][-1]
-    process.stdout.close()
-    process.wait()
+def test_a_run_that_is_killed_has_everything_that_was_flushed(backend: Backend) -> None:
+    reads, says = os.pipe()
+    child = os.fork()
+    if child == 0:
+        try:
+            asyncio.run(flushes_for_ever(Backend(backend.kind, backend.cwd, backend.url).store(), says))
+        finally:
+            os._exit(1)
+    os.close(says)
+    with os.fdopen(reads) as said:
+        for line in said:
+            if line == "20\n":
+                break
+        os.kill(child, signal.SIGKILL)
+        flushed = [20, *map(int, said.read().split())][-1]
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
     store = backend.store()
     for n in range(1, flushed + 1):
         assert [store.read(Key(name, n)) for name in ("x", "y")] == [str(n) * 1000] * 2
