@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import functools
+import importlib.util
 import json
 import multiprocessing
 import os
@@ -38,6 +39,8 @@ _UNKNOWN = 255
 """What `multiprocessing` says of a process whose end it could not read."""
 _PRELOADED = ("loaded", "forked_child")
 _CONTEXT.set_forkserver_preload([*_PRELOADED])
+_SHARED_ALSO = ("remote.loaded_dask",) if importlib.util.find_spec("distributed") is not None else ()
+"""Loaded by the process that all workers of pytest share: a fork does not cost more for it, a process of its own would."""
 
 
 def prose(
@@ -342,7 +345,9 @@ class Kernel:
 
 
 def load_also(*modules: str) -> None:
-    """Have the process that forks load these, too, unless a process of our own runs already."""
+    """Have the process that forks load these, too, unless a process of our own runs already or the shared one has them."""
+    if _shared and {*modules} <= {*_SHARED_ALSO}:
+        return
     _CONTEXT.set_forkserver_preload([*modules, *_PRELOADED])
     _shared.clear()
 
@@ -357,6 +362,7 @@ def start_shared() -> dict[str, Any]:
         return {}
     with pytest.MonkeyPatch.context() as patch, _silent():
         patch.delenv(RUN)  # each of them has its own
+        _CONTEXT.set_forkserver_preload([*_SHARED_ALSO, *_PRELOADED])
         _start()
     running = forkserver._forkserver
     return {name: value for name, value in vars(running).items() if name in _REACHED_BY} | {"starter": os.getpid()}
