@@ -68,8 +68,8 @@ def printed(*arguments: str, cwd: Path) -> bytes:
 def python(
     code: str, *arguments: str, cwd: Path, env: Mapping[str, str], package: Path
 ) -> subprocess.CompletedProcess[str]:
-    """`python -c CODE ARGUMENTS` with the prose_kernel in the directory `package`, of which nothing is loaded; all that it
-    needs of others is."""
+    """`python -c CODE ARGUMENTS` with the prose_kernel in the directory `package`, of which nothing is loaded unless it is
+    ours; all that it needs of others is."""
     return _ended((code, *arguments), cwd, env, 120, None, str(package))
 
 
@@ -123,14 +123,21 @@ class Running:
 
 
 class Command:
-    """`prose ARGUMENTS` with nothing to read, its output in pipes: used like a `subprocess.Popen`, and killed at the end."""
+    """`prose ARGUMENTS` with nothing to read, its output in pipes: used like a `subprocess.Popen`, and killed at the end.
+    With `package` it is `python -c ARGUMENTS`, as `python` says."""
 
-    def __init__(self, *arguments: str, cwd: Path | None = None, env: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        cwd: Path | None = None,
+        env: Mapping[str, str] | None = None,
+        package: Path | None = None,
+    ) -> None:
         self.args = arguments
         (out, out_end), (err, err_end) = os.pipe(), os.pipe()
         with contextlib.ExitStack() as given:
             ends = [given.enter_context(Connection(n)) for n in (os.open(os.devnull, os.O_RDONLY), out_end, err_end)]
-            self._process = _started(forked_child.to_given, tuple(ends), arguments, cwd, env)
+            self._process = _started(forked_child.to_given, tuple(ends), arguments, cwd, env, ("", str(package or "")))
         self.stdout, self.stderr = (open(number, encoding="utf-8") for number in (out, err))  # noqa: PTH123, SIM115
 
     def __enter__(self) -> Self:
@@ -147,6 +154,10 @@ class Command:
 
     def wait(self) -> None:
         self._process.join()
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
 
     @property
     def returncode(self) -> int | None:

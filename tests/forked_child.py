@@ -91,8 +91,11 @@ def _command(*arguments: str) -> int:
 
 
 def _code(package: str, text: str, *arguments: str) -> int:
-    for name in [name for name in sys.modules if name.partition(".")[0] == "prose_kernel"]:
-        del sys.modules[name]
+    import prose_kernel
+
+    if not Path(prose_kernel.__file__).is_relative_to(package):
+        for name in [name for name in sys.modules if name.partition(".")[0] == "prose_kernel"]:
+            del sys.modules[name]
     sys.path.insert(0, package)
     sys.argv = ["-c", *arguments]
     exec(compile(text, "<string>", "exec"), {"__name__": "__main__"})

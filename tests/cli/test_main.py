@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import forked
 import pytest
 
 from prose_kernel import __version__
@@ -215,7 +216,7 @@ def test_a19_in_a_directory_that_is_gone_the_command_says_so(tmp_path: Path, com
     gone = tmp_path / "gone"
     gone.mkdir()
     code = "import os, sys; os.rmdir(os.getcwd()); from prose_kernel.cli.main import main; sys.exit(main())"
-    ran = subprocess.run([sys.executable, "-c", code, *command.split()], cwd=gone, capture_output=True, text=True)
+    ran = forked.python(code, *command.split(), cwd=gone, env=os.environ, package=Path(__file__).parents[2])
     assert ran.returncode == 2
     assert ran.stderr.splitlines()[-2:] == [
         "Error: the directory that this command was started in is gone",

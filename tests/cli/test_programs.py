@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sqlite3
 import subprocess
@@ -12,12 +11,14 @@ from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import forked
 import pexpect
 import pytest
 from models.people import ScriptedPerson
 from notebook.test_cells import fine, wrong
 from stubs.http_server import hang, redirect, response
 from stubs.shelf import Shelf, digest, opened
+from waiting import until
 
 from prose_kernel.cli import doctor
 from prose_kernel.cli.main import main
@@ -99,18 +100,14 @@ def test_an_import_that_cannot_be_had_stops_before_the_first_statement(shelf: Sh
     assert not Path("ran").exists()
 
 
+def at_terminal(shelf: Shelf, *arguments: str) -> forked.Terminal:
+    code = shelf.command()[2]
+    return forked.Terminal(code, *arguments, cwd=Path.cwd(), package=Path(__file__).parents[2])
+
+
 def test_a_program_is_asked_about_at_a_terminal(shelf: Shelf) -> None:
     url = shelf.put("dana/hello", HELLO)
-    command = shelf.command()
-    environment = {name: value for name, value in os.environ.items() if name != "CI"}
-    child = pexpect.spawn(
-        command[0],
-        [*command[1:], "run", "dana/hello", "--input", "name=Ada"],
-        encoding="utf-8",
-        timeout=30,
-        env=environment,  # type: ignore[arg-type]
-        dimensions=(40, 160),
-    )
+    child = at_terminal(shelf, "run", "dana/hello", "--input", "name=Ada")
     try:
         child.expect_exact(f"  {url}")
         child.expect_exact(digest(HELLO))
@@ -122,8 +119,8 @@ def test_a_program_is_asked_about_at_a_terminal(shelf: Shelf) -> None:
         child.expect("said.*: hello Ada\r\n")
         child.expect(pexpect.EOF)
     finally:
-        child.close(force=True)
-    assert child.exitstatus == 0 and shelf.pin(url) is not None
+        status = child.end()
+    assert status == 0 and shelf.pin(url) is not None
 
 
 def test_an_interrupt_while_fetching_ends_immediately(shelf: Shelf) -> None:
@@ -132,8 +129,8 @@ def test_an_interrupt_while_fetching_ends_immediately(shelf: Shelf) -> None:
         [*shelf.command(), "run", "dana/slow"], stdin=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     )
     try:
-        while not shelf.server.requests:
-            assert running.poll() is None
+        until(lambda: shelf.server.requests or running.poll() is not None)
+        assert running.poll() is None
         running.send_signal(signal.SIGINT)
         _, err = running.communicate(timeout=30)
     finally:
@@ -300,13 +297,12 @@ def test_a_program_is_shown_as_it_is_to_a_pipe_and_without_tricks_to_a_person(sh
     text = 'output a = "1" # \x1b[8m\r\nexec "\u202e"\n'
     shelf.put("dana/x", text)
     assert prose("programs", "show", "dana/x")[1] == text
-    command = shelf.command()
-    child = pexpect.spawn(command[0], [*command[1:], "programs", "show", "dana/x"], encoding="utf-8", timeout=30)
+    child = at_terminal(shelf, "programs", "show", "dana/x")
     try:
         child.expect_exact('output a = "1" # \\x1b[8m\r\nexec "\\u202e"\r\n')
         child.expect(pexpect.EOF)
     finally:
-        child.close(force=True)
+        child.end()
 
 
 def test_programs_installed_before_a_failure_are_reported(shelf: Shelf, prose) -> None:

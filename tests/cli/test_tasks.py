@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-import subprocess
-import sys
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
 
+import forked
 import pytest
 
 from prose_kernel.cli.main import main
@@ -28,20 +27,13 @@ class Kernel:
     """Another process that owns run `one` with these tasks."""
 
     def __init__(self, place: Path, *commands: str) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(KERNEL), str(place), str(place.parent / "private"), *commands],
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        assert self.process.stdout is not None
+        words = (KERNEL.read_text(), str(place), str(place.parent / "private"), *commands)
+        self.process = forked.Command(*words, cwd=Path.cwd(), package=Path(__file__).parents[2])
         while (line := self.process.stdout.readline().strip()) != "ready":
             assert line, "the kernel did not start"
 
     def kill(self) -> None:
-        self.process.kill()
-        self.process.wait()
-        assert self.process.stdout is not None
-        self.process.stdout.close()
+        self.process.__exit__()
 
 
 @pytest.fixture
