@@ -61,7 +61,7 @@ DO_NOT: dict[type, dict[str, Any]] = {
     },
     JudgeRequest: {
         "at": "c9/9/j9", "program": "x.prose", "recent": ("a",), "loop_index": 2, "loop_maximum": 3, "further": (JUDGE,),
-        "written": "{x} is good", "inserted": (("{x}", "y"),), "perhaps": True, "by_rules": True,
+        "written": "{x} is good", "inserted": (("{x}", "y"),), "conditional": True, "by_rules": True,
     },
     GateRequest: {
         "id": "g9", "timeout": 1.0, "timeout_text": "1s", "execution_id": 3, "at": "c9/9/g9",

@@ -105,7 +105,7 @@ async def decide(
     request = _request(s, node, criterion, value)
     if after:
         following = (
-            structs.replace(request, text=one.text, written=one.written, inserted=one.inserted, perhaps=not sure)
+            structs.replace(request, text=one.text, written=one.written, inserted=one.inserted, conditional=not sure)
             for one in after
         )
         request = structs.replace(request, further=tuple(following))
