@@ -6,6 +6,7 @@ With `PROSE_TESTS_REQUIRE_ALL=1`, as on CI where `make tools` can install everyt
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 import shutil
 from types import ModuleType
@@ -27,6 +28,13 @@ def needs_module(name: str) -> ModuleType:
         return importlib.import_module(name)
     except ImportError:
         lacking(f"the Python package {name} is not installed")
+
+
+def needs_installed(*modules: str) -> None:
+    """As `needs_module`, without importing them."""
+    for name in modules:
+        if importlib.util.find_spec(name) is None:
+            lacking(f"the Python package {name} is not installed")
 
 
 def lacking(what: str) -> NoReturn:

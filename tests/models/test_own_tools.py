@@ -26,7 +26,7 @@ from waiting import until
 
 from prose_kernel.access.policy import PermissionDesk, Policy
 from prose_kernel.errors import PermissionDenied, ProviderError
-from prose_kernel.models.tools.own import mcp_server
+from prose_kernel.models.tools import own as own_tools
 from prose_kernel.models.tools.own.pool import OwnTools, ToolHost
 from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.processes import Engine
@@ -37,6 +37,8 @@ from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.session_options import CassetteOptions, McpServer, ModelServer, SessionOptions, Surroundings
+
+START = "prose_kernel.models.tools.own.mcp_server.START"  # imported with the SDK of MCP when it is patched
 
 SERVER = str(Path(__file__).parents[1] / "stubs" / "mcp_tools.py")  # over HTTP
 BY_HAND = str(Path(__file__).parents[1] / "stubs" / "mcp_by_hand.py")
@@ -245,7 +247,7 @@ async def test_an_address_that_is_not_a_server_of_tools(
     tmp_path: Path, guard: Helpers, page: Any, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if page is hang:
-        monkeypatch.setattr(mcp_server, "START", 1.0)
+        monkeypatch.setattr(START, 1.0)
     with running() as server:
         if page is not None:
             server.pages["/mcp"] = page
@@ -364,7 +366,7 @@ async def test_servers_that_cannot_be_used(
     hostile: Callable[..., Bench], mode: str, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if mode == "hangs":
-        monkeypatch.setattr(mcp_server, "START", 2.0)
+        monkeypatch.setattr(START, 2.0)
     with pytest.raises(ProviderError) as caught:
         await hostile(mode).of("evil")
     assert f"the tool 'evil' is not available: {said}" in str(caught.value) and "\n" not in str(caught.value)
@@ -404,7 +406,7 @@ async def test_a35_servers_inherit_no_secrets(tmp_path: Path, guard: Helpers, mo
 async def test_sessions_that_wait_for_a_server_share_its_failure(
     tmp_path: Path, guard: Helpers, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(mcp_server, "START", 0.5)
+    monkeypatch.setattr(START, 0.5)
     mute = McpServer(("sh", "-c", "echo started >> starts; exec sleep 1000"))
     here = Bench(tmp_path, guard, mcp={"mute": mute})
     ends = await asyncio.gather(*(here.of("mute") for _ in range(5)), return_exceptions=True)
@@ -899,7 +901,7 @@ def test_a45_plain_functions_need_neither_pydantic_nor_griffe(tmp_path: Path) ->
         "found = w.load(sys.argv[2], {'prose_tools.py': hashlib.sha256(text).hexdigest()})\n"
         "print(len(found.functions), sorted({'pydantic', 'griffe'} & set(sys.modules)))"
     )
-    worker = Path(mcp_server.__file__).parent
+    worker = Path(own_tools.__file__).parent
     ended = subprocess.run(
         [sys.executable, "-P", "-c", script, str(worker), str(tmp_path / "prose_tools.py")],
         capture_output=True, text=True, check=True,

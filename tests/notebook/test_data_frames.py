@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from needs import needs_module
+from later import Later
+from needs import needs_installed
 from notebook.kernels import kernel, specification
 from sample_files import png
 
 from prose_kernel.errors import UsageError
 from prose_kernel.notebook.python_values import frame, without_frames
 
-pandas: Any = needs_module("pandas")
-polars: Any = needs_module("polars")
-numpy: Any = needs_module("numpy")
+needs_installed("pandas", "polars", "numpy")
+pandas, polars, numpy = Later("pandas"), Later("polars"), Later("numpy")
 
 
 @pytest.fixture(scope="module")
@@ -210,6 +210,7 @@ def test_neither_library_is_imported_for_other_values() -> None:
 
 def test_the_library_that_is_loaded_is_used_and_another_one_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     rows: Any = [{"a": 1}]
+    assert pandas.DataFrame and polars.DataFrame  # loaded
     monkeypatch.delitem(sys.modules, "pandas")
     assert type(frame("f", rows)).__module__.startswith("polars")
     monkeypatch.setitem(sys.modules, "pandas", None)

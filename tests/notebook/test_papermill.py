@@ -7,10 +7,11 @@ from pathlib import Path
 
 import forked
 import nbformat
-import papermill
 import pytest
+from later import Later
 from notebook.kernels import KERNELS
-from papermill.exceptions import PapermillException
+
+papermill, exceptions = Later("papermill"), Later("papermill.exceptions")
 
 PARAMETERS = {
     "topic": 'a {b} "c" \\ d\nnext',
@@ -86,7 +87,7 @@ def test_what_has_no_counterpart_is_refused_before_anything_runs(
     tmp_path: Path, parameters: dict[str, object], says: str
 ) -> None:
     source = notebook(tmp_path / "in.ipynb", 'exec "touch ran"')
-    with pytest.raises(PapermillException, match=says):
+    with pytest.raises(exceptions.PapermillException, match=says):
         papermill.execute_notebook(source, tmp_path / "out.ipynb", parameters, cwd=tmp_path, progress_bar=False)
     assert not (tmp_path / "ran").exists()
 
@@ -119,5 +120,5 @@ def test_parameters_of_a_vvm_notebook_are_assignments(tmp_path: Path) -> None:
     assert done.cells[2].outputs[-1]["data"]["text/plain"].endswith(given["topic"])
     found = papermill.inspect_notebook(str(tmp_path / "in.ipynb"))
     assert [(p["name"], p["help"]) for p in found.values()] == [("topic", "what it is about")]
-    with pytest.raises(PapermillException, match="parameter match: not a name in VVM"):
+    with pytest.raises(exceptions.PapermillException, match="parameter match: not a name in VVM"):
         papermill.execute_notebook(tmp_path / "in.ipynb", None, {"match": 1}, kernel_name="vvm", progress_bar=False)

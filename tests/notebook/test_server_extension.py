@@ -7,8 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jupyter_server.serverapp import ServerApp
-from jupyter_server.services.contents.filemanager import AsyncFileContentsManager, FileContentsManager
 from tornado.web import HTTPError
 
 from prose_kernel.notebook import server_extension
@@ -31,9 +29,11 @@ class Manager:
         return call
 
 
-@pytest.fixture(params=[AsyncFileContentsManager, FileContentsManager])
+@pytest.fixture(params=["AsyncFileContentsManager", "FileContentsManager"])
 def manager(request: pytest.FixtureRequest, tmp_path: Path) -> Manager:
-    return Manager(tmp_path, request.param)
+    from jupyter_server.services.contents import filemanager
+
+    return Manager(tmp_path, getattr(filemanager, request.param))
 
 
 def test_an_unchanged_notebook_saves_the_same_bytes(manager: Manager, tmp_path: Path) -> None:
@@ -78,6 +78,8 @@ def test_a_server_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     """As the package installs it: the configuration of the environment, and a server that has linked its extensions."""
     for name in ("CONFIG", "DATA", "RUNTIME"):
         monkeypatch.setenv(f"JUPYTER_{name}_DIR", str(tmp_path / name))
+    from jupyter_server.serverapp import ServerApp
+
     app = ServerApp()
     app.initialize(argv=[f"--ServerApp.root_dir={tmp_path}", "--allow-root"], new_httpserver=False)
     (tmp_path / "brief.prose.md").write_bytes(BRIEF)

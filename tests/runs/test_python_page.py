@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 
 import pytest
-from fastapi import FastAPI
-from fastapi.testclient import TestClient
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "python.md"
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -23,6 +21,9 @@ def test_the_examples_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     for example in examples:
         exec(compile(example, PAGE.name, "exec"), names)
     assert len(examples) >= 8
+
+    from fastapi import FastAPI
+    from fastapi.testclient import TestClient
 
     app = names["app"]
     assert isinstance(app, FastAPI)

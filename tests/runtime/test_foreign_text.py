@@ -15,7 +15,6 @@ from prose_kernel.judging import emptiness, facts
 from prose_kernel.machine.vvm import memory_patches, values
 from prose_kernel.machine.vvm.agent_calls import summary_of
 from prose_kernel.models import request
-from prose_kernel.models.providers import model_errors
 from prose_kernel.processes import withheld_variables
 from prose_kernel.processes.exec_tool import audit
 from prose_kernel.processes.tasks.command_line_text import display_of
@@ -32,6 +31,12 @@ def _collection(given: str) -> object:
         return structured_text.collection(given)
     except Exception:
         return None
+
+
+def _said_by_a_server(given: str) -> object:
+    from prose_kernel.models.providers import model_errors  # with the SDK of models
+
+    return model_errors._clean(given, model_errors.At("stub", key="k" * 8))
 
 
 READERS: dict[str, Callable[[str], object]] = {
@@ -57,7 +62,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "empty": emptiness.empty,
     "number": facts.number,
     "items": lambda given: facts.count(given, "items"),
-    "what a server said": lambda given: model_errors._clean(given, model_errors.At("stub", key="k" * 8)),
+    "what a server said": _said_by_a_server,
 }
 
 UNITS = (

@@ -24,7 +24,6 @@ from prose_kernel.errors import (
     ProviderTimeout,
 )
 from prose_kernel.models import providers as loading
-from prose_kernel.models.providers.acp_agent import Agent
 from prose_kernel.models.providers.acp_messages import Patience
 
 # ---------------------------------------------------------------- starting
@@ -90,6 +89,8 @@ async def test_an_agent_that_does_not_answer_is_not_waited_for(
     tmp_path: Path, start: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is time for what is answered, and almost none for the request that never is."""
+    from prose_kernel.models.providers.acp_agent import Agent
+
     send = Agent._send
 
     async def hurries(self: Agent, asked: str, params: dict[str, Any]) -> Any:

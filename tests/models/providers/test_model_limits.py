@@ -9,15 +9,18 @@ import json
 import zlib
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from msgspec import structs
 
 from prose_kernel.errors import ProviderBadReply, ProviderTimeout
 from prose_kernel.models.providers import model_http
-from prose_kernel.models.providers.model_adapter import ServerLink
 from prose_kernel.models.providers.model_calls import Conversation
 from prose_kernel.runtime.session_options import ModelServer, Surroundings
+
+if TYPE_CHECKING:
+    from prose_kernel.models.providers.model_adapter import ServerLink
 
 HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n"
 Answer = Callable[[asyncio.StreamWriter], Awaitable[None]]
@@ -34,6 +37,8 @@ END = event("", finish_reason="stop") + b"data: [DONE]\n\n"
 
 @contextlib.asynccontextmanager
 async def served(answer: Answer, tmp_path: Path, **server: float) -> AsyncIterator[ServerLink]:
+    from prose_kernel.models.providers.model_adapter import ServerLink
+
     async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
         with contextlib.suppress(ConnectionError, asyncio.CancelledError):

@@ -15,7 +15,7 @@ from stubs.model_server import ANSWER, MARKDOWN, StubServer
 from waiting import PATIENCE
 
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError, ProviderTimeout
-from prose_kernel.models.providers import model_adapter, model_http
+from prose_kernel.models.providers import model_http
 from prose_kernel.models.request import REMEMBER, RULE
 from prose_kernel.models.usage import CountedSessions, UsageTotals
 from prose_kernel.runtime.ports import (
@@ -277,6 +277,8 @@ async def test_a_message_of_10_mb_arrives(stub: StubServer, wire: str, tmp_path:
 async def test_a_reply_that_is_too_long_is_given_up(
     stub: StubServer, wire: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from prose_kernel.models.providers import model_adapter
+
     monkeypatch.setattr(model_adapter, "LONGEST_REPLY", 1_000_000)
     async with Live(stub, wire, "big-20", tmp_path) as live:
         with pytest.raises(ProviderBadReply, match="longer than 8,000,000 characters") as failed:

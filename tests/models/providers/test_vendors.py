@@ -12,8 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic_ai.models import known_model_names
-from pydantic_ai.providers import infer_provider_class
+from later import Later
 from stubs.model_server import ANSWER, StubServer
 
 from prose_kernel.errors import NoProvider, ProviderAuth, ProviderError, UsageError
@@ -23,6 +22,8 @@ from prose_kernel.models.providers.model_calls import Conversation, Way
 from prose_kernel.models.providers.prices import cost_of
 from prose_kernel.models.providers.vendors import ALIASES, BUILT_IN, MODELS, PREFIXES, find, model_id, options_of
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, SessionOptions, Surroundings
+
+pydantic_models, pydantic_providers = Later("pydantic_ai.models"), Later("pydantic_ai.providers")
 
 
 def options(**servers: ModelServer) -> SessionOptions:
@@ -34,7 +35,7 @@ def test_anthropics_aliases_are_the_newest_models_that_the_library_knows() -> No
     for alias in ("sonnet", "opus", "haiku"):
         ids = [
             name.removeprefix("anthropic:")
-            for name in known_model_names()
+            for name in pydantic_models.known_model_names()
             if name.startswith(f"anthropic:claude-{alias}-")
         ]
         newest = max(ids, key=lambda name: [int(part) for part in name.split("-")[2:] if part.isdecimal()])
@@ -47,7 +48,7 @@ def test_the_default_models_of_a_vendor_are_known_to_the_library(name: str) -> N
     """A lone key is enough: every alias has a meaning, and the small model is the cheapest of them."""
     server = find(name, SessionOptions())
     models = {alias: model_id(name, server, alias) for alias in ALIASES}
-    assert {f"{name}:{model}" for model in models.values()} <= set(known_model_names())
+    assert {f"{name}:{model}" for model in models.values()} <= set(pydantic_models.known_model_names())
     assert model_id(name, server, None) == models["sonnet"]
     prices = {alias: cost_of(name, model, 0, 1_000_000) for alias, model in models.items()}
     assert prices["haiku"] is not None and all(prices["haiku"] <= (price or 0) for price in prices.values())
@@ -63,7 +64,7 @@ def test_default_models_are_those_of_the_vendors_own_address() -> None:
 def test_every_prefix_is_one_of_the_library() -> None:
     for name in PREFIXES:
         with contextlib.suppress(ImportError):  # known, and its client is not installed
-            infer_provider_class(name)
+            pydantic_providers.infer_provider_class(name)
 
 
 @pytest.mark.parametrize("name", ["ollama", "llamacpp", "openrouter", "together"])
