@@ -4,7 +4,7 @@
       lazy                  runs/lazy.py: the first session of a run loads all of the following
       CountedSessions       models/usage.py: budgets; tokens and costs
       RememberingSessions   models/memory.py: the memory of a persistent agent
-      WithoutProvider    models/providers/unconfigured.py: the error where nothing and no person answers
+      WithoutProvider       models/providers/unconfigured.py: the error where nothing and no person answers
       RecordedSessions      cassettes/recorded_sessions.py: the recorded answer, else the next one's, which it records
       LiveSessions          models/provider_pool.py: makes the model or agent that is chosen
         ModelSessions       models/providers/models.py: a conversation with a model and its tools
