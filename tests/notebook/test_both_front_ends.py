@@ -242,7 +242,7 @@ def test_a_person_is_asked_in_the_cell(python: Client) -> None:
 
 
 def test_it_can_be_loaded_twice_and_unloaded(tmp_path: Path) -> None:
-    with kernel(tmp_path, spec=python_kernel()) as client:
+    with kernel(tmp_path, spec=python_kernel(), forks=True) as client:
         for line in (
             "%load_ext prose_kernel",
             "%load_ext prose_kernel",

@@ -357,10 +357,11 @@ def test_a_replayed_notebook_is_the_recorded_one_byte_for_byte(recorded: Recorde
 
 
 def test_nbval_passes_offline_on_a_recorded_notebook(recorded: Recorded) -> None:
-    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--nbval", str(recorded.book)]
+    """With no other plugin of pytest, because others take seconds to load."""
+    options = ("-q", "-p", "no:cacheprovider", "-p", "nbval.plugin", "--nbval")
     done = subprocess.run(
-        words,
-        env=recorded.environment,
+        [sys.executable, "-m", "pytest", *options, str(recorded.book)],
+        env={**recorded.environment, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         cwd=recorded.directory,
         capture_output=True,
         text=True,

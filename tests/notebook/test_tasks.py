@@ -338,7 +338,7 @@ def updates(client: Client, request: str, text: str) -> dict[str, Any]:
 
 
 def test_a_card_is_updated_while_the_kernel_is_idle_and_nothing_outlives_it(tmp_path: Path) -> None:
-    with kernel(tmp_path) as client:
+    with kernel(tmp_path, forks=True) as client:
         request = client.send("%exec --wait 0 until test -e go; do sleep 0.02; done; echo late; exit 5")
         ran = client.finish(request)
         assert ran.status == "ok"
@@ -351,7 +351,7 @@ def test_a_card_is_updated_while_the_kernel_is_idle_and_nothing_outlives_it(tmp_
         assert client.run("%exec --wait 0 exec sleep 987654").status == "ok"
         until(lambda: bool(processes("sleep 987654")))
     until(lambda: not processes("sleep 987654"))  # the kernel was killed: the watchdog ends what it left
-    with kernel(tmp_path) as client:
+    with kernel(tmp_path, forks=True) as client:
         told = client.run("let a = 1", allow_stdin=True)
         assert "2 interrupted (the kernel was gone): exec sleep 987654" in told.displays[0]
 
