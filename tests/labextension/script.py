@@ -42,6 +42,7 @@ def ask(*questions: dict[str, Any], of: Path = LABEXTENSION) -> list[Any]:
 def end_all() -> None:
     while _running:
         _, node = _running.popitem()
+        node.kill()  # a timer of a script would keep it for seconds
         node.communicate()
 
 
