@@ -17,7 +17,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +42,8 @@ CHROMIUM_OPTIONS = (
 )
 WINDOW = {"width": 1200, "height": 900}
 KERNELS = {"prose": "prose", "vvm": "vvm", "python3": "python"}
-"""The names of the kernels, and their languages. Kernels of `Lab` are forks (`forked.py`), which cost a fifth; those of the
-older JupyterLab are started as they are installed."""
+"""The names of the kernels, and their languages. Kernels are forks (`forked.py`), which cost a fifth, but for those of
+`Lab.start_installed_kernels`."""
 PANEL = ".jp-NotebookPanel:not(.lm-mod-hidden)"
 
 
@@ -280,12 +280,6 @@ CLEAR = """async () => {
   commands.execute('apputils:dismiss-all-notifications').catch(() => null);
   for (let n = 0; n < 300 && ![...shell.widgets('main')].length; n++) await new Promise(done => setTimeout(done, 10));
 }"""
-# Whether this widget is the only one of the layout that JupyterLab restores when the page is loaded.
-SAVED_LAYOUT = """async widget => {
-  const {data} = await window.jupyterapp.serviceManager.workspaces.fetch('default');
-  const {main} = data['layout-restorer:data'] || {};
-  return String(main && main.dock && main.dock.widgets) === widget;
-}"""
 RESTORED = "() => window.jupyterapp && window.jupyterapp.restored.then(() => true)"
 # A document as the only one of the window. The others are closed afterwards: without any, JupyterLab makes a launcher.
 OPEN = """async path => {
@@ -294,6 +288,13 @@ OPEN = """async path => {
   for (const widget of [...shell.widgets('main')]) if (widget !== opened) widget.dispose();
   shell.activateById(opened.id);
 }"""
+
+
+def kernels_as_forks(place: Path) -> AbstractContextManager[Path]:
+    """The installed kernels for a `Server`, which starts them as forks."""
+    return forked.as_kernels(
+        place, {name: Path(sys.prefix, "share/jupyter/kernels", name, "kernel.json") for name in KERNELS}
+    )
 
 
 class Lab:
@@ -321,8 +322,7 @@ class Lab:
         if self._server is None:
             (forks := self._home / "forks").mkdir()
             self._forks = forks / "kernels"
-            installed = {name: Path(sys.prefix, "share/jupyter/kernels", name, "kernel.json") for name in KERNELS}
-            self._server = Server(self._home, kernels=self._ends.enter_context(forked.as_kernels(forks, installed)))
+            self._server = Server(self._home, kernels=self._ends.enter_context(kernels_as_forks(forks)))
             self._ends.callback(self._server.close)
             self._server.wait()
         return self._server
@@ -379,9 +379,16 @@ class Lab:
         one of an earlier test above it. Afterwards it has restored all that it will, so that the next notebook can be
         opened in the same page. The address names no notebook: JupyterLab would open that one some time after it has
         restored it, above the next."""
-        self.page.wait_for_function(SAVED_LAYOUT, arg=f"notebook:{notebook.path.name}", polling=100)
+        until(lambda: self._saved_layout() == [f"notebook:{notebook.path.name}"], what="the layout is saved")
         self.page.goto(self.server.url("lab"))
         self.page.wait_for_function(RESTORED, polling=100)
+
+    def _saved_layout(self) -> list[str] | None:
+        """The widgets that JupyterLab restores when the page is loaded."""
+        for path in (self._home / "workspaces").glob("default*"):
+            with suppress(ValueError, KeyError, TypeError):  # just being written, or without documents
+                return list(json.loads(path.read_text())["data"]["layout-restorer:data"]["main"]["dock"]["widgets"])
+        return None
 
     def clear(self) -> None:
         """Close what is open, then end its kernels (JupyterLab is not to be surprised by their end), then its settings."""

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from browser import test_kept
 from browser.conftest import Pictures
-from browser.lab import WINDOW, Lab, Notebook, Server, expect
+from browser.lab import WINDOW, Lab, Notebook, Server, expect, kernels_as_forks
 from needs import lacking
 
 OLDER = Path(__file__).parents[2] / ".make" / "older-lab" / "bin" / "python"
@@ -28,10 +28,11 @@ def older(browser_thread: object, tmp_path_factory: pytest.TempPathFactory) -> I
     """A server of the older JupyterLab; its notebooks run with the kernels of this environment."""
     if not OLDER.is_file():
         lacking("an older JupyterLab is not installed (`make older-lab` installs it)")
-    server = Server(tmp_path_factory.mktemp("older"), str(OLDER))
-    server.wait()
-    yield server
-    server.close()
+    with kernels_as_forks(tmp_path_factory.mktemp("forks")) as kernels:
+        server = Server(tmp_path_factory.mktemp("older"), str(OLDER), kernels)
+        server.wait()
+        yield server
+        server.close()
 
 
 class Window:
