@@ -40,6 +40,8 @@ def test_program(path: Path, name: str, options: Options) -> Tested:
         new = not os.path.lexists(file)
         if new and not options.update:
             raise UsageError(f"there is no {name}{SUFFIX}", hint=f"prose test --update {name} writes it")
+        if not new and not path.exists():
+            raise UsageError(f"{name} is missing", hint=f"delete {name}{SUFFIX}, or rename it with its program")
         cases = [Case(path.name, f"# {path.name}", CaseOptions())] if new else snapshot_file.read(file)
         text = _text_of(path)
     except (UsageError, CompileError) as problem:

@@ -66,12 +66,12 @@ def _meant(word: str, cwd: Path, *, update: bool, recursive: bool) -> list[Path]
     path = cwd / expanded(word)
     try:
         if path.is_dir():
-            below = [one for one in sorted(_below(path)) if is_test(one)]
+            below = _tests_below(path)
             return [one for one in below if recursive or one.parent == path or not is_contract_test(one)]
         if not path.exists() and any(c in word for c in "*?["):
             matches = sorted(_matching(cwd, word))
             named = [one for one in matches if one.is_file() and ((update and _is_program(one)) or is_test(one))]
-            below = [one for match in matches if match.is_dir() for one in sorted(_below(match)) if is_test(one)]
+            below = [one for match in matches if match.is_dir() for one in _tests_below(match)]
             if named or below:
                 return [*named, *below]
             raise UsageError(f"{word} matches no notebook, and no program with a snapshot")
@@ -112,6 +112,17 @@ def _below(directory: Path) -> Iterator[Path]:
     for place, inner, names in os.walk(directory):
         inner[:] = sorted(name for name in inner if not _is_left_out(Path(place, name)))
         yield from (Path(place, name) for name in names if not name.startswith("."))
+
+
+def _tests_below(directory: Path) -> list[Path]:
+    """The tests below a directory; of a snapshot without a program the missing program, whose test fails."""
+    files = set(_below(directory))
+    missing = {
+        program
+        for one in files
+        if one.name.endswith(SUFFIX) and _is_program(program := one.with_name(one.name.removesuffix(SUFFIX)))
+    } - files
+    return sorted(missing | {one for one in files if is_test(one)})
 
 
 def is_test(path: Path) -> bool:

@@ -80,6 +80,19 @@ def test_a_directory_that_cannot_be_written(
         assert capsys.readouterr().err == f"Error: cannot write {file}: permission denied\n"
 
 
+def test_a_snapshot_without_its_program_fails(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("sub").mkdir()
+    program("output x = 1\n", "sub/p.prose")
+    assert prose("test", "--update", "sub/p.prose") == 0
+    Path("sub/p.prose").rename("sub/q.prose")
+    for arguments in ((), ("--update",), ("su*",)):
+        capsys.readouterr()
+        assert prose("test", *arguments) == 1
+        assert "FAILED sub/p.prose" in capsys.readouterr().out
+    Path("sub/p.prose.expected.md").rename("sub/q.prose.expected.md")
+    assert prose("test") == 0
+
+
 def test_an_image_is_the_same_in_every_run(capsys: pytest.CaptureFixture[str]) -> None:
     Path("a.png").write_bytes(png())
     program('let drawn = exec "cat a.png"\nexec "true"\n  display: "a.png"\n')
