@@ -1,4 +1,4 @@
-"""The steps of an open request: its requests to models and its calls of tools (docs/durability.md, amendment A54).
+"""The steps of an open request: its requests to models and its calls of tools (docs/how-to/durability.md, A54).
 
 A conversation with a model is a function of its beginning and of the answers that it got, as a program is. So the
 journal holds a record for each step when it begins, and one with its answer. If the process is killed, the resumed run
