@@ -27,7 +27,7 @@ from prose_kernel.evaluation.runner import Evaluation, Options
 from prose_kernel.evaluation.spec import read
 from prose_kernel.language.source import Source
 from prose_kernel.models.provider_pool import LiveProviders
-from prose_kernel.runs import languages, session_chain, settings
+from prose_kernel.runs import languages, provider_chain, settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.ports import SessionRequest, SessionResult
@@ -66,7 +66,7 @@ def prepare(directory: Path, count: int) -> Path:
     (directory / "clerk.prose").write_text(PROGRAM)
     spec = directory / "clerk.eval.toml"
     spec.write_text(SPEC)
-    session_chain.LiveProviders = Answered  # type: ignore[misc]
+    provider_chain.LiveProviders = Answered  # type: ignore[misc]
     evaluated(spec, overrides={"provider": "anthropic:m", "cassette_mode": "auto"})
     return spec
 

@@ -23,7 +23,7 @@ from typing import Any
 
 from kernels import PROSE, Bench
 
-from prose_kernel.runs.files_back import FilesRestored
+from prose_kernel.runs.restored_files import FilesRestored
 from prose_kernel.runs.resumption import point_of, resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace

@@ -29,7 +29,7 @@ from prose_kernel.models.tools.own.pool import OwnTools, ToolHost
 from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.processes import Engine
 from prose_kernel.processes.exec_tool.audit import AuditLog
-from prose_kernel.processes.helpers import Helpers
+from prose_kernel.processes.long_lived_processes import Helpers
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionRequest

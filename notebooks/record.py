@@ -61,11 +61,11 @@ from prose_kernel.cli.notebook_file import read_cells
 from prose_kernel.errors import NoProvider, ProviderOverloaded, Undecided
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.models.provider_pool import LiveProviders, ProviderContext
-from prose_kernel.models.providers.provider_names import Choice
+from prose_kernel.models.providers.provider_choice import Choice
 from prose_kernel.models.request import answered
 from prose_kernel.notebook import exercises
 from prose_kernel.notebook.cells import Cells
-from prose_kernel.runs import session_chain
+from prose_kernel.runs import provider_chain
 from prose_kernel.runtime.ports import (
     Finding,
     JudgeRequest,
@@ -227,7 +227,7 @@ def answer_with(answers: Answers) -> None:
         def judge(self, choice: Choice, model: str | None) -> AuthoredJudge:
             return AuthoredJudge(answers)
 
-    session_chain.LiveProviders = Authored  # type: ignore[misc]
+    provider_chain.LiveProviders = Authored  # type: ignore[misc]
 
 
 async def record(notebook: Path, answers: Answers) -> None:

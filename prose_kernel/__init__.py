@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime import events as events
     from prose_kernel.runtime.ports import Store as Store
     from prose_kernel.runtime.services import Asker as Asker
-    from prose_kernel.storage.in_context import MemoryStore as MemoryStore
+    from prose_kernel.storage.memory_store import MemoryStore as MemoryStore
 
 _PUBLIC = {
     "Asker": "prose_kernel.runtime.services",
@@ -45,7 +45,7 @@ _PUBLIC = {
     "CompileError": "prose_kernel.errors",
     "Decision": "prose_kernel.judging.function",
     "EventStream": "prose_kernel.runs.api",
-    "MemoryStore": "prose_kernel.storage.in_context",
+    "MemoryStore": "prose_kernel.storage.memory_store",
     "Program": "prose_kernel.runs.result",
     "Prompt": "prose_kernel.models.providers.function",
     "ProseError": "prose_kernel.errors",

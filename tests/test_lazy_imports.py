@@ -77,7 +77,7 @@ for line in sys.stdin:
 
 ROOMS = (
     "prose_kernel.models",
-    "prose_kernel.runs.session_chain",
+    "prose_kernel.runs.provider_chain",
     "prose_kernel.judging",
     "prose_kernel.cassettes",
     "prose_kernel.access.grants",

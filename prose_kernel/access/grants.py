@@ -17,7 +17,7 @@ from typing import Final, Literal
 
 from prose_kernel.access.code_files import entries, in_commands, is_loaded, loads_code, named_code
 from prose_kernel.access.globs import Glob, static_part
-from prose_kernel.access.paths import is_below, resolve
+from prose_kernel.access.path_resolver import is_below, resolve
 from prose_kernel.errors import PermissionDenied
 
 Mode = Literal["r", "rw"]

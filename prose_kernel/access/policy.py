@@ -13,10 +13,10 @@ from typing import Final, Literal
 from prose_kernel.access import grants, hosts
 from prose_kernel.access.grants import FsGrant, Reach, Surface
 from prose_kernel.errors import NonInteractive
-from prose_kernel.runtime import forms
+from prose_kernel.runtime import question_forms
 from prose_kernel.runtime.asker import serial
-from prose_kernel.runtime.forms import Button, Form
 from prose_kernel.runtime.ports import Clock, SessionRequest
+from prose_kernel.runtime.question_forms import Button, Form
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.session_options import Rule, Surroundings
 from prose_kernel.runtime.text import escaped, escaped_lines
@@ -341,7 +341,7 @@ class PermissionDesk:
             left=lambda: end - self._clock.monotonic(),
         )
         while True:
-            answer = ANSWERS.get((await forms.ask(self._asker, _PROMPT, form)).strip().lower())
+            answer = ANSWERS.get((await question_forms.ask(self._asker, _PROMPT, form)).strip().lower())
             if answer is not None:
                 return answer
             self._asker.show("Please answer y, n or always.")

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
-from prose_kernel.access import atomic, paths, plain_files
+from prose_kernel.access import atomic, path_resolver, plain_files
 from prose_kernel.errors import reason_of
 
 _DIRECTORY: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -59,11 +59,11 @@ def resolve(text: str, cwd: str, home: str) -> Place:
     except ValueError:
         raise ToolFailed(f"'{text}' is not a usable path") from None
     plain = os.path.normpath(full)
-    if any(paths.is_below(plain, place) for place in _SYSTEM) and not cwd.startswith(_SYSTEM):
+    if any(path_resolver.is_below(plain, place) for place in _SYSTEM) and not cwd.startswith(_SYSTEM):
         raise ToolRefused("system files are never open to a session")
-    found = paths.resolve(full)
+    found = path_resolver.resolve(full)
     if found.reason is not None:
-        raise (ToolFailed if found.reason == paths.TOO_LONG else ToolRefused)(f"'{text}': {found.reason}")
+        raise (ToolFailed if found.reason == path_resolver.TOO_LONG else ToolRefused)(f"'{text}': {found.reason}")
     return Place(text, found.path)
 
 

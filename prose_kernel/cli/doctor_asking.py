@@ -22,7 +22,7 @@ from prose_kernel.runtime.text import one_line
 
 if TYPE_CHECKING:
     from prose_kernel.models.provider_pool import LiveProviders
-    from prose_kernel.models.providers.provider_names import Choice
+    from prose_kernel.models.providers.provider_choice import Choice
     from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
 
@@ -68,7 +68,7 @@ async def _all(options: SessionOptions, where: Surroundings, seconds: float) -> 
     from prose_kernel.access.policy import PermissionDesk
     from prose_kernel.models.provider_pool import LiveProviders, ProviderContext
     from prose_kernel.processes import Engine
-    from prose_kernel.processes.helpers import Helpers
+    from prose_kernel.processes.long_lived_processes import Helpers
     from prose_kernel.runtime.asker import Unattended
     from prose_kernel.runtime.clock import SystemClock
 
@@ -94,8 +94,8 @@ def _targets(options: SessionOptions, where: Surroundings, live: LiveProviders) 
     """Each model of the chosen provider, of its fallbacks and of every server with a table, the judge, the agents: what
     they are called, and how they are asked. What has no key or no command here is left out unless it is chosen."""
     from prose_kernel.models.providers import vendors
-    from prose_kernel.models.providers.provider_names import Choice, choice_of, judge_choice, judge_model
-    from prose_kernel.models.providers.unconfigured import detect
+    from prose_kernel.models.providers.provider_choice import Choice, choice_of, judge_choice, judge_model
+    from prose_kernel.models.providers.provider_detection import detect
 
     chosen, judge = choice_of(options.provider, options), judge_choice(options)
     detected = detect(options, where)

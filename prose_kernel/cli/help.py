@@ -119,12 +119,12 @@ def explain(wanted: tuple[str, ...]) -> int:
     """Print a section of the reference: by a code (E004, V001), a number of OpenProse (3.7) or of a page
     (sessions 4.2), or a word (loop, retry, pmap); the outline of a page (vvm). Of a program file, print each statement
     in plain words; nothing is run."""
-    from prose_kernel.runs import languages, reference
+    from prose_kernel.runs import languages, reference_pages
 
     words = " ".join(wanted)
     if len(wanted) == 1 and words.endswith(languages.suffixes()):
         return _program(words)
-    found = _word(wanted) or reference.section(words)
+    found = _word(wanted) or reference_pages.section(words)
     if not sys.stdout.isatty():
         click.echo(found, nl=False)
         return 0
@@ -140,8 +140,8 @@ def explain(wanted: tuple[str, ...]) -> int:
 def _program(name: str) -> int:
     from prose_kernel.cli.compile import correct_file
     from prose_kernel.language.source import Source
+    from prose_kernel.views.explanation import explained
     from prose_kernel.views.plain_text import plain_text
-    from prose_kernel.views.plain_words import explained
 
     compiled = correct_file(name)
     if compiled is None:
@@ -155,12 +155,12 @@ def _word(wanted: tuple[str, ...]) -> str | None:
     """The documentation of a word in every language that has it, or in the one that is named before it; None for what
     is a code, a section or a page."""
     from prose_kernel.language.nearest import Nearest, did_you_mean, with_part
-    from prose_kernel.runs import languages, reference
+    from prose_kernel.runs import languages, reference_pages
     from prose_kernel.views.bundle import markdown
-    from prose_kernel.views.words import documentation, entry_of, with_section
+    from prose_kernel.views.word_help import documentation, entry_of, with_section
 
     *page, word = wanted
-    if len(page) > 1 or reference.is_key(word) or word in reference.pages():
+    if len(page) > 1 or reference_pages.is_key(word) or word in reference_pages.pages():
         return None
     asked = [one for one in languages.LANGUAGES.values() if page in ([], [one.name])]
     found = [

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from urllib.parse import quote
 
 from prose_kernel.errors import UsageError
-from prose_kernel.runs import reference
+from prose_kernel.runs import reference_pages
 
 _PROGRAMS = frozenset(("iTerm.app", "WezTerm", "vscode", "ghostty", "Hyper", "Tabby", "rio", "WarpTerminal"))
 _TERMS = frozenset(("xterm-kitty", "alacritty", "foot", "foot-extra", "xterm-ghostty", "contour", "wezterm"))
@@ -38,10 +38,10 @@ def linked(text: str, url: str) -> str:
 def documentation(code: str, base: str | None) -> str:
     """Where `E004` or `V004` is documented: on the web where `base` (the setting `docs_url`) says so, else in the
     page of this installation; "" without one."""
-    found = reference.heading(reference.page_of(code), code)
+    found = reference_pages.heading(reference_pages.page_of(code), code)
     if found is None:
         return ""
     try:
-        return reference.link(code, base) or f"{found.path.as_uri()}#{found.anchor}"
+        return reference_pages.link(code, base) or f"{found.path.as_uri()}#{found.anchor}"
     except UsageError:
         return ""

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, TextIO
 
-from prose_kernel.views.live_words import Line
+from prose_kernel.views.live_text import Line
 from prose_kernel.views.safety import visible
 
 BAR: Final = 12

@@ -24,7 +24,7 @@ from prose_kernel.views.cards import branch_state, branch_text
 from prose_kernel.views.cell_view import DATA
 from prose_kernel.views.files import file_text
 from prose_kernel.views.live_run import LiveRun, Work
-from prose_kernel.views.live_words import span
+from prose_kernel.views.live_text import span
 from prose_kernel.views.output_limit import Limits, OutputWindow, where_whole
 from prose_kernel.views.problems import message_line
 from prose_kernel.views.refresh import Refresh, Time

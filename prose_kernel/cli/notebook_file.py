@@ -16,8 +16,8 @@ from prose_kernel.cli import files
 from prose_kernel.cli.execution import Cell, ProgramRun
 from prose_kernel.cli.notebook_cells import NotebookCells, only_in_a_kernel
 from prose_kernel.errors import UsageError
+from prose_kernel.notebook.cell_scan import PROFILE, segments, spoken
 from prose_kernel.notebook.notebook_files import decoded, in_profile_of, language_of
-from prose_kernel.notebook.scan import PROFILE, segments, spoken
 from prose_kernel.runs import languages
 from prose_kernel.runs.execution import Takes
 from prose_kernel.runs.languages import Language

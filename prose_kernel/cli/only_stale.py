@@ -18,7 +18,7 @@ from prose_kernel.cli.execution import Cell, ProgramRun, Request
 from prose_kernel.cli.notebook_cells import NotebookCells
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
-from prose_kernel.notebook.scan import has_statements, own_language, segments
+from prose_kernel.notebook.cell_scan import has_statements, own_language, segments
 from prose_kernel.runs.earlier_run import earlier_run
 from prose_kernel.runs.freshness import Freshness, look_at_files
 from prose_kernel.runs.journal import Range

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from prose_kernel.cassettes.cassette_files import Entry
     from prose_kernel.models.usage import Line
     from prose_kernel.runs.languages import Language
+    from prose_kernel.runs.provider_chain import SessionServices
     from prose_kernel.runs.resumption import Resumption
-    from prose_kernel.runs.session_chain import SessionServices
     from prose_kernel.runtime.earlier_answers import EarlierAnswers, Why
     from prose_kernel.runtime.journal_records import Asked
     from prose_kernel.runtime.values import Value

@@ -274,7 +274,7 @@ def _texts(kept: KeptRun, file: Path, name: str, given: RunOptions) -> tuple[lis
 def _notebook(kept: KeptRun, file: Path, name: str, stored: Sequence[tuple[str, str]], given: RunOptions) -> list[Cell]:
     """The cells of a notebook; those that have begun must be there as they were."""
     from prose_kernel.cli.notebook_file import read_cells
-    from prose_kernel.notebook.scan import segments, spoken
+    from prose_kernel.notebook.cell_scan import segments, spoken
 
     if given.stored or given.changed:
         option = "--stored" if given.stored else "--changed"

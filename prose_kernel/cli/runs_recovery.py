@@ -106,7 +106,7 @@ def fork(run: str, at: str, with_files: bool, yes: bool, state_dir: str | None) 
 
 
     """
-    from prose_kernel.runs.files_back import FilesRestored
+    from prose_kernel.runs.restored_files import FilesRestored
     from prose_kernel.runs.resumption import branch, point_of
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.storage.layout import new_run_id

@@ -21,12 +21,12 @@ import click
 from prose_kernel.cli import streams
 from prose_kernel.cli.live_region import LiveRegion, can_redraw, terminal_size
 from prose_kernel.errors import NonInteractive, UsageError
-from prose_kernel.runtime import forms
+from prose_kernel.runtime import question_forms
 from prose_kernel.views.safety import TerminalText, terminal, visible
 
 if TYPE_CHECKING:
-    from prose_kernel.runtime.forms import Form
-    from prose_kernel.views.live_words import Line
+    from prose_kernel.runtime.question_forms import Form
+    from prose_kernel.views.live_text import Line
 
 Stream = Literal["stdout", "stderr"]
 Notify = Literal["off", "bell", "desktop"]
@@ -301,12 +301,12 @@ class TerminalAsker:
     async def ask_form(self, prompt: str, form: Form) -> str:
         """Ask as `ask` does. A decision (a gate, a permission, a program from elsewhere) is typed below its question:
         what was typed or pasted before that does not count."""
-        if self._available and form.kind in forms.DECISIONS:
-            for _ in range(forms.PARTS_OF_A_PASTE):
-                if not (forms.discard_typed(self._source.fileno()) or self._buffer):
+        if self._available and form.kind in question_forms.DECISIONS:
+            for _ in range(question_forms.PARTS_OF_A_PASTE):
+                if not (question_forms.discard_typed(self._source.fileno()) or self._buffer):
                     break
                 self._buffer = b""
-                await asyncio.sleep(forms.NEXT_PART)
+                await asyncio.sleep(question_forms.NEXT_PART)
         return await self.ask(prompt)
 
     async def _read_line(self) -> str:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.debugger.adapter import Adapter
 from prose_kernel.errors import UsageError
-from prose_kernel.notebook.scan import has_statements, own_language, segments, spoken
+from prose_kernel.notebook.cell_scan import has_statements, own_language, segments, spoken
 from prose_kernel.runtime.values import Value
 from prose_kernel.views.cards import value_display
 from prose_kernel.views.safety import fenced, inline_code, preview

@@ -260,8 +260,8 @@ class Preparing:
 def _read_notebook(path: Path, name: str) -> tuple[Sequence[Text], Language]:
     """The texts of a notebook, cell by cell. Magic lines are left out: what they choose, the specification says. Raises
     `UsageError`."""
+    from prose_kernel.notebook.cell_scan import segments, spoken
     from prose_kernel.notebook.notebook_files import decoded, in_profile_of, language_of
-    from prose_kernel.notebook.scan import segments, spoken
 
     with usage_errors(f"cannot read {name}"):
         _, data = decoded(name, plain_files.read(path))

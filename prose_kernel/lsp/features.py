@@ -18,10 +18,10 @@ from prose_kernel.language.words import Offer
 from prose_kernel.lsp.documents import Document, Documents, files_of, uri_of
 from prose_kernel.lsp.names import definition
 from prose_kernel.lsp.positions import Position, Text
-from prose_kernel.runs import reference
+from prose_kernel.runs import reference_pages
 from prose_kernel.views.bundle import markdown
 from prose_kernel.views.safety import fenced
-from prose_kernel.views.words import documentation, entry_of, is_property, matching, paths, word_at
+from prose_kernel.views.word_help import documentation, entry_of, is_property, matching, paths, word_at
 
 _MOST_FINDINGS: Final = 1_000
 """Diagnostics of one document that are shown."""
@@ -126,7 +126,7 @@ def _shown(
 
 def _described(one: Diagnostic) -> types.CodeDescription | None:
     """A link into the language reference that comes with the package."""
-    heading = reference.heading(reference.page_of(one.code), one.code)
+    heading = reference_pages.heading(reference_pages.page_of(one.code), one.code)
     if heading is None:
         return None
     return types.CodeDescription(f"{uri_of(heading.path)}#{heading.anchor}")

@@ -20,7 +20,7 @@ from prose_kernel.runtime.ports import SessionRequest
 
 if TYPE_CHECKING:
     from prose_kernel.access.safe_files import Place
-    from prose_kernel.models.tools.access import Access
+    from prose_kernel.models.tools.permission_check import Access
 
 MOST: Final = 20
 """Images and PDFs of one message."""

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.access.policy import PermissionDesk, Policy
 from prose_kernel.errors import NoProvider, PermissionDenied
-from prose_kernel.models.providers.provider_names import Choice
+from prose_kernel.models.providers.provider_choice import Choice
 from prose_kernel.runtime.ports import Clock, LiveJudge, SessionProgress, SessionRequest, SessionResult, Sessions
 from prose_kernel.runtime.services import Guard, Terminals
 from prose_kernel.runtime.session_options import SessionOptions, Surroundings

@@ -36,7 +36,7 @@ from zmq.eventloop.zmqstream import ZMQStream
 
 from prose_kernel.notebook.kernel import ProseKernel
 from prose_kernel.runs import languages
-from prose_kernel.runs.parts import offer_commands
+from prose_kernel.runs.run_parts import offer_commands
 
 _LINGER = 1000
 """Milliseconds that a closing socket may take to get its last messages out."""

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from prose_kernel.errors import CompileError, ResumeMismatch, RunError, UsageError
 from prose_kernel.notebook.background import Background
+from prose_kernel.notebook.cell_scan import Segment, has_statements, looks_ahead, own_language, segments
 from prose_kernel.notebook.earlier_tasks import EarlierTasks
 from prose_kernel.notebook.exercise_progress import ExerciseProgress
 from prose_kernel.notebook.magics.registry import in_cell, statement
 from prose_kernel.notebook.notebook_files import in_notebook
-from prose_kernel.notebook.scan import Segment, has_statements, looks_ahead, own_language, segments
 from prose_kernel.runs import languages
 from prose_kernel.runs.provenance import Cell, Opening, Provenance
 from prose_kernel.runtime.open_request import CellRun
@@ -33,9 +33,9 @@ from prose_kernel.views.output_with_panel import OutputWithPanel, PanelRemovingA
 
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Compiled, Language, Programs
-    from prose_kernel.runs.machines import Named
     from prose_kernel.runs.resumption import Resumption
     from prose_kernel.runs.run import Run
+    from prose_kernel.runs.run_machines import Named
     from prose_kernel.runs.settings import Settings
     from prose_kernel.runs.workspace import Workspace
     from prose_kernel.runtime.services import Asker
@@ -428,10 +428,10 @@ class Cells:
         """Return the error with a link to its documentation, if that is on the web."""
         if not problem.code:
             return problem
-        from prose_kernel.runs import reference
+        from prose_kernel.runs import reference_pages
 
         try:
-            return replace(problem, link=reference.link(problem.code, self.settings.docs_url))
+            return replace(problem, link=reference_pages.link(problem.code, self.settings.docs_url))
         except UsageError:
             return problem
 

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 from prose_kernel.errors import UsageError
 from prose_kernel.language.half_typed import inside
 from prose_kernel.language.words import Offer
-from prose_kernel.notebook.scan import segments, spoken
+from prose_kernel.notebook.cell_scan import segments, spoken
 from prose_kernel.runs.languages import Language
-from prose_kernel.views.words import matching, paths
+from prose_kernel.views.word_help import matching, paths
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
@@ -171,7 +171,7 @@ def _names(cells: Cells) -> set[str]:
 
 def _providers(cells: Cells) -> list[str]:
     """The providers that could be chosen here; with settings that make no sense, none."""
-    from prose_kernel.models.providers.provider_names import known_names
+    from prose_kernel.models.providers.provider_choice import known_names
 
     try:
         return known_names(cells.settings.session_options(cells.cwd))
@@ -181,17 +181,20 @@ def _providers(cells: Cells) -> list[str]:
 
 def _judges(cells: Cells) -> list[str]:
     """Return the providers that can judge."""
-    from prose_kernel.models.providers.provider_names import KEYLESS
+    from prose_kernel.models.providers.provider_choice import KEYLESS
 
     return [name for name in _providers(cells) if name not in KEYLESS]
 
 
 def _codes() -> list[str]:
     """The diagnostic codes that the reference explains."""
-    from prose_kernel.runs import reference
+    from prose_kernel.runs import reference_pages
 
     return [
-        heading.key for page in reference.pages() for heading in reference.headings(page) if heading.key[0].isalpha()
+        heading.key
+        for page in reference_pages.pages()
+        for heading in reference_pages.headings(page)
+        if heading.key[0].isalpha()
     ]
 
 

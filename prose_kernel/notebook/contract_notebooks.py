@@ -26,9 +26,9 @@ from prose_kernel.language.contracts.layout import blocks
 from prose_kernel.language.contracts.reader import read
 from prose_kernel.language.contracts.tree import NOTEBOOK, Node
 from prose_kernel.language.source import Source
+from prose_kernel.notebook.cell_scan import has_statements, is_no_program, looks_ahead, segments, spoken
 from prose_kernel.notebook.exporting import Piece, notebook_data
 from prose_kernel.notebook.notebook_files import decoded
-from prose_kernel.notebook.scan import has_statements, is_no_program, looks_ahead, segments, spoken
 from prose_kernel.runs import languages
 
 Kind = Literal["code", "markdown", "raw"]

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING
 from prose_kernel.errors import UsageError
 from prose_kernel.language.half_typed import inside
 from prose_kernel.language.typed_answers import words_of
+from prose_kernel.notebook.cell_scan import spoken
 from prose_kernel.notebook.magics import tables
 from prose_kernel.notebook.magics.registry import all_magics
-from prose_kernel.notebook.scan import spoken
 from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.values import Reference
 from prose_kernel.views import cards
 from prose_kernel.views import document as doc
 from prose_kernel.views.safety import preview
-from prose_kernel.views.words import documentation, entry_of, is_property, word_at
+from prose_kernel.views.word_help import documentation, entry_of, is_property, word_at
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
-    from prose_kernel.runs.machines import Named
+    from prose_kernel.runs.run_machines import Named
 
 
 def inspect(cells: Cells, code: str, cursor: int, detail: int = 0) -> doc.Block | None:

@@ -37,9 +37,9 @@ from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.loop_thread import LoopThread
 from prose_kernel.runs.provenance import Cell, Opening, digest
-from prose_kernel.runtime import forms
-from prose_kernel.runtime.forms import Form
+from prose_kernel.runtime import question_forms
 from prose_kernel.runtime.ports import Stream
+from prose_kernel.runtime.question_forms import Form
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.values import verbatim
 from prose_kernel.views.display import Display, Output, Problem
@@ -244,7 +244,7 @@ class TerminalAsker:
 
     async def ask_form(self, prompt: str, form: Form) -> str:
         """A decision is typed below its question: what was typed or pasted before that does not count."""
-        return await self._ask(prompt, decides=form.kind in forms.DECISIONS)
+        return await self._ask(prompt, decides=form.kind in question_forms.DECISIONS)
 
     async def _ask(self, prompt: str, *, decides: bool) -> str:
         if not self.available:
@@ -264,10 +264,10 @@ class TerminalAsker:
             return
         if answer.set_running_or_notify_cancel():
             try:
-                for _ in range(forms.PARTS_OF_A_PASTE):
-                    if not (decides and forms.discard_typed(sys.stdin.fileno())):
+                for _ in range(question_forms.PARTS_OF_A_PASTE):
+                    if not (decides and question_forms.discard_typed(sys.stdin.fileno())):
                         break
-                    time.sleep(forms.NEXT_PART)
+                    time.sleep(question_forms.NEXT_PART)
                 answer.set_result(builtins.input(prompt))
             except EOFError as end:
                 answer.set_exception(end)

@@ -24,8 +24,8 @@ from prose_kernel.views.safety import clip, preview, visible
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
     from prose_kernel.notebook.comms import Link
-    from prose_kernel.runs.machines import Named
     from prose_kernel.runs.provenance import Cell, Version
+    from prose_kernel.runs.run_machines import Named
 
 TARGET: Final = "prose_kernel:panel"
 SECONDS: Final = 0.3

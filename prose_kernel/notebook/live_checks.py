@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Final
 
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
-from prose_kernel.notebook.scan import has_statements, segments, spoken
+from prose_kernel.notebook.cell_scan import has_statements, segments, spoken
 
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic

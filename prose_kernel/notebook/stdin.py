@@ -1,8 +1,9 @@
 """Ask the user of a notebook over the stdin channel; every wait for an answer can be cancelled.
 
 A question goes to the front end that has sent the cell, over a channel that no other client reads, and only that front
-end can answer it. Its metadata holds the form of the question (`runtime/forms.py`): the JupyterLab extension makes
-buttons and fields of it, any other front end shows its input box; the answer is the same `input_reply` in both cases.
+end can answer it. Its metadata holds the form of the question (`runtime/question_forms.py`): the JupyterLab extension
+makes buttons and fields of it, any other front end shows its input box; the answer is the same `input_reply` in both
+cases.
 
 A reloaded page is a new client. The metadata of a question therefore holds a key of its cell, which the extension keeps
 for its tab: with it, the same tab requests on the control channel (`prose_question_request`) to receive the questions
@@ -24,7 +25,7 @@ import zmq
 from prose_kernel.errors import NonInteractive
 from prose_kernel.notebook.messages import replaces_displays
 from prose_kernel.runtime.asker import NO_CHANNEL
-from prose_kernel.runtime.forms import Form, Part
+from prose_kernel.runtime.question_forms import Form, Part
 from prose_kernel.views.safety import markdown, visible
 
 AGAIN = "prose_question_request"

@@ -10,8 +10,8 @@ import asyncio
 from collections.abc import Callable, Coroutine
 from typing import Generic, TypeVar
 
+from prose_kernel.processes.child_process import EngineProcess
 from prose_kernel.processes.engine import Engine, EngineClosed
-from prose_kernel.processes.process import EngineProcess
 
 T = TypeVar("T")
 

@@ -26,8 +26,8 @@ from prose_kernel.processes.termination import GRACE
 from prose_kernel.processes.watchdog import Watchdog
 
 if TYPE_CHECKING:
+    from prose_kernel.processes.child_process import EngineProcess
     from prose_kernel.processes.monitor import Monitor
-    from prose_kernel.processes.process import EngineProcess
 
 _DESCRIPTORS_EACH = 8
 _DESCRIPTORS_SPARED = 128

@@ -14,10 +14,10 @@ from typing import Literal
 from msgspec import structs
 
 from prose_kernel.processes import cwd_report
+from prose_kernel.processes.child_process import Feed, Launch, Process, Record, signal_name
+from prose_kernel.processes.command_output import Live
 from prose_kernel.processes.cross_loop import ProcessCall
 from prose_kernel.processes.engine import Engine, EngineClosed
-from prose_kernel.processes.output import Live
-from prose_kernel.processes.process import Feed, Launch, Process, Record, signal_name
 from prose_kernel.processes.spawn import SpawnFailure, high
 from prose_kernel.processes.system import memory_file
 from prose_kernel.runtime import open_request

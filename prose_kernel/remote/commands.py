@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from prose_kernel.processes.command_output import Live
 from prose_kernel.processes.cross_loop import answered
-from prose_kernel.processes.output import Live
 from prose_kernel.processes.resources import covers, shown, unmet
 from prose_kernel.processes.shell import CLOSED, identified
 from prose_kernel.processes.termination import GRACE

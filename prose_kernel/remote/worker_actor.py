@@ -23,9 +23,9 @@ from pathlib import Path
 
 from prose_kernel._version import __version__
 from prose_kernel.errors import reason_of
+from prose_kernel.processes.child_process import Process
+from prose_kernel.processes.command_output import no_op
 from prose_kernel.processes.engine import Engine, EngineClosed
-from prose_kernel.processes.output import no_op
-from prose_kernel.processes.process import Process
 from prose_kernel.processes.shell import CLOSED, NOT_INHERITED, Environment, ShellCommands
 from prose_kernel.processes.termination import GRACE
 from prose_kernel.remote import messages

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from msgspec import structs
 
-from prose_kernel.processes.output import Live
+from prose_kernel.processes.command_output import Live
 from prose_kernel.processes.resources import covers
 from prose_kernel.remote import messages
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, Outcome, Owner

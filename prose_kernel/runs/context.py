@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.language.contracts import file_and_node
 from prose_kernel.runs import languages
-from prose_kernel.runs.lazy import Once
+from prose_kernel.runs.lazy_objects import Once
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Listener
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from prose_kernel.runs.resumption import Resumption
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
-    from prose_kernel.telemetry.listener import Spans
+    from prose_kernel.telemetry.span_listener import Spans
 
 
 @dataclass(frozen=True, slots=True)

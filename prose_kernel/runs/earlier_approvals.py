@@ -18,10 +18,10 @@ from typing import TYPE_CHECKING, Final, Literal
 from prose_kernel.errors import GateRejected, NonInteractive, UsageError
 from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime import journal_codec as codec
-from prose_kernel.runtime.forms import Button, Form
 from prose_kernel.runtime.journal_approvals import Approved, approved
 from prose_kernel.runtime.journal_records import answers_of
 from prose_kernel.runtime.ports import GateDecision
+from prose_kernel.runtime.question_forms import Button, Form
 from prose_kernel.runtime.text import escaped
 
 if TYPE_CHECKING:

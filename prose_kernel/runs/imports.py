@@ -10,7 +10,7 @@ from msgspec import structs
 
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.runs import languages
-from prose_kernel.runs.lazy import Once
+from prose_kernel.runs.lazy_objects import Once
 
 if TYPE_CHECKING:
     from prose_kernel.programs.resolver import RemotePrograms

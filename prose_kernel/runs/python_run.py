@@ -28,7 +28,7 @@ from prose_kernel.runtime.values import DataView, Value, verbatim
 
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Compiled, Language
-    from prose_kernel.runs.session_chain import SessionServices
+    from prose_kernel.runs.provider_chain import SessionServices
 
 T = TypeVar("T")
 _TEXT: Final = "program"

@@ -22,7 +22,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
 from prose_kernel.runs.context import Given, RunContext, Start
 from prose_kernel.runs.journal import RunJournal
-from prose_kernel.runs.machines import Machines, Named
+from prose_kernel.runs.run_machines import Machines, Named
 from prose_kernel.runs.settings import DECIDES, Settings
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.home import expanded
@@ -30,9 +30,9 @@ from prose_kernel.runtime.journal_records import Asked, Record, Repeated, Text, 
 from prose_kernel.runtime.journal_replay import KnownRecords
 from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest, Ports, Store, Target
-from prose_kernel.storage.in_context import MemoryStore
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import JournalRead, TextRead
+from prose_kernel.storage.memory_store import MemoryStore
 
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language

@@ -18,9 +18,9 @@ from msgspec import structs
 from prose_kernel._version import __version__
 from prose_kernel.errors import RunError, UsageError
 from prose_kernel.language.contracts import is_contract
-from prose_kernel.runs import parts
-from prose_kernel.runs.lazy import Once, lazy
-from prose_kernel.runs.machines import Machines
+from prose_kernel.runs import run_parts
+from prose_kernel.runs.lazy_objects import Once, lazy
+from prose_kernel.runs.run_machines import Machines
 from prose_kernel.runs.settings import DECIDES, Settings, budget_limits, surroundings
 from prose_kernel.runtime.asker import PersonUser
 from prose_kernel.runtime.budgets import RUN, Budget
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from prose_kernel.runs.context import RunContext
     from prose_kernel.runs.journal import RunJournal
     from prose_kernel.runs.languages import Compiled, Language
-    from prose_kernel.runs.session_chain import SessionServices
+    from prose_kernel.runs.provider_chain import SessionServices
     from prose_kernel.runtime.earlier_answers import EarlierAnswers
     from prose_kernel.runtime.keys import Keys
     from prose_kernel.runtime.requests import Request
@@ -80,19 +80,19 @@ class Run:
         self._earlier: list[SessionServices] = []  # replaced in this run; closed with its next text
         self._on_live = on_live
         if settings.vvm.state == "filesystem":
-            self.answers = parts.answer_files(context, self.home)
+            self.answers = run_parts.answer_files(context, self.home)
         self._file_history = Once(self._new_file_history)
-        self.gates = parts.gatekeeper(context, kept, self._started)
+        self.gates = run_parts.gatekeeper(context, kept, self._started)
         self.commands: ShellCommands = ShellCommands(context.engine(), settings.shell, displayed=settings.display_cap)
         self._here: Commands = LimitedCommands(self.commands, settings.remote.resources)
-        self.task_service: Once[TaskService] = Once(lambda: parts.task_service(self.context, self.home))
+        self.task_service: Once[TaskService] = Once(lambda: run_parts.task_service(self.context, self.home))
         self._transcript = self._new_transcript()
         self.machines = Machines(context, language, self._ports(), self._listeners())
         self.machine = self.machines.first
         self.limit(settings.budget.run)
         self.programs: AgentPrograms | None = None
         if settings.exec.enabled:
-            self.programs = parts.agent_programs(context, self.home)
+            self.programs = run_parts.agent_programs(context, self.home)
         self.journal = self._new_journal()
         if settings.chooses_who_answers:  # a choice that makes no sense is an error of the first text
             self.started_services = self._connect(settings)
@@ -119,7 +119,7 @@ class Run:
     def _store(self) -> Store:
         if self.kept is not None:
             return self.kept.store
-        from prose_kernel.storage.in_context import MemoryStore
+        from prose_kernel.storage.memory_store import MemoryStore
 
         start = self.context.start
         return start.overrides.store or MemoryStore(cwd=start.cwd)
@@ -220,7 +220,7 @@ class Run:
         services, spans = self.started_services, self.context.spans
         commands: Commands = self.context.remote or self._here
         if spans is not None and self.context.settings.telemetry.commands:
-            from prose_kernel.telemetry.listener import TracedCommands
+            from prose_kernel.telemetry.span_listener import TracedCommands
 
             commands = TracedCommands(commands, spans)
         if services is None:  # they are made when they are needed
@@ -232,9 +232,9 @@ class Run:
         """Put together what answers sessions. Raises `UsageError`."""
         from prose_kernel.models.tools.commands import command_tools
         from prose_kernel.models.tools.exec import exec_tools
-        from prose_kernel.processes.helpers import Helpers
+        from prose_kernel.processes.long_lived_processes import Helpers
         from prose_kernel.processes.tasks.terminals import TaskTerminals
-        from prose_kernel.runs.session_chain import Facilities, connect
+        from prose_kernel.runs.provider_chain import Facilities, connect
         from prose_kernel.storage.journal_reading import is_answered
 
         context, start, tasks, home = self.context, self.context.start, self.tasks, self.home or self.answers
@@ -253,7 +253,7 @@ class Run:
             ),
             is_answered=is_answered,
             functions=context.functions,
-            note=parts.tool_notes(context, directory),
+            note=run_parts.tool_notes(context, directory),
             recordings=start.recordings,
             ways=start.ways,
             overrides=start.overrides,
@@ -398,7 +398,7 @@ class Run:
             file = JournalFile(how.journal.path, durable=mode == "durable", on_lost=self._journal_lost, copy=copy)
             known = KnownRecords(iter(()), on_live=self._on_live, on_replayed=self._replayed)
             return RunJournal.resume(file, host, how, known, self._keys(how.head), self._answers_kept(how.head))
-        directory = parts.journal_directory(context, self.home or self.answers)
+        directory = run_parts.journal_directory(context, self.home or self.answers)
         file = JournalFile(
             directory / NAME,
             durable=mode == "durable",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from prose_kernel.access.policy import shown
 from prose_kernel.errors import NON_INTERACTIVE, ProseError, ProviderError
 from prose_kernel.models.providers import vendors
-from prose_kernel.models.providers.provider_names import AGENT, Choice
+from prose_kernel.models.providers.provider_choice import AGENT, Choice
 from prose_kernel.models.request import Assembled, assemble, headline, in_message, summarise, with_row_texts
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.ports import (
@@ -35,7 +35,7 @@ from prose_kernel.runtime.values import full_text
 if TYPE_CHECKING:
     from prose_kernel.cassettes.matching import Found, Miss
     from prose_kernel.models.provider_pool import ProviderContext
-    from prose_kernel.runs.session_chain import SessionServices
+    from prose_kernel.runs.provider_chain import SessionServices
 
 RUN = "«run»"
 """A placeholder for the run's id."""

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.language.source import Source
-from prose_kernel.runs import languages, parts
+from prose_kernel.runs import languages, run_parts
 from prose_kernel.runs.context import Given, RunContext, Start
 from prose_kernel.runs.imports import Imports
-from prose_kernel.runs.lazy import Once
+from prose_kernel.runs.lazy_objects import Once
 from prose_kernel.runs.listeners import Listeners
 from prose_kernel.runs.run import Run
 from prose_kernel.runs.settings import WHO_ANSWERS, Settings, budget_limits
@@ -31,8 +31,8 @@ from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Listener
 from prose_kernel.runtime.journal_records import Asked, Text
-from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import Clock, SessionRequest
+from prose_kernel.runtime.running_loops import OpenLoop
 from prose_kernel.runtime.statement_hook import StatementHook, joined
 from prose_kernel.runtime.values import Value
 
@@ -41,8 +41,8 @@ if TYPE_CHECKING:
     from prose_kernel.processes import Engine
     from prose_kernel.remote.commands import RemoteState
     from prose_kernel.runs.languages import Compiled, Language
-    from prose_kernel.runs.machines import Defined, Named
     from prose_kernel.runs.resumption import ResumeSteps, Resumption
+    from prose_kernel.runs.run_machines import Defined, Named
     from prose_kernel.runtime.machine import Machine, Preview
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
@@ -54,11 +54,11 @@ __all__ = ["Start", "Workspace", "load_what_cells_need", "uncancel"]
 def load_what_cells_need(language: Language) -> None:
     """Import what a program with nothing but commands uses, so that its first cell need not."""
     from prose_kernel.processes import Engine, ShellCommands
-    from prose_kernel.storage import filesystem, in_context, stored_run, trace, transcript
+    from prose_kernel.storage import filesystem, memory_store, stored_run, trace, transcript
     from prose_kernel.storage.gates import deciding
 
     _ = Engine, ShellCommands, language.machine()
-    _ = deciding, filesystem, in_context, stored_run, trace, transcript
+    _ = deciding, filesystem, memory_store, stored_run, trace, transcript
 
 
 def uncancel() -> None:
@@ -277,7 +277,7 @@ class Workspace:
         """
         settings, former = self.settings.changed(remote=url), self.context.remote
         run = self.current.owned if self.current is not None else None
-        remote = await parts.remote_commands(replace(self.context, settings=settings), run)
+        remote = await run_parts.remote_commands(replace(self.context, settings=settings), run)
         self._change(settings=settings, remote=remote)
         if former is not None:
             await asyncio.to_thread(former.close)
@@ -380,9 +380,9 @@ class Workspace:
         """Connect to the workers that the settings name, as the owner of this run. Raises `UsageError`."""
         if self.context.remote is None:
             if self.settings.on_other_machines:
-                self._change(remote=await parts.remote_commands(self.context, run))
+                self._change(remote=await run_parts.remote_commands(self.context, run))
         elif run is not None and run != self.context.remote.run_id:
-            await self.context.remote.connect(parts.remote_owner(self.context, run))
+            await self.context.remote.connect(run_parts.remote_owner(self.context, run))
 
     def _refuse_unpriced(self, run: Run, compiled: Compiled, language: Language) -> None:
         """Before anything runs: under a budget of money each model has a price. Raises `UsageError`."""
@@ -401,7 +401,7 @@ class Workspace:
         spans = self.context.spans
         if spans is None:
             directory = run.journal.directory if run.journal is not None else None
-            spans = await asyncio.to_thread(parts.watch, self.context, directory)
+            spans = await asyncio.to_thread(run_parts.watch, self.context, directory)
             self.add_listener(spans)
             self._change(spans=spans)
         return spans.text()
@@ -582,11 +582,11 @@ class Workspace:
                 await self._resuming.sweep()
         in_database = self.settings.state.kind not in ("filesystem", "in-context")
         if in_database and self.current is None and self.context.keeps_names:
-            self._prepared = await asyncio.to_thread(parts.keep, self.context)
+            self._prepared = await asyncio.to_thread(run_parts.keep, self.context)
 
     def _kept(self) -> StoredRun | None:
         prepared, self._prepared = self._prepared, None
-        kept = prepared or parts.keep(self.context)
+        kept = prepared or run_parts.keep(self.context)
         if kept is not None and self.context.resumption is not None:
             kept.store.restart()
             kept.store.hold(True)

@@ -14,9 +14,9 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from prose_kernel.errors import NonInteractive, ProseError
-from prose_kernel.runtime import forms
-from prose_kernel.runtime.forms import Button, Field, Form
+from prose_kernel.runtime import question_forms
 from prose_kernel.runtime.ports import Phrases, Question
+from prose_kernel.runtime.question_forms import Button, Field, Form
 from prose_kernel.runtime.text import one_line
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ class SerialAsker:
 
     async def ask_form(self, prompt: str, form: Form) -> str:
         async with self.turn():
-            return await forms.ask(self._asker, prompt, form)
+            return await question_forms.ask(self._asker, prompt, form)
 
     def show(self, text: str) -> None:
         self._asker.show(text)
@@ -137,7 +137,7 @@ class PersonUser:
             raise NonInteractive
         try:
             async with self._asker.turn():  # before the words are there: questions keep their order
-                return await forms.ask(self._asker, *_shown(question, await self._phrased(question)))
+                return await question_forms.ask(self._asker, *_shown(question, await self._phrased(question)))
         except EOFError:
             raise NonInteractive("the person's input has ended") from None
         except NonInteractive:

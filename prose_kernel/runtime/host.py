@@ -10,8 +10,8 @@ from typing import Any, Literal
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.events import Audience, BranchStep, Listener
 from prose_kernel.runtime.journal import Journal
-from prose_kernel.runtime.open_loops import OpenLoop
 from prose_kernel.runtime.ports import CommandResult, FoundRun, LoadProgram, Ports
+from prose_kernel.runtime.running_loops import OpenLoop
 from prose_kernel.runtime.scheduler import Scheduler
 from prose_kernel.runtime.shared_names import SharedNames
 from prose_kernel.runtime.statement_hook import StatementHook

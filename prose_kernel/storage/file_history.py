@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeVar
 
 from prose_kernel.access import jsonl, plain_files
-from prose_kernel.access.paths import is_below
+from prose_kernel.access.path_resolver import is_below
 from prose_kernel.errors import reason_of
 from prose_kernel.storage.file_digests import BYTES, LEFT_OUT, MOST
 

@@ -71,7 +71,7 @@ def test(
 
     Exit status 1: something differs; 3: a missing answer or judge; 5: nothing to test.
     """
-    from prose_kernel.runs.parts import offer_commands
+    from prose_kernel.runs.run_parts import offer_commands
     from prose_kernel.testing import suite
     from prose_kernel.testing.options import SECONDS, Options
     from prose_kernel.testing.outputs import Rules

@@ -77,7 +77,7 @@ class ProseFile(pytest.File):
 
     def _options(self) -> Options:
         from prose_kernel.errors import UsageError
-        from prose_kernel.runs.parts import offer_commands
+        from prose_kernel.runs.run_parts import offer_commands
         from prose_kernel.testing.options import SECONDS, Options
         from prose_kernel.testing.outputs import Rules
 

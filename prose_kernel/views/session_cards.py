@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from msgspec import structs
 
 from prose_kernel.language.shortening import clipped
-from prose_kernel.processes.output import BothEnds
+from prose_kernel.processes.command_output import BothEnds
 from prose_kernel.runtime.events import SessionFinished, SessionStarted
 from prose_kernel.runtime.ports import SessionRequest, SessionResult, ToolUse, Usage
 from prose_kernel.views import document as doc

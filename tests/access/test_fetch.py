@@ -21,8 +21,8 @@ from waiting import PATIENCE
 from prose_kernel.access import hosts
 from prose_kernel.access.policy import PermissionDesk, Policy
 from prose_kernel.models.tools import fetch
-from prose_kernel.models.tools.access import Access
 from prose_kernel.models.tools.fetch import FetchTool
+from prose_kernel.models.tools.permission_check import Access
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.session_options import Rule, Surroundings

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from cli.generated import DOCS, PAGES
 
-from prose_kernel.runs import reference
+from prose_kernel.runs import reference_pages
 
 ROOT = DOCS.parent
 TESTS = ROOT / "tests"
@@ -77,7 +77,9 @@ def test_every_page_has_its_place_in_the_site() -> None:
     """Errors that the build of the site would find after half a minute."""
     text = (DOCS / "site" / "conf.py").read_text(encoding="utf-8")
     listed = {f"{name}.md" for name in re.findall(r'"([\w/-]+)"', text)} | {"README.md"}
-    listed |= {f"docs/reference/{part}.md" for page in reference.pages() for part, _ in reference.parts(page)}
+    listed |= {
+        f"docs/reference/{part}.md" for page in reference_pages.pages() for part, _ in reference_pages.parts(page)
+    }
     assert [d for d in DOCUMENTS if str(d.relative_to(ROOT)) not in listed] == []
 
 

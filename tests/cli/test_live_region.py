@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from prose_kernel.cli.live_region import LiveRegion, region_lines
-from prose_kernel.views.live_words import Line
+from prose_kernel.views.live_text import Line
 
 LINES = [
     Line("parallel for city in cities", ("3 of 12", "1 failed", "about 40 s left"), time="14 s", done=(3, 12)),

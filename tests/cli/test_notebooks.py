@@ -23,7 +23,7 @@ from prose_kernel.cli.notebook_file import in_profile_of, read_cells
 from prose_kernel.notebook import checking, exercises
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.contract_notebooks import as_notebook
-from prose_kernel.runs import languages, session_chain
+from prose_kernel.runs import languages, provider_chain
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.values import full_text
 from prose_kernel.testing.notebook_run import TestedCells
@@ -114,7 +114,7 @@ def test_recording_again_gives_the_same_file(answers: Path, tmp_path: Path, monk
     beside = tmp_path / "book"
     shutil.copytree(answers.parents[1], beside, ignore=shutil.ignore_patterns(".*", "cassettes", "course", "topics"))
     notebook = book_of(answers, beside)
-    monkeypatch.setattr(session_chain, "LiveProviders", session_chain.LiveProviders)  # which it replaces
+    monkeypatch.setattr(provider_chain, "LiveProviders", provider_chain.LiveProviders)  # which it replaces
     monkeypatch.setattr("sys.argv", ["record.py", "--no-outputs", str(notebook)])
     with pytest.raises(SystemExit) as ended:
         runpy.run_path(str(NOTEBOOKS / "record.py"), run_name="__main__")

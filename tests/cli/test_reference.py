@@ -25,7 +25,7 @@ from prose_kernel.cli.main import cli
 from prose_kernel.errors import RunError, UsageError
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.source import Source
-from prose_kernel.runs import languages, reference
+from prose_kernel.runs import languages, reference_pages
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
@@ -33,7 +33,7 @@ from prose_kernel.runtime.events import Warned
 
 CODE = re.compile(r"[EVWR]\d{3}")
 LANGUAGES = ("openprose", "vvm")
-PAGES = {"openprose": ("openprose", reference.SCRIPTS), "vvm": ("vvm",)}
+PAGES = {"openprose": ("openprose", reference_pages.SCRIPTS), "vvm": ("vvm",)}
 """The pages that have the entries and examples of a language."""
 
 
@@ -63,7 +63,7 @@ def codes_in(path: Path) -> set[str]:
 
 
 def entries(language: str) -> list[str]:
-    headings = [heading for page in PAGES[language] for heading in reference.headings(page)]
+    headings = [heading for page in PAGES[language] for heading in reference_pages.headings(page)]
     return [heading.key for heading in headings if heading.key[:1].isalpha()]
 
 
@@ -82,7 +82,7 @@ def test_every_entry_is_a_code_of_the_package(language: str) -> None:
 
 
 def test_each_code_has_one_entry_in_the_order_of_numbers() -> None:
-    by_page = [[h.key for h in reference.headings(page) if h.key[:1].isalpha()] for page in PAGES["openprose"]]
+    by_page = [[h.key for h in reference_pages.headings(page) if h.key[:1].isalpha()] for page in PAGES["openprose"]]
     assert len(entries("openprose")) == len(set(entries("openprose")))
     for keys in by_page:
         assert keys == sorted(set(keys), key=lambda key: (key >= "E200" and key[0] == "E", key[0], key))
@@ -92,7 +92,7 @@ def test_each_code_has_one_entry_in_the_order_of_numbers() -> None:
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_sections_are_numbered_without_gaps(language: str) -> None:
-    numbers = [heading.key for heading in reference.headings(language) if heading.key[:1].isdigit()]
+    numbers = [heading.key for heading in reference_pages.headings(language) if heading.key[:1].isdigit()]
     assert numbers == sorted(set(numbers), key=lambda n: [int(part) for part in n.split(".")])
     for number in numbers:
         *above, last = (int(part) for part in number.split("."))
@@ -103,16 +103,16 @@ def test_sections_are_numbered_without_gaps(language: str) -> None:
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_every_word_of_a_language_leads_to_a_section_that_has_it(language: str) -> None:
     for word in {word for words in languages.LANGUAGES[language].words() for word in words}:
-        found = reference.about(word, language)
+        found = reference_pages.about(word, language)
         assert found is not None and found.path.is_file(), f"{word} is in no section of the reference"
-        assert re.search(rf"(?i)\b{word}\b", reference.section(f"{found.page} {found.key}")), (word, found)
+        assert re.search(rf"(?i)\b{word}\b", reference_pages.section(f"{found.page} {found.key}")), (word, found)
 
 
 @pytest.mark.parametrize(
     ("word", "key"), [("env", "exec-and-tasks 2.1"), ("loop", "openprose 3.8"), ("in", "openprose 3.")]
 )
 def test_a_word_leads_to_the_section_that_defines_it(word: str, key: str) -> None:
-    found = reference.about(word, "openprose")
+    found = reference_pages.about(word, "openprose")
     assert found is not None and f"{found.page} {found.key}".startswith(key)
 
 
@@ -159,13 +159,13 @@ def example(language: Language, words: list[str], text: str, line: int) -> Examp
 def examples(language: Language) -> list[Example]:
     """The programs of the pages and corrections of a language, which are fenced with its magic, or as a diff."""
     found = []
-    for page in [*map(reference.text, PAGES[language.name]), reference.corrections(language.name)]:
+    for page in [*map(reference_pages.text, PAGES[language.name]), reference_pages.corrections(language.name)]:
         entry = ""
         for match in re.finditer(rf"^#### (\w+)|^```({language.magic}|diff)\b([^\n]*)\n(.*?)^```$", page, re.M | re.S):
             entry = match[1] or entry
             line = page.count("\n", 0, match.start()) + 1
             if match[2] == "diff":
-                before, after = reference.programs(match[4])
+                before, after = reference_pages.programs(match[4])
                 found += [
                     example(language, [*match[3].split(), entry], before, line),
                     example(language, [], after, line),
@@ -250,7 +250,7 @@ def test_each_code_is_shown_by_an_example(language: str, without: list[str]) -> 
 
 @pytest.mark.parametrize("language", LANGUAGES)
 def test_each_correction_is_of_a_code_and_has_a_program(language: str) -> None:
-    parts = re.split(r"^#### (\w{4})\n", reference.corrections(language), flags=re.M)[1:]
+    parts = re.split(r"^#### (\w{4})\n", reference_pages.corrections(language), flags=re.M)[1:]
     keys, texts = parts[::2], parts[1::2]
     assert len(keys) > 50 and keys == list(dict.fromkeys(keys))
     assert set(keys) <= set(entries(language))
@@ -262,9 +262,9 @@ def test_an_example_of_a_code_is_corrected() -> None:
     without = [
         heading.key
         for page in LANGUAGES
-        for heading in reference.headings(page)
+        for heading in reference_pages.headings(page)
         if heading.key[:1].isalpha()
-        and re.search(rf"^```(?:prose|vvm)\b.* {heading.key}\b", reference.section(heading.key), re.M)
+        and re.search(rf"^```(?:prose|vvm)\b.* {heading.key}\b", reference_pages.section(heading.key), re.M)
     ]
     assert without == ["W006", "W105", "W118", "E201", "E211", "E212", "V032", "V090", "V201"]
 
@@ -290,7 +290,7 @@ def test_codes_are_unique_and_old_ones_of_vvm_are_understood() -> None:
     assert explained("vvm", "E001") == explained("vvm", "V001") == explained("V001")
     assert explained("vvm", "W030") == explained("V530") != ""
     assert explained("R205") == explained("vvm", "R205")
-    assert reference.section("4.7", prefer="vvm").startswith("### 4.7 match")
+    assert reference_pages.section("4.7", prefer="vvm").startswith("### 4.7 match")
 
 
 def test_a_section_is_printed_with_its_subsections() -> None:
@@ -328,5 +328,5 @@ def test_what_generated_parts_are_marked_with_is_not_shown() -> None:
 )
 def test_what_is_not_there_is_one_clear_error(words: str, message: str, hint: str) -> None:
     with pytest.raises(UsageError) as refused:
-        reference.section(words)
+        reference_pages.section(words)
     assert message in str(refused.value) and hint in (refused.value.hint or "")

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from cli.generated import DOCS, PACKAGE
 
-from prose_kernel.runs import reference
+from prose_kernel.runs import reference_pages
 
 PAGES = ("openprose", "vvm", "exec-and-tasks", "jupyter", "sessions")
 DOCUMENTS = [DOCS.parent / "README.md", DOCS.parent / "SECURITY.md", *sorted(DOCS.rglob("*.md"))]
@@ -28,7 +28,7 @@ def without_fences(page: Path) -> str:
 
 def numbers(page: str) -> list[str]:
     """The numbers of the headings of a page, in the order of its parts."""
-    return [number for number, _ in _HEADING.findall(_FENCE.sub("", reference.text(page)))]
+    return [number for number, _ in _HEADING.findall(_FENCE.sub("", reference_pages.text(page)))]
 
 
 def citations(page: str) -> Iterator[tuple[str, str]]:
@@ -64,7 +64,7 @@ def anchors(page: Path) -> set[str]:
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_place_of_a_page_that_is_linked_to_exists(page: str) -> None:
-    targets = [DOCS / "reference" / f"{file}.md" for file, _ in reference.parts(page)]
+    targets = [DOCS / "reference" / f"{file}.md" for file, _ in reference_pages.parts(page)]
     wrong = [
         f"#{place}, in {document.name}"
         for document in DOCUMENTS

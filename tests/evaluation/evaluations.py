@@ -12,7 +12,7 @@ from prose_kernel.evaluation.runner import Evaluation, Options
 from prose_kernel.evaluation.spec import read
 from prose_kernel.evaluation.summary import Summary
 from prose_kernel.models.provider_pool import LiveProviders
-from prose_kernel.runs import session_chain
+from prose_kernel.runs import provider_chain
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.ports import JudgeRequest, SessionProgress, SessionRequest, SessionResult, Usage, Verdict
 
@@ -59,7 +59,7 @@ class Model:
             def judge(self, choice: Any, name: str | None) -> Any:
                 return model
 
-        monkeypatch.setattr(session_chain, "LiveProviders", Live)
+        monkeypatch.setattr(provider_chain, "LiveProviders", Live)
 
 
 def write(

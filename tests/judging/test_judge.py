@@ -15,7 +15,7 @@ from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source, Span
 from prose_kernel.machine.openprose.program_text import judged_texts
 from prose_kernel.models.providers.scripted import Script
-from prose_kernel.runs.session_chain import connect
+from prose_kernel.runs.provider_chain import connect
 from prose_kernel.runs.session_description import DryRunCommands
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Key, Pick, Verdict
 from prose_kernel.runtime.session_options import SessionOptions

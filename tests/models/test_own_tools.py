@@ -30,8 +30,8 @@ from prose_kernel.models.tools import own as own_tools
 from prose_kernel.models.tools.own.pool import OwnTools, ToolHost
 from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.processes import Engine
-from prose_kernel.processes.helpers import Helpers
-from prose_kernel.runs.session_chain import Facilities, connect
+from prose_kernel.processes.long_lived_processes import Helpers
+from prose_kernel.runs.provider_chain import Facilities, connect
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.clock import SystemClock

@@ -12,10 +12,10 @@ from models.people import ScriptedPerson, SilentPerson
 
 from prose_kernel.errors import NonInteractive, NoProvider, ProviderError, UsageError
 from prose_kernel.models.providers.human import HELP, LONGEST, MORE, HumanSessions
-from prose_kernel.models.providers.provider_names import Choice, choice_of, judge_choice
+from prose_kernel.models.providers.provider_choice import Choice, choice_of, judge_choice
+from prose_kernel.models.providers.provider_detection import Unconfigured
 from prose_kernel.models.providers.scripted import Reply, Script, ScriptedSessions, load_script
-from prose_kernel.models.providers.unconfigured import Unconfigured
-from prose_kernel.runs.session_chain import connect
+from prose_kernel.runs.provider_chain import connect
 from prose_kernel.runs.session_description import DryRunCommands
 from prose_kernel.runtime.ports import CommandRequest, ContextItem, SessionRequest, SessionResult, Sessions
 from prose_kernel.runtime.session_options import AgentCommand, JudgeOptions, ModelServer, SessionOptions, Surroundings

@@ -14,7 +14,7 @@ import pytest
 from waiting import until
 
 from prose_kernel.processes import Engine
-from prose_kernel.processes.helpers import Helpers, RunningHelper
+from prose_kernel.processes.long_lived_processes import Helpers, RunningHelper
 from prose_kernel.processes.process_table import members
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.services import HelperEnd
@@ -170,7 +170,7 @@ _HOST = """
 import asyncio, sys
 from pathlib import Path
 from prose_kernel.processes import Engine
-from prose_kernel.processes.helpers import Helpers
+from prose_kernel.processes.long_lived_processes import Helpers
 
 async def main():
     text = "trap '' TERM; (trap '' TERM; while :; do sleep 0.05; done) & while :; do sleep 0.05; done"

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 from sample_files import GIF, JPEG, PDF, WEBP, png
 
+from prose_kernel.processes.command_output import Capture
 from prose_kernel.processes.engine import Engine
-from prose_kernel.processes.output import Capture
 from prose_kernel.processes.shell import ShellCommands
 from prose_kernel.runtime import images
 from prose_kernel.runtime.images import picture

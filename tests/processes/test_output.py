@@ -16,7 +16,7 @@ from processes.conftest import HOUR, Clock, Runner, end_of
 from waiting import appears, eventually, until
 
 from prose_kernel.processes import Engine, ShellCommands
-from prose_kernel.processes.output import Capture
+from prose_kernel.processes.command_output import Capture
 from prose_kernel.processes.process_table import member_of
 from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT as KEPT
 from prose_kernel.runtime.ports import NOTHING_OMITTED, Omitted, Stream

@@ -182,7 +182,7 @@ async def test_a58_a_worker_whose_lifetime_is_over_finishes_its_commands(
 
 def _started(running: Cluster, name: str) -> subprocess.Popen[bytes]:
     """A worker as people start it, with a nanny that waits for its commands."""
-    preload = ("--preload-nanny", "prose_kernel.remote.draining")
+    preload = ("--preload-nanny", "prose_kernel.remote.worker_draining")
     options = ("--name", name, "--nthreads", "4", "--no-dashboard", *preload)
     return subprocess.Popen(
         [sys.executable, "-m", "distributed.cli.dask_worker", running.address, *options], stderr=subprocess.DEVNULL

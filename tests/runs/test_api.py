@@ -19,7 +19,7 @@ from prose_kernel.models.providers.function import Prompt
 from prose_kernel.runs import api
 from prose_kernel.runtime.events import CommandFinished, CommandStarted, Event, RunEnded
 from prose_kernel.runtime.ports import Binding
-from prose_kernel.storage.in_context import MemoryStore
+from prose_kernel.storage.memory_store import MemoryStore
 
 MEMORY = {"state": "in-context"}
 

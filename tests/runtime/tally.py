@@ -27,8 +27,8 @@ from prose_kernel.runtime import shared_names
 from prose_kernel.runtime.compiled_code import Body, Code, Compiler, Step
 from prose_kernel.runtime.events import Bound, Place
 from prose_kernel.runtime.execution_context import ExecutionContext
-from prose_kernel.runtime.forks import iterate
 from prose_kernel.runtime.machine import BindingInfo, Definition, Machine, Preview
+from prose_kernel.runtime.parallel_branches import iterate
 from prose_kernel.runtime.ports import Binding, Key, LoadedProgram, LoadRequest, SessionRequest, SessionResult
 from prose_kernel.runtime.program_run import Run
 from prose_kernel.runtime.session_attempts import Allowed, Failure, SessionAttempts

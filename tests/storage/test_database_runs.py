@@ -17,7 +17,7 @@ from storage.backends import Backend, backends
 
 from prose_kernel.errors import RunError, StateError
 from prose_kernel.notebook.cells import Cells
-from prose_kernel.runs import parts as run_parts
+from prose_kernel.runs import run_parts as run_parts
 from prose_kernel.runs.resumption import Resumption, resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace

@@ -21,7 +21,7 @@ from prose_kernel.access import peers
 from prose_kernel.cli.main import main
 from prose_kernel.errors import GateRefused
 from prose_kernel.processes import Engine, system
-from prose_kernel.processes.helpers import Helpers
+from prose_kernel.processes.long_lived_processes import Helpers
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.storage.gates.deciding import Gatekeeper, GatePolicy
 from prose_kernel.storage.gates.file_records import FileRecords

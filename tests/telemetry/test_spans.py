@@ -28,8 +28,8 @@ from prose_kernel.runs.settings import Settings, load
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import events
 from prose_kernel.runtime.ports import Key, SessionRequest, SessionResult, ToolUse, Usage
-from prose_kernel.telemetry.listener import Spans
 from prose_kernel.telemetry.log import LogFile
+from prose_kernel.telemetry.span_listener import Spans
 from prose_kernel.telemetry.spans import Span
 
 SCRIPT = """
@@ -364,7 +364,7 @@ def test_a_long_log_begins_again(tmp_path: Path) -> None:
 
 
 async def test_what_is_off_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from prose_kernel.runs import parts as run_parts
+    from prose_kernel.runs import run_parts as run_parts
 
     monkeypatch.setattr(run_parts, "watch", lambda *_: pytest.fail("nobody watches"))
     await run(tmp_path, 'let a = "x"')

@@ -16,8 +16,8 @@ from prose_kernel.machine.openprose.program_text import Needs, needs_of, stateme
 from prose_kernel.runtime.compiled_code import Code, Step
 from prose_kernel.runtime.events import BranchStep, LoopPass, ParallelJoined, ParallelStarted
 from prose_kernel.runtime.execution_context import ControlFlow
-from prose_kernel.runtime.forks import Fork, Join, Outcome, iterate, race_of
 from prose_kernel.runtime.numbering import PARALLEL, ForkAllocation
+from prose_kernel.runtime.parallel_branches import Fork, Join, Outcome, iterate, race_of
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ExecText, Value
 

@@ -17,7 +17,7 @@ from prose_kernel.machine.openprose.operators import as_number
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime.compiled_code import Code, run_flat, value_of
 from prose_kernel.runtime.execution_context import ControlFlow, located
-from prose_kernel.runtime.open_loops import Passes
+from prose_kernel.runtime.running_loops import Passes
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ExecText, Value
 

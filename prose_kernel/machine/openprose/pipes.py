@@ -12,7 +12,7 @@ from prose_kernel.machine.openprose.loops import collection, items_of
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime.compiled_code import Code
 from prose_kernel.runtime.execution_context import ControlFlow
-from prose_kernel.runtime.open_loops import Items, progressed
+from prose_kernel.runtime.running_loops import Items, progressed
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 

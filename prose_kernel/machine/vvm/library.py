@@ -21,9 +21,9 @@ from prose_kernel.machine.vvm.functions import Bound, LibraryFunction, apply
 from prose_kernel.machine.vvm.values import a_type_of, is_error, is_ref, raised
 from prose_kernel.runtime.compiled_code import require_shallow
 from prose_kernel.runtime.execution_context import Node
-from prose_kernel.runtime.forks import iterate
 from prose_kernel.runtime.json_text import int_text
-from prose_kernel.runtime.open_loops import Items, OpenLoop
+from prose_kernel.runtime.parallel_branches import iterate
+from prose_kernel.runtime.running_loops import Items, OpenLoop
 from prose_kernel.runtime.shared_names import Function
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value

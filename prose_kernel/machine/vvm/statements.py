@@ -31,7 +31,7 @@ from prose_kernel.machine.vvm.values import a_type_of, error_value, raised
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.events import ArmChosen, Caught, FinallyEntered, TryEntered
 from prose_kernel.runtime.execution_context import forget_trace, located
-from prose_kernel.runtime.open_loops import Passes
+from prose_kernel.runtime.running_loops import Passes
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 

@@ -24,7 +24,7 @@ from prose_kernel.models.providers import load
 from prose_kernel.models.providers.acp_messages import Patience
 from prose_kernel.models.providers.acp_policy import refuse_unenforceable
 from prose_kernel.models.request import Assembled, answered, assemble, with_row_texts
-from prose_kernel.models.tools.access import Access
+from prose_kernel.models.tools.permission_check import Access
 from prose_kernel.models.tools.session_output_files import SessionOutputFiles
 from prose_kernel.models.usage import consumed, discarded
 from prose_kernel.runtime import budgets
@@ -37,8 +37,8 @@ from prose_kernel.runtime.session_options import AgentCommand, Surroundings
 if TYPE_CHECKING:
     from acp import schema
 
-    from prose_kernel.models.providers.acp_agent import Agent, Opened
-    from prose_kernel.models.providers.acp_client import Conversation
+    from prose_kernel.models.providers.acp_conversation import Conversation
+    from prose_kernel.models.providers.acp_process import Agent, Opened
 
     Block = (
         schema.TextContentBlock
@@ -166,7 +166,7 @@ class AcpSessions:
         agent = await self._agent()
         from acp import schema
 
-        from prose_kernel.models.providers.acp_client import Conversation
+        from prose_kernel.models.providers.acp_conversation import Conversation
 
         strict = self._command.enforcement == "strict"
         conversation = Conversation(self._name, access, on_progress, strict=strict, terminals=self._host.terminals)
@@ -227,7 +227,7 @@ class AcpSessions:
         self, agent: Agent, session: Opened, blocks: Sequence[Block], conversation: Conversation
     ) -> schema.PromptResponse:
         """Run one turn of the agent. The usage of a turn that fails or is cancelled is reported here."""
-        from prose_kernel.models.providers.acp_client import usage_of
+        from prose_kernel.models.providers.acp_conversation import usage_of
 
         try:
             response = await agent.prompt(session, blocks)
@@ -243,7 +243,7 @@ class AcpSessions:
     async def _result(
         self, conversation: Conversation, details: dict[str, object], request: SessionRequest | None
     ) -> SessionResult:
-        from prose_kernel.models.providers.acp_client import usage_of
+        from prose_kernel.models.providers.acp_conversation import usage_of
 
         result = answered(
             conversation.reply,
@@ -280,8 +280,8 @@ class AcpSessions:
         return await asyncio.shield(self._starting)
 
     async def _start(self) -> Agent:
-        await load("prose_kernel.models.providers.acp_agent", what=f"the agent {self._name}", extra="acp")
-        from prose_kernel.models.providers.acp_agent import Agent
+        await load("prose_kernel.models.providers.acp_process", what=f"the agent {self._name}", extra="acp")
+        from prose_kernel.models.providers.acp_process import Agent
 
         agent = await Agent.start(
             self._name,

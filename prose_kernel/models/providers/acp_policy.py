@@ -15,7 +15,7 @@ from typing import Final
 from prose_kernel.access.policy import Answer, Kind, Policy, Ruling
 from prose_kernel.access.safe_files import resolve
 from prose_kernel.errors import PermissionDenied
-from prose_kernel.models.tools.access import Access
+from prose_kernel.models.tools.permission_check import Access
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused
 from prose_kernel.runtime.session_options import AgentCommand
 

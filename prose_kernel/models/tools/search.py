@@ -12,9 +12,9 @@ from prose_kernel.access import safe_files as places
 from prose_kernel.access.globs import Glob
 from prose_kernel.access.safe_files import Place
 from prose_kernel.language.shortening import clipped
-from prose_kernel.models.tools.access import Access
 from prose_kernel.models.tools.arguments import flag, text
 from prose_kernel.models.tools.files import TEXT, Entry, Visible, schema_of, walk
+from prose_kernel.models.tools.permission_check import Access
 from prose_kernel.models.tools.tool import Stop, ToolFailed, ToolRefused, ToolSpec, in_thread
 
 if TYPE_CHECKING:

@@ -17,9 +17,9 @@ from prose_kernel.language.shortening import clipped
 from prose_kernel.models.attachments import Attachment, attachments
 from prose_kernel.models.request import too_long
 from prose_kernel.models.tools import arguments as argument_rules
-from prose_kernel.models.tools.access import Access
 from prose_kernel.models.tools.fetch import FetchTool
 from prose_kernel.models.tools.files import EditTool, ListTool, ReadTool, Writes, WriteTool, read_text
+from prose_kernel.models.tools.permission_check import Access
 from prose_kernel.models.tools.search import SearchTool
 from prose_kernel.models.tools.tool import Tool, ToolAnswer, ToolFailed, ToolRefused, ToolSpec
 from prose_kernel.runtime import journal_codec as codec

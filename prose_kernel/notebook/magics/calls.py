@@ -19,7 +19,7 @@ from prose_kernel.language.source import Source, Span
 from prose_kernel.notebook.magics.registry import Call, magic, words_of
 from prose_kernel.runs import languages
 from prose_kernel.runtime.asker import serial
-from prose_kernel.runtime.forms import Button, Form, Part, ask
+from prose_kernel.runtime.question_forms import Button, Form, Part, ask
 from prose_kernel.runtime.structured_text import json_in
 
 if TYPE_CHECKING:

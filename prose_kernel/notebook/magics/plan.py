@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError
+from prose_kernel.notebook.cell_scan import KEEP, has_statements
 from prose_kernel.notebook.magics.registry import Call, magic, read_program
-from prose_kernel.notebook.scan import KEEP, has_statements
 from prose_kernel.runs import languages
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from prose_kernel.views.session_cards import clip_block
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Compiled, Language
     from prose_kernel.runs.planned_run import PlannedRun
-    from prose_kernel.runs.session_chain import SessionServices
+    from prose_kernel.runs.provider_chain import SessionServices
     from prose_kernel.runs.session_description import Description
     from prose_kernel.runtime.machine import Preview
 

@@ -115,7 +115,7 @@ async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], opt
     call.cells.check_restorable()  # before the branch begins, which is a separate run
     (before, words), clock, files = point, SystemClock(), None
     if "--files" in options:
-        from prose_kernel.runs.files_back import FilesRestored
+        from prose_kernel.runs.restored_files import FilesRestored
 
         files = FilesRestored.before(journal, before)
         if files.foreign and "--yes" not in options:

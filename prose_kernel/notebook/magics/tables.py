@@ -19,7 +19,7 @@ from prose_kernel.views.safety import clip
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
-    from prose_kernel.runs.machines import Defined, Named
+    from prose_kernel.runs.run_machines import Defined, Named
 
 WHOLE = 200_000
 """Characters of one binding that `%binding` shows."""

@@ -13,11 +13,11 @@ from prose_kernel.language.shortening import screen_width
 from prose_kernel.notebook import inspection
 from prose_kernel.notebook.magics import tables
 from prose_kernel.notebook.magics.registry import Call, magic, on_or_off, read_program, use
-from prose_kernel.runs import languages, reference
+from prose_kernel.runs import languages, reference_pages
 from prose_kernel.views import document as doc
 from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.safety import fenced
-from prose_kernel.views.words import with_section
+from prose_kernel.views.word_help import with_section
 
 _LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)")
 """A link from page to page: it leads nowhere from a notebook."""
@@ -49,7 +49,11 @@ async def explain(call: Call) -> None:
         return call.show(_last_error(call))
     wanted = " ".join(call.words)
     *page, word = call.words
-    if reference.is_key(word) or wanted in reference.pages() or (page and page[0] not in languages.LANGUAGES):
+    if (
+        reference_pages.is_key(word)
+        or wanted in reference_pages.pages()
+        or (page and page[0] not in languages.LANGUAGES)
+    ):
         return call.show(_section(call, wanted))
     if wanted.endswith(languages.suffixes()):
         source, language = read_program(call, wanted, explain)
@@ -69,7 +73,7 @@ def _last_error(call: Call) -> doc.Block:
 
 
 def _section(call: Call, wanted: str) -> doc.Block:
-    text = _LINK.sub(r"\1", reference.section(wanted, call.view.language.name))
+    text = _LINK.sub(r"\1", reference_pages.section(wanted, call.view.language.name))
     rich = _EXAMPLE.sub(r"\1", _CORRECTED.sub(_two_columns, text))
     return doc.paragraph(rich, _EXAMPLE.sub(r"\1", _CORRECTED.sub(_two_text_columns, text)))
 
@@ -77,7 +81,7 @@ def _section(call: Call, wanted: str) -> doc.Block:
 def _two_columns(diff: re.Match[str]) -> str:
     """The two programs as a table. After a blank line inside of HTML, Markdown is read again, with its colours."""
     language = "vvm" if _OF_VVM.search(diff.string) else "prose"
-    programs = [fenced(program.rstrip(), language) for program in reference.programs(diff[1])]
+    programs = [fenced(program.rstrip(), language) for program in reference_pages.programs(diff[1])]
     cells = "".join(f'<td style="{_CELL}">\n\n{program}\n\n</td>\n' for program in programs)
     head = "".join(f'<th style="{_CELL}">{title}</th>' for title in _TITLES)
     return f"<table>\n<tr>{head}</tr>\n<tr>\n{cells}</tr>\n</table>"
@@ -85,14 +89,14 @@ def _two_columns(diff: re.Match[str]) -> str:
 
 def _two_text_columns(diff: re.Match[str]) -> str:
     """The same as text; as a diff where they are too wide."""
-    programs = [program.rstrip("\n").split("\n") for program in reference.programs(diff[1])]
+    programs = [program.rstrip("\n").split("\n") for program in reference_pages.programs(diff[1])]
     table = doc.Table(_TITLES, list(zip_longest(*programs, fillvalue="")), indent=2)
     shown = plain_text(table)
     return shown if max(map(screen_width, shown.split("\n"))) <= _WIDEST else diff[0]
 
 
 def _program(call: Call, text: str, name: str, language: languages.Language) -> doc.Block:
-    from prose_kernel.views.plain_words import explained
+    from prose_kernel.views.explanation import explained
 
     compiled = languages.without_errors(call.cells.workspace.compile(text, name, language))
     return explained(compiled.program, compiled.source, language)

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from prose_kernel.access.grants import FsGrant, Reach, Surface, is_bare, program_grants
-from prose_kernel.access.paths import resolve
+from prose_kernel.access.path_resolver import resolve
 from prose_kernel.access.policy import file_grants
 from prose_kernel.processes.exec_tool import programs
 from prose_kernel.processes.exec_tool.options import ExecOptions

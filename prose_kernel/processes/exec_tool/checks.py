@@ -11,7 +11,7 @@ import os
 from dataclasses import dataclass
 
 from prose_kernel.access.grants import Reach
-from prose_kernel.access.paths import Resolved, resolve
+from prose_kernel.access.path_resolver import Resolved, resolve
 from prose_kernel.processes.exec_tool import programs
 from prose_kernel.processes.exec_tool.arguments import Arguments
 from prose_kernel.processes.exec_tool.capabilities import CapabilityRecord

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from prose_kernel.access.created_code import Watch, watch
 from prose_kernel.access.grants import FsGrant, Reach
-from prose_kernel.access.paths import is_below, resolve
+from prose_kernel.access.path_resolver import is_below, resolve
 from prose_kernel.processes import sandbox_syscalls as rights
 from prose_kernel.processes.exec_tool.capabilities import CapabilityRecord
 from prose_kernel.processes.exec_tool.checks import Checked, Refused

@@ -17,15 +17,14 @@ from typing import TYPE_CHECKING, Literal
 
 from prose_kernel.errors import TaskRefused
 from prose_kernel.processes.background_processes import end_detached
+from prose_kernel.processes.child_process import Process, Record
+from prose_kernel.processes.command_output import Live
 from prose_kernel.processes.engine import Engine
-from prose_kernel.processes.output import Live
-from prose_kernel.processes.process import Process, Record
 from prose_kernel.processes.shell import Shell
 from prose_kernel.processes.spawn import directory_problem
 from prose_kernel.processes.tasks.ledger import Ledger
 from prose_kernel.processes.tasks.log import Log
 from prose_kernel.processes.tasks.options import TaskOptions
-from prose_kernel.processes.tasks.pointers import Pointer
 from prose_kernel.processes.tasks.records import TaskRecord, already_running, new_id, snapshot_of
 from prose_kernel.processes.tasks.requests import CommandCall, read_call
 from prose_kernel.processes.tasks.running import (
@@ -43,6 +42,7 @@ from prose_kernel.processes.tasks.running import (
     spawn_refusal,
 )
 from prose_kernel.processes.tasks.store import DIRECTORY, StoreError
+from prose_kernel.processes.tasks.unfinished_runs import Pointer
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import Clock

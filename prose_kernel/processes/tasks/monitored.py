@@ -13,8 +13,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from prose_kernel.access.created_code import Watch
-from prose_kernel.access.paths import resolve
+from prose_kernel.access.path_resolver import resolve
 from prose_kernel.errors import TaskRefused
+from prose_kernel.processes.child_process import Record
+from prose_kernel.processes.command_output import Capture, no_op
 from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.exec_tool import sandbox_plan
 from prose_kernel.processes.exec_tool.capabilities import capabilities
@@ -22,8 +24,6 @@ from prose_kernel.processes.exec_tool.checks import Checked, Refused
 from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.sandbox_plan import Plan
 from prose_kernel.processes.monitored_process import Confinement, MonitoredLaunch, MonitoredProcess, MonitorRecord
-from prose_kernel.processes.output import Capture, no_op
-from prose_kernel.processes.process import Record
 from prose_kernel.processes.sandbox import mechanisms
 from prose_kernel.processes.shell import LONGEST_ARGUMENT, Shell
 from prose_kernel.processes.tasks.running import Identity, Recorder

@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from prose_kernel.language.shortening import clipped
-from prose_kernel.processes.output import MARK
+from prose_kernel.processes.command_output import MARK
 from prose_kernel.processes.tasks.command_line_text import display_of
 from prose_kernel.runtime.services import CommandRunning, TaskSnapshot, TaskStatus
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from prose_kernel.errors import TaskRefused
-from prose_kernel.processes.output import Collected, Live, no_op
-from prose_kernel.processes.process import EngineProcess, Launch, Record, exit_of
+from prose_kernel.processes.child_process import EngineProcess, Launch, Record, exit_of
+from prose_kernel.processes.command_output import Collected, Live, no_op
 from prose_kernel.processes.shell import NOT_INHERITED, Shell
 from prose_kernel.processes.tasks.command_line_text import display_of
 from prose_kernel.processes.tasks.log import Log

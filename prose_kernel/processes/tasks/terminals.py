@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Mapping, Sequence
 
 from prose_kernel.errors import TaskRefused
-from prose_kernel.processes.output import Tail
+from prose_kernel.processes.command_output import Tail
 from prose_kernel.processes.tasks.service import TaskService
 from prose_kernel.runtime.ports import NOTHING_OMITTED, Omitted, Stream
 from prose_kernel.runtime.services import CommandCompleted, HelperEnd, TaskCaller

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
 from prose_kernel.errors import NonInteractive, UsageError
-from prose_kernel.runtime import forms
-from prose_kernel.runtime.forms import Button, Field, Form
+from prose_kernel.runtime import question_forms
 from prose_kernel.runtime.ports import GateDecision, GateRequest
+from prose_kernel.runtime.question_forms import Button, Field, Form
 from prose_kernel.storage.gates.records import SYSTEM, approval, unclaimable
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def read_answer(text: str) -> Answer | None:
 
 async def decided(asker: Asker, prompt: str, form: Form, again: str = "please answer approve or reject") -> Answer:
     """Ask a person until the answer is a decision. Raises `EOFError` and `NonInteractive`."""
-    while (answer := read_answer(await forms.ask(asker, prompt, form))) is None:
+    while (answer := read_answer(await question_forms.ask(asker, prompt, form))) is None:
         prompt = f"{again}: "
     return answer
 

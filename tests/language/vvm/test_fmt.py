@@ -14,7 +14,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.language.vvm import tree as t
 from prose_kernel.language.vvm.formatter import format_program
 from prose_kernel.language.vvm.parser import parse
-from prose_kernel.runs import reference
+from prose_kernel.runs import reference_pages
 
 
 def read(text: str) -> t.Program:
@@ -208,6 +208,6 @@ def test_time_grows_only_with_the_text(shape: str) -> None:
 
 
 def test_the_program_of_the_reference_is_in_canonical_form() -> None:
-    section = reference.text("vvm").partition("\n## 14.")[2]
+    section = reference_pages.text("vvm").partition("\n## 14.")[2]
     program = section.partition("```vvm\n")[2].partition("```")[0]
     assert formatted(program) == program

@@ -9,7 +9,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import END, KINDS, LINE, NUMBER, STRING, TEMPLATE, WORD, Tokens
 from prose_kernel.language.vvm.parser import parse
-from prose_kernel.runs import reference
+from prose_kernel.runs import reference_pages
 
 ROOT = Path(__file__).parents[3]
 _NAMES = {WORD: "name", NUMBER: "number", STRING: "string", TEMPLATE: "template"}
@@ -48,7 +48,7 @@ def correct_programs() -> Iterator[tuple[str, str]]:
         text = path.read_bytes().decode("utf-8", "replace")
         if "\r" not in text and "\t" not in text and "\ufeff" not in text:
             yield path.name, text
-    for number, piece in enumerate(reference.text("vvm").split("\n```vvm\n")[1:]):
+    for number, piece in enumerate(reference_pages.text("vvm").split("\n```vvm\n")[1:]):
         yield f"example {number} of the reference", piece.partition("\n```")[0] + "\n"
 
 

@@ -89,7 +89,7 @@ async def test_an_agent_that_does_not_answer_is_not_waited_for(
     tmp_path: Path, start: str, method: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """There is time for what is answered, and almost none for the request that never is."""
-    from prose_kernel.models.providers.acp_agent import Agent
+    from prose_kernel.models.providers.acp_process import Agent
 
     send = Agent._send
 
@@ -124,8 +124,8 @@ async def test_without_the_library_the_error_names_the_line_that_installs_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "acp", None)
-    monkeypatch.delitem(sys.modules, "prose_kernel.models.providers.acp_agent", raising=False)
-    monkeypatch.delitem(sys.modules, "prose_kernel.models.providers.acp_client", raising=False)
+    monkeypatch.delitem(sys.modules, "prose_kernel.models.providers.acp_process", raising=False)
+    monkeypatch.delitem(sys.modules, "prose_kernel.models.providers.acp_conversation", raising=False)
     monkeypatch.setattr(loading, "_loading", {})
     async with agent(tmp_path) as bench:
         with pytest.raises(NoProvider) as failed:

@@ -441,7 +441,7 @@ async def test_an_orderly_end_records_the_reason_first(desk: Desk) -> None:
 
 
 def test_signals_have_names() -> None:
-    from prose_kernel.processes.process import signal_name
+    from prose_kernel.processes.child_process import signal_name
 
     assert signal_name(signal.SIGKILL) == "SIGKILL"
     assert signal_name(63) == "SIG63"

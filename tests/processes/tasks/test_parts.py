@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prose_kernel.errors import TaskRefused
-from prose_kernel.processes.output import STREAM_TAIL, BothEnds, Collected
+from prose_kernel.processes.command_output import STREAM_TAIL, BothEnds, Collected
 from prose_kernel.processes.tasks import log as logs
 from prose_kernel.processes.tasks.command_line_text import display_of
 from prose_kernel.processes.tasks.log import Log

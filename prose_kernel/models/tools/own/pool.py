@@ -18,9 +18,9 @@ from prose_kernel.access.function_files import pinned
 from prose_kernel.access.policy import Ask, Note, PermissionDesk, Policy, no_audit, who
 from prose_kernel.errors import PermissionDenied, ProviderError, UsageError
 from prose_kernel.language.nearest import nearest_hint
-from prose_kernel.models.tools.access import audit_record
 from prose_kernel.models.tools.own.functions import FILE, Functions
 from prose_kernel.models.tools.own.offer import Offer
+from prose_kernel.models.tools.permission_check import audit_record
 from prose_kernel.models.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.services import Guard

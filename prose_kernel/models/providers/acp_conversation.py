@@ -21,7 +21,7 @@ from prose_kernel.errors import PermissionDenied, ProviderBadReply, ProviderErro
 from prose_kernel.models.providers.acp_calls import Calls, Reported, output_of, updated
 from prose_kernel.models.providers.acp_policy import AgentRules, Call, Option, is_blanket, option_for
 from prose_kernel.models.tools import files
-from prose_kernel.models.tools.access import Access
+from prose_kernel.models.tools.permission_check import Access
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused, in_thread
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.ports import SessionProgress, Usage

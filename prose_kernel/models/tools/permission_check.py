@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from prose_kernel.access.grants import RUNS, Reach
-from prose_kernel.access.paths import is_below
+from prose_kernel.access.path_resolver import is_below
 from prose_kernel.access.policy import Ask, Kind, PermissionDesk, Policy, Ruling, who
 from prose_kernel.access.safe_files import Place, opened, resolve
 from prose_kernel.models.request import memory_file, segment_file

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from prose_kernel.processes import process_table, system
-from prose_kernel.processes.output import Capture
+from prose_kernel.processes.command_output import Capture
 from prose_kernel.processes.spawn import Child, ExitWatch, SpawnFailure, classify, close, high, spawn
 from prose_kernel.processes.stream_reading import Drain
 from prose_kernel.processes.termination import GroupScope, Ladder, TreeScope, ladder

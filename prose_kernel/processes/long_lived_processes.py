@@ -18,10 +18,10 @@ from typing import Final
 
 from prose_kernel.access.created_code import require_agreed
 from prose_kernel.errors import UsageError
+from prose_kernel.processes.child_process import Launch, Process, Record, exit_of
+from prose_kernel.processes.command_output import no_op
 from prose_kernel.processes.cross_loop import posted
 from prose_kernel.processes.engine import Engine, EngineClosed
-from prose_kernel.processes.output import no_op
-from prose_kernel.processes.process import Launch, Process, Record, exit_of
 from prose_kernel.processes.spawn import close
 from prose_kernel.processes.withheld_variables import holds_secret
 from prose_kernel.runtime import open_request

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from prose_kernel.language.words import Entry, Offer
-from prose_kernel.runs import languages, reference
+from prose_kernel.runs import languages, reference_pages
 from prose_kernel.runtime.home import expanded
 from prose_kernel.views import document as doc
 
@@ -63,7 +63,7 @@ def documentation(word: str, entry: Entry, language: Language) -> doc.Group:
 
 def with_section(found: doc.Block, word: str, language: Language) -> doc.Block:
     """Return the documentation of a word, and the section of the reference with more details."""
-    section = reference.about(word, language.name)
+    section = reference_pages.about(word, language.name)
     if section is None:
         return found
     more = doc.paragraph(f"Reference: {section.page} {section.key}, {section.title}")

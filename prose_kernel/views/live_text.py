@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
-from prose_kernel.runtime.open_loops import OpenLoop
+from prose_kernel.runtime.running_loops import OpenLoop
 from prose_kernel.views.safety import clip
 
 if TYPE_CHECKING:

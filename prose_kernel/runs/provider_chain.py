@@ -1,10 +1,10 @@
 """The way of a session, from the statement to the provider.
 
     session "..."           machine: the statement asks the port `sessions` of its run
-      lazy                  runs/lazy.py: the first session of a run loads all of the following
+      lazy                  runs/lazy_objects.py: the first session of a run loads all of the following
       CountedSessions       models/usage.py: budgets; tokens and costs
       RememberingSessions   models/memory.py: the memory of a persistent agent
-      WithoutProvider       models/providers/unconfigured.py: the error where nothing and no person answers
+      WithoutProvider       models/providers/provider_detection.py: the error where nothing and no person answers
       RecordedSessions      cassettes/recorded_sessions.py: the recorded answer, else the next one's, which it records
       LiveSessions          models/provider_pool.py: makes the model or agent that is chosen
         ModelSessions       models/providers/models.py: a conversation with a model and its tools
@@ -34,8 +34,8 @@ from prose_kernel.models.digest_memory import DigestMemories
 from prose_kernel.models.memory import RememberingSessions, again
 from prose_kernel.models.memory_directory import IsAnswered, Memories
 from prose_kernel.models.provider_pool import LiveProviders, LiveSessions, MoreTools, ProviderContext
-from prose_kernel.models.providers import unconfigured, vendors
-from prose_kernel.models.providers.provider_names import Choice, choice_of, judge_choice, judge_model
+from prose_kernel.models.providers import provider_detection, vendors
+from prose_kernel.models.providers.provider_choice import Choice, choice_of, judge_choice, judge_model
 from prose_kernel.models.usage import (
     CountedJudge,
     CountedPhrases,
@@ -124,7 +124,7 @@ def connect(
     cassettes = _cassettes(means, run.recordings, before)
     usage = before.usage if before is not None else UsageTotals()
     memories = before.memories if before is not None else Memories(run.is_answered, partial(_warn, person))
-    detected = unconfigured.detect(options, where)
+    detected = provider_detection.detect(options, where)
     services = SessionServices(
         person, means, choice, judges, script, notes, usage, memories, cassettes, live, detected, run.interrupt, own
     )
@@ -165,7 +165,7 @@ class SessionServices:
     memories: Memories = field(repr=False)
     cassettes: Cassettes
     live: LiveProviders = field(repr=False)
-    detected: unconfigured.Detected | None
+    detected: provider_detection.Detected | None
     interrupt: Callable[[], object] | None
     overrides: Overrides = CONFIGURED
 
@@ -180,7 +180,7 @@ class SessionServices:
                 kind != "dry-run",
                 partial(RememberingSessions, where=means.where, clock=means.clock, memories=self.memories),
             ),
-            (no_provider, partial(unconfigured.WithoutProvider, asker=self.asker)),
+            (no_provider, partial(provider_detection.WithoutProvider, asker=self.asker)),
             (
                 recorded,
                 partial(
@@ -276,7 +276,7 @@ class SessionServices:
             case "function":
                 return self.overrides.sessions
             case "none":
-                return unconfigured.Unconfigured(
+                return provider_detection.Unconfigured(
                     self.asker,
                     self.interrupt,
                     self._detected_sessions,
@@ -295,10 +295,12 @@ class SessionServices:
         return self._announced.choice() if self._announced is not None else None
 
     @cached_property
-    def _announced(self) -> unconfigured.Announced | None:
-        return unconfigured.Announced(self.detected, self.asker, self._notice) if self.detected is not None else None
+    def _announced(self) -> provider_detection.Announced | None:
+        return (
+            provider_detection.Announced(self.detected, self.asker, self._notice) if self.detected is not None else None
+        )
 
-    def _notice(self, detected: unconfigured.Detected) -> str:
+    def _notice(self, detected: provider_detection.Detected) -> str:
         model = vendors.find(detected.choice.name, self.means.options).model
         return detected.notice(model or "the one each session names", self.cassettes.mode(self.asker), self.asker)
 

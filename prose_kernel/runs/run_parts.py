@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from prose_kernel.storage.gates.records import Records
     from prose_kernel.storage.run_directory import RunDirectory
     from prose_kernel.storage.stored_run import StoredRun
-    from prose_kernel.telemetry.listener import Spans
+    from prose_kernel.telemetry.span_listener import Spans
 
 
 def keep(context: RunContext) -> StoredRun | None:
@@ -231,7 +231,7 @@ def _gate_records(kept: StoredRun | None, clock: Clock) -> Records:
 def watch(context: RunContext, run: Path | None) -> Spans:
     """Return the listener that reports a run to OpenTelemetry and the log; `run` is its directory. Slow. Raises
     `UsageError`."""
-    from prose_kernel.telemetry.listener import Spans
+    from prose_kernel.telemetry.span_listener import Spans
     from prose_kernel.telemetry.spans import Recorder
 
     settings, warn = context.settings, context.warnings.append
@@ -291,8 +291,8 @@ def remote_owner(context: RunContext, run: str) -> Owner:
 def task_service(context: RunContext, home: RunDirectory | None) -> TaskService:
     """Commands with a waiting window, and the tasks they become."""
     from prose_kernel.processes.tasks.options import TaskOptions
-    from prose_kernel.processes.tasks.pointers import pointer_of
     from prose_kernel.processes.tasks.service import TaskService
+    from prose_kernel.processes.tasks.unfinished_runs import pointer_of
     from prose_kernel.runs.settings import surroundings
 
     settings, cwd = context.settings, context.start.cwd
