@@ -143,7 +143,7 @@ class _Facts(NamedTuple):
 def _facts(directory: Path) -> dict[str, _Facts]:
     """The facts about all that is below a directory, by its path."""
     found = {}
-    with contextlib.suppress(PermissionError), os.scandir(directory) as entries:
+    with contextlib.suppress(OSError), os.scandir(directory) as entries:
         for entry in entries:
             status = entry.stat(follow_symlinks=False)
             if entry.is_dir(follow_symlinks=False):

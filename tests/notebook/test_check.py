@@ -248,3 +248,18 @@ def test_checks_that_prove_nothing_are_found(tmp_path: Path, capsys: pytest.Capt
         "    an empty answer passes",
     ]
     assert main(["exercises", str(tmp_path / "none.yaml")]) == 2
+
+
+@pytest.mark.parametrize("harm", ["rm -r ../notebook", "echo more >> ../notebook/facts", "mkdir a; echo 1 > a/b"])
+def test_an_answer_that_changes_its_directory_leaves_nothing_for_the_next(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], harm: str
+) -> None:
+    (tmp_path / "facts").write_text("one\n")
+    path = wrote(
+        tmp_path,
+        "exercises:\n  a:\n    task: t\n    solution: let x = exec \"cat facts; ls | wc -l\"\n"
+        f"    wrong: [{{answer: 'exec \"{harm}\"'}}]\n    checks: [{{expects: x, value: x, is: \"one\\n2\\n\"}}]\n",
+    )  # fmt: skip
+    path.write_text(path.read_text() + path.read_text().partition("exercises:\n")[2].replace("  a:", "  b:", 1))
+    status = main(["exercises", str(path)])
+    assert (status, capsys.readouterr().out) == (0, "✓ ex/a\n✓ ex/b\n")
