@@ -152,8 +152,9 @@ class Command:
     def kill(self) -> None:
         self._process.kill()
 
-    def wait(self) -> None:
-        self._process.join()
+    def wait(self, timeout: float | None = None) -> int | None:
+        self._process.join(timeout)
+        return self._process.exitcode
 
     @property
     def pid(self) -> int | None:

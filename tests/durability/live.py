@@ -56,7 +56,7 @@ class MemoryLog:
         self.append(Rewound(to))
 
     @property
-    def behind(self) -> bool:
+    def has_unsent(self) -> bool:
         return False
 
     @property

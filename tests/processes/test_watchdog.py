@@ -156,10 +156,10 @@ def test_a_kernel_that_ends_with_running_commands_leaves_nothing(tmp_path: Path)
 _KILLED_WHILE_STARTING = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from prose_kernel.processes import Engine, ShellCommands, process
+from prose_kernel.processes import Engine, ShellCommands, child_process
 from prose_kernel.runtime.ports import CommandRequest
 
-def spawn_and_die(*given, _spawn=process.spawn, **more):
+def spawn_and_die(*given, _spawn=child_process.spawn, **more):
     child = _spawn(*given, **more)
     if "sleep 4807" in str(given[0]):
         print(child.pid, flush=True)
@@ -173,7 +173,7 @@ async def main():
     for text in sys.argv[2:]:
         await commands.run(CommandRequest(text, "/", 3600.0))
 
-process.spawn = spawn_and_die
+child_process.spawn = spawn_and_die
 asyncio.run(main())
 """
 
