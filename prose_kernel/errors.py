@@ -23,7 +23,7 @@
     │   │   └── StoreFailed                          because the disk is full, or the database cannot be reached
     │   ├── BudgetSpent                 E221         a budget of the run, a block, an agent or a session is spent
     │   └── ResumeMismatch              E222         a resumed run does something else than its journal says
-    ├── NonInteractive                  the user port has no person to ask
+    ├── NoPerson                        the user port has no person to ask
     ├── Undecided                       a judge cannot decide; ask the next one
     ├── ProviderError                   a session provider's failure, with `retryable` (sessions.md 2.3)
     │   ├── ProviderAuth                a wrong or missing API key, or an account without permission
@@ -249,7 +249,7 @@ class ResumeMismatch(RunError):
         return True
 
 
-class NonInteractive(ProseError):
+class NoPerson(ProseError):
     """The user port has no person to ask: no terminal, `allow_stdin` false, or CI."""
 
     def __init__(self, message: str = NON_INTERACTIVE) -> None:

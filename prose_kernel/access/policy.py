@@ -12,7 +12,7 @@ from typing import Final, Literal
 
 from prose_kernel.access import grants, hosts
 from prose_kernel.access.grants import FsGrant, Reach, Surface
-from prose_kernel.errors import NonInteractive
+from prose_kernel.errors import NoPerson
 from prose_kernel.runtime import question_forms
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.ports import Clock, SessionRequest
@@ -305,7 +305,7 @@ class PermissionDesk:
                 if question.covered in self._always:  # answered while this one waited
                     return self._remembered()
                 return await self._within_limit(question)
-        except (EOFError, NonInteractive):
+        except (EOFError, NoPerson):
             return _NO_PERSON
 
     def _remembered(self) -> Ruling:

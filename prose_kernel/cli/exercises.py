@@ -118,16 +118,16 @@ class _Copy:
     def clean(self) -> Path:
         """The copy, without what former answers have changed."""
         found = _facts(self._copy) if self._facts else {}
-        if not self._facts or any(found.get(path) != facts for path, facts in self._facts.items()):
+        for path in found.keys() - self._facts.keys():
+            if stat.S_ISDIR(found[path].mode):
+                shutil.rmtree(path, ignore_errors=True)
+            else:
+                with contextlib.suppress(OSError):  # perhaps removed with its directory
+                    Path(path).unlink()
+        if not self._facts or _facts(self._copy) != self._facts:
             self._copy = Path(tempfile.mkdtemp(dir=self._place)) / "notebook"
             shutil.copytree(self._directory, self._copy, ignore=_not_copied, symlinks=True)
             self._facts = _facts(self._copy)
-            return self._copy
-        for path in found.keys() - self._facts.keys():
-            if stat.S_ISDIR(found[path].mode):
-                shutil.rmtree(path, ignore_errors=True)  # perhaps with its own directory already
-            else:
-                Path(path).unlink(missing_ok=True)
         return self._copy
 
 

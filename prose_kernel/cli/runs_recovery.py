@@ -106,7 +106,7 @@ def fork(run: str, at: str, with_files: bool, yes: bool, state_dir: str | None) 
 
 
     """
-    from prose_kernel.runs.restored_files import FilesRestored
+    from prose_kernel.runs.restored_files import FileRestoration
     from prose_kernel.runs.resumption import branch, point_of
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.storage.layout import new_run_id
@@ -118,7 +118,7 @@ def fork(run: str, at: str, with_files: bool, yes: bool, state_dir: str | None) 
     if with_files:
         there = Path(journal.head.directory)
         check_directory(found.id, there, [Path.cwd()], "type the command in that directory")
-        back = FilesRestored.before(journal, before)
+        back = FileRestoration.before(journal, before)
         if back.foreign and not yes:
             question = back.question()
             confirm(f"{question[0].upper()}{question[1:]}", "Overwrite them?", "to overwrite them: --yes")

@@ -20,7 +20,7 @@ import click
 
 from prose_kernel.cli import streams
 from prose_kernel.cli.live_region import LiveRegion, can_redraw, terminal_size
-from prose_kernel.errors import NonInteractive, UsageError
+from prose_kernel.errors import NoPerson, UsageError
 from prose_kernel.runtime import question_forms
 from prose_kernel.views.safety import TerminalText, terminal, visible
 
@@ -280,9 +280,9 @@ class TerminalAsker:
             self._screen.line("stderr", visible(text))
 
     async def ask(self, prompt: str) -> str:
-        """Raises `NonInteractive` without a terminal, `EOFError` at the end of input (Ctrl-D)."""
+        """Raises `NoPerson` without a terminal, `EOFError` at the end of input (Ctrl-D)."""
         if not self._available:
-            raise NonInteractive
+            raise NoPerson
         question = visible(prompt)
         with self._screen.quiet():
             self._screen.fresh_line()

@@ -106,7 +106,7 @@ class Item:
 
 
 @dataclass(frozen=True, slots=True)
-class Shared:
+class SharedParts:
     """The parts that all runs of an evaluation share."""
 
     spec: Spec
@@ -122,7 +122,7 @@ class Shared:
 class ItemRun:
     """One run, which can be interrupted from outside. `run` may be called once."""
 
-    def __init__(self, item: Item, shared: Shared) -> None:
+    def __init__(self, item: Item, shared: SharedParts) -> None:
         self.item = item
         self.shared = shared
         self.over_time = False

@@ -19,7 +19,7 @@ from prose_kernel.cassettes.recordings import SharedCassettes
 from prose_kernel.errors import BudgetSpent, UsageError, usage_errors
 from prose_kernel.evaluation import dataset
 from prose_kernel.evaluation.assertions import Assertions
-from prose_kernel.evaluation.item import EVALUATION, NAMES, Item, ItemRun, Meter, Shared
+from prose_kernel.evaluation.item import EVALUATION, NAMES, Item, ItemRun, Meter, SharedParts
 from prose_kernel.evaluation.programs import Prepared, Preparing
 from prose_kernel.evaluation.results import DIRECTORY, Result, ResultsFile, key_of
 from prose_kernel.evaluation.spec import Spec
@@ -220,7 +220,7 @@ class Evaluation:
         most = at_once * max(one.settings.max_parallel or 1 for one in self.variants)
         recordings, ways = SharedCassettes(used), SharedWays(most)
         budget = self._budget()
-        shared = Shared(self.spec, self._assertions, recordings, ways, meters, budget, self._clock)
+        shared = SharedParts(self.spec, self._assertions, recordings, ways, meters, budget, self._clock)
         todo = iter(items)
 
         async def work() -> None:
@@ -271,7 +271,7 @@ class Evaluation:
         return None
 
     def interrupt(self) -> None:
-        """End what runs, and begin nothing more; results that are there uncancel. From any thread."""
+        """End what runs, and begin nothing more; results that are there stay. From any thread."""
         self._stopped = self._stopped or INTERRUPTED
         for run in tuple(self._running):
             run.interrupt()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from msgspec import structs
 
-from prose_kernel.errors import NonInteractive, ProseError, ProviderError, Undecided
+from prose_kernel.errors import NoPerson, ProseError, ProviderError, Undecided
 from prose_kernel.language.source import Source
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.content import material, quoted
@@ -135,7 +135,7 @@ class Asked:
                     return await asking(HumanJudge(self._person))
             except EOFError:
                 raise Undecided(f"the person's input ended before {what} was decided", hint=fix) from None
-            except NonInteractive:
+            except NoPerson:
                 pass
         raise Undecided(f"cannot decide {what}: {why}", hint=fix, failed=failed)
 
@@ -161,7 +161,7 @@ def _no_rules(request: JudgeRequest, rules: RulesMode, criteria: bool) -> str:
     return ""
 
 
-class WithoutJudge(JudgeWrapper):
+class RecordedOnlyJudge(JudgeWrapper):
     """The `Judge` port around recorded judgements while no judge is chosen.
 
     In a non-interactive run a question without a record cannot be decided: that is the error, and its hint says how to

@@ -252,12 +252,12 @@ def field(value: Value, words: str) -> bool | None:
     A text counts only if it is such an object as a whole: one in the middle of a text may be about anything.
     """
     data: object = value
-    if isinstance(value, str | Reference) and (content := (text(value) or "").strip())[:1] == "{":
-        data = json_in(content) if content[-1:] == "}" else None
+    if isinstance(value, str | Reference) and (value_text := (text(value) or "").strip())[:1] == "{":
+        data = json_in(value_text) if value_text[-1:] == "}" else None
     if not isinstance(data, dict):
         return None
     names = {words, words.replace(" ", "_"), words.replace(" ", "-")}
-    found = {content for name, content in data.items() if name in names and isinstance(content, bool)}
+    found = {value_text for name, value_text in data.items() if name in names and isinstance(value_text, bool)}
     return found.pop() if len(found) == 1 else None
 
 

@@ -59,7 +59,7 @@ class HumanJudge:
         async with self._asker.turn():
             numbered = (f"  {number}. {printable(label)}" for number, label in enumerate(labels, 1))
             self._asker.show("\n".join([f"{_value(request)}Which one?\n  {_indented(request.text)}", *numbered]))
-            buttons = (Button(one_line(label), _label(label, number, folded)) for number, label in enumerate(labels, 1))
+            buttons = (Button(one_line(label), _typed(label, number, folded)) for number, label in enumerate(labels, 1))
             form = Form("judge", "Which one?", (*buttons, _WHY), text=request.text, above=True)
             while True:
                 answer = await self._word(f"1 to {len(labels)}, or why? ", form)
@@ -93,7 +93,7 @@ class HumanJudge:
         return " ".join((await question_forms.ask(self._asker, prompt, form)).split()).casefold()
 
 
-def _label(label: str, number: int, folded: Container[str]) -> str:
+def _typed(label: str, number: int, folded: Container[str]) -> str:
     """How a person would type a label; a label may be a number too, which then is not the one in the list."""
     return label if " ".join(label.split()).casefold() in folded else str(number)
 

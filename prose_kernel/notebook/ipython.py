@@ -26,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from prose_kernel.errors import NonInteractive, UsageError
+from prose_kernel.errors import NoPerson, UsageError
 from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.notebook.cells import Cells, FrontEnd
 from prose_kernel.notebook.lab_extension import TARGET, Panel
@@ -248,7 +248,7 @@ class TerminalAsker:
 
     async def _ask(self, prompt: str, *, decides: bool) -> str:
         if not self.available:
-            raise NonInteractive
+            raise NoPerson
         answer: concurrent.futures.Future[str] = concurrent.futures.Future()
         self.questions.put((prompt, decides, answer))
         return await asyncio.wrap_future(answer)

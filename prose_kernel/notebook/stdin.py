@@ -22,7 +22,7 @@ from typing import Any
 
 import zmq
 
-from prose_kernel.errors import NonInteractive
+from prose_kernel.errors import NoPerson
 from prose_kernel.notebook.messages import replaces_displays
 from prose_kernel.runtime.asker import NO_CHANNEL
 from prose_kernel.runtime.question_forms import Form, Part
@@ -92,7 +92,7 @@ class StdinChannel:
         self._show(text)
 
     async def ask(self, prompt: str) -> str:
-        """One line from the person. Raises `NonInteractive` when the front end has no input channel, `EOFError` at the
+        """One line from the person. Raises `NoPerson` when the front end has no input channel, `EOFError` at the
         end of input. Questions are asked one at a time."""
         return await self._ask(prompt, None)
 
@@ -102,7 +102,7 @@ class StdinChannel:
 
     async def _ask(self, prompt: str, form: Form | None) -> str:
         if not self.available:
-            raise NonInteractive(NO_CHANNEL)
+            raise NoPerson(NO_CHANNEL)
         if self._turn is None:
             self._turn = asyncio.Lock()
         async with self._turn:

@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
-from prose_kernel.errors import NON_INTERACTIVE, ImportProgramError, NonInteractive, UsageError
+from prose_kernel.errors import NON_INTERACTIVE, ImportProgramError, NoPerson, UsageError
 from prose_kernel.programs import urls
 from prose_kernel.runtime.asker import SerialAsker
 from prose_kernel.runtime.question_forms import Button, Form
@@ -91,7 +91,7 @@ async def agree(candidates: Sequence[Candidate], trust: Trust, asker: SerialAske
         async with asker.turn():
             asker.show(written(open_ones))
             agreed = await _answer(open_ones, asker)
-    except (EOFError, NonInteractive):
+    except (EOFError, NoPerson):
         raise _no_person(open_ones, asker) from None
     if not agreed:
         raise urls.unfetchable(open_ones[0].fetched.url, "you did not agree to run it")

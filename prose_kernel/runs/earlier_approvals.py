@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Final, Literal
 
-from prose_kernel.errors import GateRejected, NonInteractive, UsageError
+from prose_kernel.errors import GateRejected, NoPerson, UsageError
 from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal_approvals import Approved, approved
@@ -134,7 +134,7 @@ class EarlierApprovals:
                 return (await decided(asker, f"{text}\napprove or reject? ", form)).approved
             except EOFError:
                 return False
-            except NonInteractive:
+            except NoPerson:
                 raise self._no_person(left) from None
 
     def _no_person(self, left: list[Approval]) -> GateRejected:

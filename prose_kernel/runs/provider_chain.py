@@ -4,7 +4,7 @@
       lazy                  runs/lazy_objects.py: the first session of a run loads all of the following
       CountedSessions       models/usage.py: budgets; tokens and costs
       RememberingSessions   models/memory.py: the memory of a persistent agent
-      WithoutProvider       models/providers/provider_detection.py: the error where nothing and no person answers
+      RecordedOnlySessions  models/providers/provider_detection.py: the error where nothing and no person answers
       RecordedSessions      cassettes/recorded_sessions.py: the recorded answer, else the next one's, which it records
       LiveSessions          models/provider_pool.py: makes the model or agent that is chosen
         ModelSessions       models/providers/models.py: a conversation with a model and its tools
@@ -180,7 +180,7 @@ class SessionServices:
                 kind != "dry-run",
                 partial(RememberingSessions, where=means.where, clock=means.clock, memories=self.memories),
             ),
-            (no_provider, partial(provider_detection.WithoutProvider, asker=self.asker)),
+            (no_provider, partial(provider_detection.RecordedOnlySessions, asker=self.asker)),
             (
                 recorded,
                 partial(
@@ -213,7 +213,7 @@ class SessionServices:
         links: list[tuple[bool, _Link]] = [
             (True, partial(CountedJudge, usage=self.usage)),
             (True, rules_and_script),
-            (no_judge, partial(judging.WithoutJudge, person=self.asker, rules=rules, criteria=criteria)),
+            (no_judge, partial(judging.RecordedOnlyJudge, person=self.asker, rules=rules, criteria=criteria)),
             (recorded, partial(RecordedJudge, cassettes=self.cassettes, asker=self.asker)),
         ]
         person, live = (None, None) if replay else (self.asker, self._live_judge)

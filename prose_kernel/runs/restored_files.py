@@ -28,7 +28,7 @@ _NOTHING_THERE: Final = (errno.ENOENT, errno.ENOTDIR, errno.ELOOP)
 
 
 @dataclass(slots=True)
-class FilesRestored:
+class FileRestoration:
     """The effect of going back on the files of a run: `targets` are the changed paths with their new content (None:
     nothing). `foreign` are those of them that others have changed since, `left` what stays as it is, and why."""
 
@@ -39,7 +39,7 @@ class FilesRestored:
     left: list[str] = field(default_factory=list)
 
     @classmethod
-    def before(cls, journal: JournalRead, record: int) -> FilesRestored:
+    def before(cls, journal: JournalRead, record: int) -> FileRestoration:
         """How to go back to the files at a record of a journal. Changes nothing. Raises `UsageError` if they were not
         kept."""
         run, head = journal.path.parent, journal.head

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
-from prose_kernel.errors import NonInteractive, ProseError
+from prose_kernel.errors import NoPerson, ProseError
 from prose_kernel.runtime import question_forms
 from prose_kernel.runtime.ports import Phrases, Question
 from prose_kernel.runtime.question_forms import Button, Field, Form
@@ -70,7 +70,7 @@ class SerialAsker:
 
 
 class Unattended:
-    """An `Asker` for runs without a person: texts go to `show`, and every question raises `NonInteractive`."""
+    """An `Asker` for runs without a person: texts go to `show`, and every question raises `NoPerson`."""
 
     available = False
 
@@ -85,7 +85,7 @@ class Unattended:
         self._show(text)
 
     async def ask(self, prompt: str) -> NoReturn:
-        raise NonInteractive(self._why)
+        raise NoPerson(self._why)
 
 
 class Turn:
@@ -132,16 +132,16 @@ class PersonUser:
         self._phrases = phrases
 
     async def ask(self, question: Question) -> str:
-        """Return the answer as typed. Raises `NonInteractive` if no person is available or the input has ended."""
+        """Return the answer as typed. Raises `NoPerson` if no person is available or the input has ended."""
         if not self._asker.available:
-            raise NonInteractive
+            raise NoPerson
         try:
             async with self._asker.turn():  # before the words are there: questions keep their order
                 return await question_forms.ask(self._asker, *_shown(question, await self._phrased(question)))
         except EOFError:
-            raise NonInteractive("the person's input has ended") from None
-        except NonInteractive:
-            raise NonInteractive from None
+            raise NoPerson("the person's input has ended") from None
+        except NoPerson:
+            raise NoPerson from None
 
     async def _phrased(self, question: Question) -> Phrased | None:
         if question.phrase is None or (phrases := self._phrases()) is None:

@@ -459,7 +459,7 @@ async def _ending(request: Request, times: Iterable[tuple[float | None, Budget]]
             raise
         raise error from None
     finally:
-        request.deadline = None  # whoever has a tale to report of it comes too late
+        request.deadline = None  # a report that comes later is ignored
         _request.set(outer)
 
 

@@ -219,9 +219,9 @@ class ExecutionContext:
         self.numbers, self.recent, self.statement = caller.numbers, caller.recent, caller.statement
         self.path, self.counts, self.cwd = caller.path, caller.counts, caller.cwd
         self.crossings = caller.crossings + 1
-        return self.continues(caller)
+        return self.called_from(caller)
 
-    def continues(self, caller: ExecutionContext) -> Self:
+    def called_from(self, caller: ExecutionContext) -> Self:
         """The caller waits until this line of control has come to its end. Returns itself."""
         self.branches, self.cancellation, self.race_gate = caller.branches, caller.cancellation, caller.race_gate
         self.called_by, self.guarded, self.budgets = caller, caller.guarded, caller.budgets
@@ -353,7 +353,7 @@ class ExecutionContext:
         self.warn_lost()
 
     async def keep(self, flush: Callable[[], Awaitable[None]]) -> None:
-        """Call `flush`. Its failure is recorded, so that a resumed program fails here again, or continues from here.
+        """Call `flush`. Its failure is recorded, so that a resumed program fails here again, or called_from from here.
         Raises `StateError`."""
         journal, at = self.host.journal, self.at("store")
         if journal is not None:

@@ -144,7 +144,7 @@ class Journal:
     def _new(self, described: Described, request: Request, also: Sequence[str]) -> Asked:
         """Record a new request."""
         looks = self._recorder.looks if described.kind == "wait" else 0
-        if self._log.has_unsent and described.kind != "wait":
+        if self._log.must_flush and described.kind != "wait":
             self._recorder.require_flush()
         digest, key = described.digest(self._keys.run_ids), self._keys.of(request, also)
         place = (described.gate, described.record)

@@ -68,6 +68,11 @@ def notes(aside: Raw) -> dict[str, Any]:
 # ---------------------------------------------------------------- errors
 
 
+_WRITTEN: Final = {"NoPerson": "NobodyToAsk", "no_answer": "nobody"}
+"""Classes and attributes whose names in journals and recordings are those of earlier versions."""
+_READ: Final = {written: name for name, written in _WRITTEN.items()}
+
+
 class _Error(msgspec.Struct, frozen=True, omit_defaults=True):
     type: str
     args: list[str]
@@ -81,8 +86,12 @@ def may_be_kept(error: BaseException) -> bool:
 
 def encode_error(error: BaseException) -> Raw:
     known = next(c.__name__ for c in type(error).__mro__ if c.__name__ in _BUILTINS or c.__module__ == errors.__name__)
-    state = {name: value for name, value in vars(error).items() if name != "location" and not name.startswith("__")}
-    return encode(_Error(known, [str(part) for part in error.args], state))
+    state = {
+        _WRITTEN.get(name, name): value
+        for name, value in vars(error).items()
+        if name != "location" and not name.startswith("__")
+    }
+    return encode(_Error(_WRITTEN.get(known, known), [str(part) for part in error.args], state))
 
 
 def is_store_failure(raw: Raw) -> bool:
@@ -93,12 +102,13 @@ def is_store_failure(raw: Raw) -> bool:
 
 def decode_error(raw: Raw) -> Exception:
     found = loads(raw, _Error)
-    kind: Any = _BUILTINS.get(found.type) or getattr(errors, found.type, errors.ProviderError)
+    kind: Any = _BUILTINS.get(found.type) or getattr(errors, _READ.get(found.type, found.type), errors.ProviderError)
     error: Exception = kind.__new__(kind, *found.args)
     error.args = tuple(found.args)
     if isinstance(error, errors.ProviderError):  # what the version that wrote it did not know yet
         vars(error).update(vars(type(error)("")))
-    vars(error).update({name: tuple(v) if isinstance(v, list) else v for name, v in found.state.items()})
+    state = {_READ.get(name, name): tuple(v) if isinstance(v, list) else v for name, v in found.state.items()}
+    vars(error).update(state)
     if isinstance(error, errors.RunError):
         error.location = None
     return error

@@ -26,7 +26,7 @@ class Log(Protocol):
         """Invalidate the record with this number and all later ones."""
 
     @property
-    def has_unsent(self) -> bool:
+    def must_flush(self) -> bool:
         """Whether the store has to be flushed before the next request is made."""
 
     @property

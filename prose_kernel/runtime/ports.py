@@ -670,7 +670,7 @@ class Question(Struct, frozen=True):
 
 class User(Protocol):
     async def ask(self, question: Question) -> str:
-        """The person's answer. Raises `NonInteractive`. Questions of parallel branches are asked one at a time."""
+        """The person's answer. Raises `NoPerson`. Questions of parallel branches are asked one at a time."""
 
 
 class GateRequest(Struct, frozen=True):

@@ -321,7 +321,7 @@ class Asker(Protocol):
     def available(self) -> bool: ...
 
     async def ask(self, prompt: str) -> str:
-        """Show the prompt, return one line as typed. Raises `NonInteractive`; end of input raises `EOFError`."""
+        """Show the prompt, return one line as typed. Raises `NoPerson`; end of input raises `EOFError`."""
 
     def show(self, text: str) -> None:
         """Show a text to the person, outside of the program's own output."""

@@ -70,7 +70,7 @@ class ModelOptions(_Layer, frozen=True):
     """For models that the price list does not know, or with another price."""
 
     @property
-    def sampling(self) -> dict[str, object]:
+    def recorded_options(self) -> dict[str, object]:
         """The options that a recording keeps."""
         names = ("max_tokens", *SAMPLING, "effort", "cache")
         return {name: value for name, value in self.stated().items() if name in names}

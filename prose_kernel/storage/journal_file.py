@@ -136,10 +136,10 @@ class JournalFile:
         return self._problem if self._durable else ""
 
     @property
-    def has_unsent(self) -> bool:
+    def must_flush(self) -> bool:
         """Whether the store has to be flushed before the next request is made, so that the copy has all answers. In a
         durable journal it has to have the request too."""
-        return self._copy is not None and (self._durable or self._copy.has_unsent)
+        return self._copy is not None and (self._durable or self._copy.must_flush)
 
     @property
     def place(self) -> str:

@@ -179,9 +179,9 @@ class _Result:
         """The statement that a section is of; of printed text the one that printed the first line that came instead."""
         if section == "Error":
             return self.at
-        result = next((line[2:] for line in detail if line.startswith("+ ") and line[2:].strip()), "")
+        first = next((line[2:] for line in detail if line.startswith("+ ") and line[2:].strip()), "")
         pieces = [(text, at) for stream, text, at in self.pieces if stream == section]
-        printed = (at for text, at in pieces if result in snapshot_file.shown(text) or (text == _named(result)))
+        printed = (at for text, at in pieces if first in snapshot_file.shown(text) or (text == _named(first)))
         return self.statements.get(section) or next(printed, pieces[0][1] if pieces else None)
 
 
@@ -218,7 +218,7 @@ async def _run(path: Path, text: str, case: CaseOptions, options: Options) -> _R
         cells=[Cell(text, name)],
     )
     run = _Observed(request)
-    return run.came(await run.tested(case.seconds or options.seconds), case)
+    return run.result(await run.tested(case.seconds or options.seconds), case)
 
 
 def settings_of(cwd: Path, options: Options, **changes: Any) -> Settings:
@@ -302,7 +302,7 @@ class _Observed(TestedRun):
             self.unused = {(str(self.request.cwd / entry.file), entry.raw): entry.name for entry in cassettes.unused()}
         return await super().ended(error)
 
-    def came(self, ended: Ended, case: CaseOptions) -> _Result:
+    def result(self, ended: Ended, case: CaseOptions) -> _Result:
         sections = {f"Output {name}": snapshot_file.data_text(value) for name, value in self.given.items()}
         if not sections and ended.products:
             sections["Result"] = snapshot_file.shown("\n".join(ended.products))

@@ -35,9 +35,10 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     config = parent.config
     if not (config.getoption("--prose") or config.getini("prose")):
         return None
-    from prose_kernel.testing.suite import is_test
+    from prose_kernel.testing.suite import test_of
 
-    return ProseFile.from_parent(parent, path=file_path) if is_test(file_path) else None
+    test = test_of(file_path)
+    return ProseFile.from_parent(parent, path=file_path, test=test) if test is not None else None
 
 
 class Difference(Exception):
@@ -45,9 +46,13 @@ class Difference(Exception):
 
 
 class ProseFile(pytest.File):
-    """A notebook or program. It runs once, when the first of its tests is wanted."""
+    """A notebook or program, or the snapshot of a missing program. It runs once, when the first of its tests is
+    wanted."""
 
-    _tested: Tested | None = None
+    def __init__(self, *, test: Path, **more: Any) -> None:
+        super().__init__(**more)
+        self._test = test
+        self._tested: Tested | None = None
 
     def collect(self) -> Iterable[pytest.Item]:
         """A test for each cell or case, and one for the file as a whole where that is more."""
@@ -55,7 +60,7 @@ class ProseFile(pytest.File):
         from prose_kernel.testing.suite import names_of
 
         try:
-            names = names_of(self.path)
+            names = names_of(self._test)
         except UsageError as problem:
             raise self.CollectError(str(problem)) from None
         for name in names:
@@ -66,7 +71,7 @@ class ProseFile(pytest.File):
         if self._tested is None:
             from prose_kernel.testing.suite import Target, run_all, run_one
 
-            target, options = Target(self.path, self.path.name), self._options()
+            target, options = Target(self._test, self._test.name), self._options()
             if "PYTEST_XDIST_WORKER" in os.environ:  # others may be at work in the same directory
                 self._tested = run_one(target, options)
             else:

@@ -115,14 +115,16 @@ def _below(directory: Path) -> Iterator[Path]:
 
 
 def _tests_below(directory: Path) -> list[Path]:
-    """The tests below a directory; of a snapshot without a program the missing program, whose test fails."""
-    files = set(_below(directory))
-    missing = {
-        program
-        for one in files
-        if one.name.endswith(SUFFIX) and _is_program(program := one.with_name(one.name.removesuffix(SUFFIX)))
-    } - files
-    return sorted(missing | {one for one in files if is_test(one)})
+    return sorted({test for path in _below(directory) if (test := test_of(path)) is not None})
+
+
+def test_of(path: Path) -> Path | None:
+    """The file to test because of a file that was not named: itself, or of a snapshot without a program the missing
+    program, whose test fails."""
+    program = path.with_name(path.name.removesuffix(SUFFIX))
+    if program != path and _is_program(program) and not os.path.lexists(program):
+        return program
+    return path if is_test(path) else None
 
 
 def is_test(path: Path) -> bool:
@@ -169,6 +171,10 @@ def names_of(path: Path) -> list[str]:
         return [*(cell.name for cell in read(path, path.name).cells if not cell.empty), *WHOLE]
     if is_contract_test(path):
         return ["test"]
+    if not path.exists():
+        from prose_kernel.testing.program_snapshots import PROGRAM
+
+        return [PROGRAM]
     from prose_kernel.testing import snapshot_file
 
     return [case.name for case in snapshot_file.read(path.with_name(path.name + SUFFIX))]

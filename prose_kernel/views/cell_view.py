@@ -122,7 +122,7 @@ class CellView:
         self._answer_name: str | None = None  # that takes the last answer of a session
         self._answer: tuple[Value, Value] = (None, None)
         self._joined = False
-        self._command: ev.CommandFinished | None = None
+        self._finished_command: ev.CommandFinished | None = None
         self.shown_error: RunError | None = None
         """The error of the bare command that failed last, if the cell shows the whole of its stderr."""
 
@@ -392,7 +392,7 @@ class CellView:
         command.finish(where_whole(result))
         self._shown.append(result)
         if event.raised and not command.cut:
-            self._command = event
+            self._finished_command = event
         moved = event.directory_changed  # back as soon as a branch or program ends
         stays = moved is not None and not event.place.branches and not event.place.program
         card = cards.result_card(event, self.directory_name(moved) if moved is not None and stays else "")
@@ -415,7 +415,7 @@ class CellView:
 
     def on_failed(self, event: ev.Failed) -> None:
         """Remember the error of a command whose stderr the cell shows, so that it is not shown twice."""
-        if self._command is not None and self._command.place.span == event.place.span:
+        if self._finished_command is not None and self._finished_command.place.span == event.place.span:
             self.shown_error = event.error
 
     def _emit(self, event: ev.Event, name: Stream, text: str) -> None:

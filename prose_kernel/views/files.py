@@ -199,8 +199,8 @@ def _notebook(file: ShownFile) -> Display:
         info = book.metadata.get("language_info") or {}
         shown = [part for cell in cells[:CELLS] for part in _cell(cell, str(info.get("name", "")))]
     except Exception as problem:  # nbformat raises many exceptions; only some have a readable message
-        unreadable = isinstance(problem, (ValueError, nbformat.ValidationError)) and "object has no" not in str(problem)
-        reason = (unreadable and clip(str(problem), 100)) or "its parts are not those of a notebook"
+        readable = isinstance(problem, (ValueError, nbformat.ValidationError)) and "object has no" not in str(problem)
+        reason = (readable and clip(str(problem), 100)) or "its parts are not those of a notebook"
         return _broken(f"{visible(file.name)}: notebook, {counted(file.size, 'byte')}, broken: {reason}")
     head = f"{visible(file.name)}: notebook, {counted(len(cells), 'cell')}"
     rest = f"{len(cells) - CELLS:,} more cells" if len(cells) > CELLS else ""

@@ -184,8 +184,8 @@ class _Report:
         if waiting:
             made = made_under_way(self.found)
             texts = [f"{one.kind} {one.text}" + (f" ({made[one.key]})" if one.key in made else "") for one in waiting]
-            causes = "; ".join(clip(self.redact(text), 100) for text in texts[:20])
-            parts.append(_note(f"Under way then: {causes}"))
+            requests = "; ".join(clip(self.redact(text), 100) for text in texts[:20])
+            parts.append(_note(f"Under way then: {requests}"))
         for number, one in enumerate(self.story.texts, 1):
             if one.error is not None:
                 where = f"{_cell(number, one)}: " if len(self.story.texts) > 1 else ""

@@ -26,7 +26,7 @@ from prose_kernel.views.safety import clip, visible
 ROWS: Final = 100
 """Rows of a timeline."""
 _NOTHING: Final = "Nothing that takes time has run: no command, session or gate."
-_LONGEST: Final = 2_000
+_LONGEST_TEXT: Final = 2_000
 """Characters of a graph that a screen reader reads."""
 STATEMENTS: Final = 200
 """Rows of a profile."""
@@ -45,7 +45,7 @@ def _drawn_graph(parts: Sequence[Part]) -> dict[str, str]:
     text = outline(parts)
     picture = flow_svg(parts, styled=True).encode()
     return {
-        "text/html": image_html("image/svg+xml", picture, clip(text, _LONGEST), "max-width: 100%"),
+        "text/html": image_html("image/svg+xml", picture, clip(text, _LONGEST_TEXT), "max-width: 100%"),
         "text/markdown": fence(mermaid(parts)),
         "text/plain": text,
     }

@@ -56,7 +56,7 @@ class MemoryLog:
         self.append(Rewound(to))
 
     @property
-    def has_unsent(self) -> bool:
+    def must_flush(self) -> bool:
         return False
 
     @property

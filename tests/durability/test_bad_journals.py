@@ -18,7 +18,7 @@ from machine.fakes import World
 from models.people import ScriptedPerson
 from msgspec import Raw
 
-from prose_kernel.errors import ProviderError, ResumeMismatch, RunError, UsageError
+from prose_kernel.errors import NoPerson, ProviderError, ResumeMismatch, RunError, StoreFailed, UsageError
 from prose_kernel.runs.resumption import resumption
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
@@ -301,7 +301,7 @@ def test_texts_come_back_as_they_were(text: str, tmp_path: Path) -> None:
     error = codec.decode_error(codec.encode_error(RunError(text, details={"x": [text]})))
     assert isinstance(error, RunError) and (error.message, error.details) == (text, {"x": [text]})
     path = written(tmp_path, [RECORDS[0], Text(1, "openprose", "cell", text), Asked("k", "command", "d", text)])
-    assert [getattr(one, "text", getattr(one, "said", "")) for _, one in read(path).records(1)] == [text, text]
+    assert [getattr(one, "text", "") for _, one in read(path).records(1)] == [text, text]
     describe(CommandRequest(text, f"/{text}", 1.0, at="c1/1/x0")).digest("")
 
 
@@ -317,6 +317,20 @@ async def test_a_value_that_is_nested_too_deeply_is_an_error_of_its_session() ->
 def test_errors_of_providers_come_back_as_their_kinds() -> None:
     error = codec.decode_error(codec.encode_error(ProviderError("no\udc80", retryable=False)))
     assert isinstance(error, ProviderError) and str(error) == "no\udc80" and not error.retryable
+
+
+def test_journals_keep_the_names_of_earlier_versions() -> None:
+    unasked = Raw(b'{"type":"NobodyToAsk","args":["no terminal"]}')
+    assert type(codec.decode_error(unasked)) is NoPerson
+    assert codec.encode_error(NoPerson("no terminal")) == unasked
+    lost = Raw(
+        b'{"type":"StoreFailed","args":["lost"],"state":{"message":"lost","code":"E219","details":{},"hint":null,'
+        b'"nobody":true,"call_stack":[],"answer":""}}'
+    )
+    error = codec.decode_error(lost)
+    assert isinstance(error, StoreFailed) and error.no_answer
+    assert codec.encode_error(error) == lost
+    assert bytes(codec.encode(Asked("k", "command", "d", "echo"))).endswith(b'"said":"echo"}')
 
 
 def test_a_keyboard_interrupt_is_not_an_answer() -> None:

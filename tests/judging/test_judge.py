@@ -9,7 +9,7 @@ import pytest
 from models.people import ScriptedPerson
 from msgspec import structs
 
-from prose_kernel.errors import NonInteractive, StateError, Undecided
+from prose_kernel.errors import NoPerson, StateError, Undecided
 from prose_kernel.judging.chain import FIX, Condition, JudgeChain, decidable_conditions
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source, Span
@@ -89,7 +89,7 @@ async def test_no_one_can_decide_names_the_condition_why_and_the_fix() -> None:
 
 class Leaves(ScriptedPerson):
     async def ask(self, prompt: str) -> str:
-        raise NonInteractive
+        raise NoPerson
 
 
 async def test_a_person_who_leaves_decides_nothing() -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from msgspec import structs
 
-from prose_kernel.errors import NonInteractive, ProviderError, RunError, StateError, Undecided
+from prose_kernel.errors import NoPerson, ProviderError, RunError, StateError, Undecided
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.openprose.parser import parse
 from prose_kernel.language.source import Source
@@ -243,7 +243,7 @@ class FakeUser:
         if isinstance(said, list):
             said = said.pop(0) if said else None
         if said is None:
-            raise NonInteractive("nobody is here")
+            raise NoPerson("nobody is here")
         return str(said)
 
 

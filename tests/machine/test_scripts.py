@@ -66,7 +66,7 @@ class Library:
         target, unit = request.target, request.target.unit
         source = script(unit.script, self, fixed=tuple(request.inputs), outputs=target.outputs)
         inner = nested_context(s, node, target.name, ("local", target.name), source, "", any_call_of)
-        inner = inner.continues(s)
+        inner = inner.called_from(s)
         if unit.script:
             program = compile_source(source, profile="prosescript").program
             value = await call(run_script(inner, program, source, request.inputs))

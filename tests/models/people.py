@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
-from prose_kernel.errors import NonInteractive
+from prose_kernel.errors import NoPerson
 
 
 class ScriptedPerson:
@@ -19,7 +19,7 @@ class ScriptedPerson:
 
     async def ask(self, prompt: str) -> str:
         if not self.available:
-            raise NonInteractive
+            raise NoPerson
         self.asking += 1
         self.most_asking = max(self.most_asking, self.asking)
         try:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from models.people import ScriptedPerson, SilentPerson
 
-from prose_kernel.errors import NonInteractive, NoProvider, ProviderError, UsageError
+from prose_kernel.errors import NoPerson, NoProvider, ProviderError, UsageError
 from prose_kernel.models.providers.human import HELP, LONGEST, MORE, HumanSessions
 from prose_kernel.models.providers.provider_choice import Choice, choice_of, judge_choice
 from prose_kernel.models.providers.provider_detection import Unconfigured
@@ -240,7 +240,7 @@ async def test_quit_without_a_run_to_interrupt_is_a_final_failure() -> None:
 
 class Leaves(ScriptedPerson):
     async def ask(self, prompt: str) -> str:
-        raise NonInteractive
+        raise NoPerson
 
 
 async def test_a_person_who_leaves_counts_as_non_interactive() -> None:

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 from models.people import ScriptedPerson
 
-from prose_kernel.errors import NonInteractive
+from prose_kernel.errors import NoPerson
 from prose_kernel.runtime.asker import PersonUser, SerialAsker, serial
 from prose_kernel.runtime.ports import Question
 
@@ -22,19 +22,19 @@ async def test_an_input_shows_its_prompt_as_written_and_takes_any_line() -> None
 
 
 async def test_no_one_to_ask() -> None:
-    with pytest.raises(NonInteractive, match=r"^the run is non-interactive$"):
+    with pytest.raises(NoPerson, match=r"^the run is non-interactive$"):
         await PersonUser(ScriptedPerson(available=False)).ask(Question("topic", "?"))
-    with pytest.raises(NonInteractive, match=r"^the person's input has ended$"):
+    with pytest.raises(NoPerson, match=r"^the person's input has ended$"):
         await PersonUser(ScriptedPerson()).ask(Question("topic", "?"))
 
 
 class Fickle(ScriptedPerson):
     async def ask(self, prompt: str) -> str:
-        raise NonInteractive
+        raise NoPerson
 
 
 async def test_a_person_who_leaves_counts_as_non_interactive() -> None:
-    with pytest.raises(NonInteractive, match=r"^the run is non-interactive$"):
+    with pytest.raises(NoPerson, match=r"^the run is non-interactive$"):
         await PersonUser(Fickle()).ask(Question("topic", "?"))
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from notebook.recording import Recording
 
-from prose_kernel.errors import NonInteractive
+from prose_kernel.errors import NoPerson
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.magics.registry import all_magics
@@ -31,7 +31,7 @@ class Person:
     async def ask(self, prompt: str) -> str:
         self.asked.append(prompt)
         if not self.answers:
-            raise NonInteractive("nobody")
+            raise NoPerson("nobody")
         return self.answers.pop(0)
 
     def show(self, text: str) -> None:

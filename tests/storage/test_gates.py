@@ -14,7 +14,7 @@ import pytest
 from gate_people import RUN, Person, TestClock, anybody, request, settle
 from waiting import PATIENCE
 
-from prose_kernel.errors import NonInteractive, StateError, UsageError
+from prose_kernel.errors import NoPerson, StateError, UsageError
 from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.storage.gates import decision_socket
 from prose_kernel.storage.gates.answers import Answer, Prior, read_answer
@@ -142,7 +142,7 @@ async def test_end_of_input_rejects(keeper: Keeper) -> None:
 
 
 async def test_a_person_who_has_left_does_not_count(keeper: Keeper) -> None:
-    decision = await keeper(Person(NonInteractive)).decide(request())
+    decision = await keeper(Person(NoPerson)).decide(request())
     assert decision == GateDecision("rejected", "system", reason="nobody")
 
 

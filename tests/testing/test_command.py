@@ -201,13 +201,15 @@ def test_the_pytest_plugin_tests_notebooks_and_programs_when_it_is_wanted() -> N
     bad("b.ipynb")
     Path("p.prose").write_text("output x = 1\n")
     Path("p.prose" + SUFFIX).write_text("# one\n\nExit status: 0\n\n## Output x\n\n```text\n1\n```\n")
-    status, said = pytest_run("--prose", "-rA", "a.ipynb", "b.ipynb", "p.prose::one")
+    Path("gone.prose" + SUFFIX).write_text("# two\n")
+    status, said = pytest_run("--prose", "-rA", "a.ipynb", "b.ipynb", "p.prose::one", "gone.prose" + SUFFIX)
     assert status == 1
+    assert "gone.prose is missing" in said
     assert "b.ipynb, cell 1\nline 1: stdout differs\n" in said
     assert "FAILED b.ipynb::cell 1" in said
     assert "PASSED p.prose::one" in said
     assert "Traceback" not in said
-    assert "2 failed, 6 passed" in said
+    assert "3 failed, 6 passed" in said
 
 
 def test_without_the_option_nothing_of_the_package_is_loaded() -> None:

@@ -6,7 +6,7 @@ from typing import ClassVar, Final
 
 from msgspec import Struct
 
-from prose_kernel.errors import InputError, NonInteractive, RunError, ValueTypeError
+from prose_kernel.errors import InputError, NoPerson, RunError, ValueTypeError
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.code import compile_expression, statement
@@ -278,7 +278,7 @@ class InputStep(Step):
         )
         try:
             return await s.ask(question, str, lambda: s.host.ports.user.ask(question))
-        except NonInteractive as error:
+        except NoPerson as error:
             message = f"no value for input '{name}': {error}"
             hint = f"supply it: --input {name}=VALUE, or %input {name}=VALUE in a notebook"
             raise located(s, InputError(message, hint=hint, no_answer=True), self.node) from None

@@ -126,7 +126,7 @@ def _no_answer(s: ProgramContext, error: Undecided, node: tree.Node) -> JudgeErr
     return located(s, JudgeError(str(error), hint=error.hint, no_answer=True), node)
 
 
-def _judged(
+def _emit_judged(
     s: ProgramContext, node: tree.Node, request: JudgeRequest, answer: Value, judged: Verdict | Pick | Finding
 ) -> None:
     s.recent.note(f"**{request.text}**: {inserted_text(answer) if answer is not None else 'uncertain'}")
@@ -170,7 +170,7 @@ async def _verdict(s: ProgramContext, node: tree.Node, text: str, asking: Asking
         asking.no_progress = True
     if verdict.by == DRY_RUN and asking.arms:
         verdict = structs.replace(verdict, reason=f"{verdict.reason}: {_both_ways(s, asking.arms)}")
-    _judged(s, node, request, verdict.answer, verdict)
+    _emit_judged(s, node, request, verdict.answer, verdict)
     return verdict.answer
 
 
@@ -188,7 +188,7 @@ async def choose(s: ProgramContext, node: tree.Node, text: str, arms: Arms) -> s
         if pick.label in labels:
             if pick.by == DRY_RUN:
                 pick = structs.replace(pick, reason=f"undecided: {_both_ways(s, arms)}")
-            _judged(s, node, request, pick.label, pick)
+            _emit_judged(s, node, request, pick.label, pick)
             return pick.label
     shown = ", ".join(f'"{label}"' for label in labels)
     raise located(s, JudgeError(f'the judge chose "{pick.label}", which is none of {shown}'), node)
@@ -241,7 +241,7 @@ async def _extract(s: ProgramContext, node: tree.Node, text: str, name: str) -> 
             raise _no_answer(s, error, node) from None
         raise ValueTypeError(f"the text has no field '{name}'", hint=error.hint) from None
     require_shallow(s, node, found.value)
-    _judged(s, node, request, found.value, found)
+    _emit_judged(s, node, request, found.value, found)
     return found.value
 
 
@@ -271,7 +271,7 @@ async def items(s: ProgramContext, node: tree.Node, value: Value) -> list[Value]
         return readings.lines(text)
     parts: list[Value] = list(found.value) if isinstance(found.value, list) else [found.value]
     require_shallow(s, node, parts)
-    _judged(s, node, request, parts, found)
+    _emit_judged(s, node, request, parts, found)
     return parts
 
 

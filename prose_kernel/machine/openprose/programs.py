@@ -332,4 +332,4 @@ def nested_context(
     location = s.location(node.span)
     run.entered = (f"in program {alias}", f"called at line {location.line} of {location.source}")
     run.call_stack = (*s.stack_lines(), *s.run.stack())
-    return ProgramContext(run, run.root, source, s.cwd, s.at("program")).continues(s)
+    return ProgramContext(run, run.root, source, s.cwd, s.at("program")).called_from(s)

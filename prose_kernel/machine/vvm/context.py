@@ -41,8 +41,9 @@ class Module:
     """The scope of one file, or of a notebook's cells: its variables and functions, its agents, its skills.
 
     `written` says for each name bound here which statement made its value. `defined` are the functions of `def`
-    statements. `foreign` holds bindings of another language, in its values, until they are first read here. `tell` is
-    set for the root of a run, whose names other languages see. `declarations` are where its own agents are declared.
+    statements. `foreign` holds bindings of another language, in its values, until they are first read here.
+    `publisher` is set for the root of a run, whose names other languages see. `declarations` are where its own agents
+    are declared.
     """
 
     __slots__ = (

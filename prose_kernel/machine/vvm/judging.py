@@ -91,7 +91,7 @@ def _failed(s: Context, node: tree.Node, error: Undecided) -> RunError:
     return located(s, JudgeError(str(error), hint=error.hint, no_answer=True), node)
 
 
-def _judged(s: Context, node: tree.Node, request: JudgeRequest, answer: Value, judged: Verdict | Pick) -> None:
+def _emit_judged(s: Context, node: tree.Node, request: JudgeRequest, answer: Value, judged: Verdict | Pick) -> None:
     if s.host.listeners:
         fields = (answer, judged.by, judged.reason, judged.details, request.at, request.subject)
         s.emit(Judged(s.place(node), request.text, *fields))
@@ -114,7 +114,7 @@ async def decide(
         verdict = await s.ask(request, Verdict, lambda: s.host.ports.judge.decide(request))
     except Undecided as error:
         raise _failed(s, node, error) from None
-    _judged(s, node, request, verdict.answer, verdict)
+    _emit_judged(s, node, request, verdict.answer, verdict)
     return verdict.answer is True
 
 
@@ -127,7 +127,7 @@ async def pick(s: Context, node: tree.Node, criterion: Rendered, value: Value, l
     except Undecided as error:
         raise _failed(s, node, error) from None
     label = picked.label if picked.label in labels else labels[0]
-    _judged(s, node, request, label, picked)
+    _emit_judged(s, node, request, label, picked)
     return label
 
 

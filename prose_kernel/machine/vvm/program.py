@@ -147,7 +147,7 @@ async def _load(s: Context, node: tree.ModuleImport) -> modules.Module:
 async def _execute_module(s: Context, by: tree.ModuleImport, imported: modules.Module) -> None:
     """Run a module in its own scope; it counts as executed at its end."""
     module = Module(s.run)
-    inner = Context(s.run, module, imported.source, s.cwd, s.at("program")).continues(s)
+    inner = Context(s.run, module, imported.source, s.cwd, s.at("program")).called_from(s)
     outer, s.statement = s.statement, by
     start = inner.path
     try:

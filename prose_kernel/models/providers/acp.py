@@ -111,9 +111,9 @@ class AcpSessions:
             outputs = await asyncio.to_thread(SessionOutputFiles, request, self._host.where)
             texts, context = messages(request), links(request, self._host.where)
             attached = await attachments(request, access)
-            fresh = await self._session(texts, context, access, on_progress, model, request, attached)
-            result = await asyncio.to_thread(outputs.added_to, fresh)
-        if fresh.text is not None and not fresh.text.strip() and not result.text:
+            replied = await self._session(texts, context, access, on_progress, model, request, attached)
+            result = await asyncio.to_thread(outputs.added_to, replied)
+        if replied.text is not None and not replied.text.strip() and not result.text:
             discarded(result)
             raise ProviderBadReply(f"the agent {self._name} said nothing")
         return result

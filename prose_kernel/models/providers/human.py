@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Final, Literal
 
-from prose_kernel.errors import NonInteractive, ProviderError, SessionCancelled
+from prose_kernel.errors import NoPerson, ProviderError, SessionCancelled
 from prose_kernel.language.shortening import clipped
 from prose_kernel.language.typed_answers import Schema, may_be_null, without_null, words_of
 from prose_kernel.models.providers import no_provider
@@ -58,7 +58,7 @@ class HumanSessions:
                 return await self._converse(request)
         except EOFError:
             raise no_provider("the person's input has ended before this session was answered") from None
-        except NonInteractive:
+        except NoPerson:
             raise no_provider("no person can answer this session") from None
 
     async def _converse(self, request: SessionRequest) -> SessionResult:

@@ -19,7 +19,7 @@ from prose_kernel.runtime.redaction import hidden_of_process
 from prose_kernel.runtime.secret_patterns import QUOTED
 from prose_kernel.runtime.text import one_line
 
-MESSAGE_LENGTH = 200  # characters that are kept of a server's message
+LONGEST_MESSAGE = 200  # characters that are kept of a server's message
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +212,6 @@ def _message_of(problem: library.ModelAPIError, at: At) -> str:
 def _clean(text: str, at: At) -> str:
     if len(at.key) >= 6:  # a shorter one would match ordinary letters of the message
         text = text.replace(at.key, "…")
-    text = QUOTED.sub("…", hidden_of_process()(text[: MESSAGE_LENGTH * 8]))
+    text = QUOTED.sub("…", hidden_of_process()(text[: LONGEST_MESSAGE * 8]))
     text = _ADDRESS.sub(lambda match: match[1] or "", text)
-    return one_line(_IDS.sub("", text), MESSAGE_LENGTH)
+    return one_line(_IDS.sub("", text), LONGEST_MESSAGE)

@@ -89,7 +89,7 @@ class _Bounded(httpx2.AsyncByteStream):
 async def _bound(response: httpx2.Response) -> None:
     """Check a reply before it is read, and limit its size: it must be a model's reply, from this server."""
     if response.has_redirect_location:
-        _no_redirection(response.request.url, response.request.url.join(response.headers["location"]))
+        _refuse_other_server(response.request.url, response.request.url.join(response.headers["location"]))
     kind = response.headers.get("content-type", "").partition(";")[0].strip().lower()
     if response.is_success and kind in ("text/html", "application/xhtml+xml"):
         raise ProviderBadReply(
@@ -105,7 +105,7 @@ async def _bound(response: httpx2.Response) -> None:
     response.stream = _Bounded(response.stream, lines=lines, packed=packed in PACKED)
 
 
-def _no_redirection(here: httpx2.URL, there: httpx2.URL) -> None:
+def _refuse_other_server(here: httpx2.URL, there: httpx2.URL) -> None:
     """Raise `ProviderError` for a redirection to another server, which would get the message, and with some vendors'
     headers the key. A redirection of the same host to https is allowed."""
     if here.origin == there.origin or (here.host == there.host and there.scheme == "https"):

@@ -129,7 +129,7 @@ class _Attempt:
         if reply.cut:
             self.note("the reply ends here because the limit of tokens was reached")
         details = {**answer.details, **({"cut": True} if reply.cut else {})}
-        if sampling := answer.by.options.sampling:
+        if sampling := answer.by.options.recorded_options:
             details["sampling"] = sampling
         text, memory = taken_apart(reply.text, self._request)
         result = SessionResult(text, summarise(text), name, "model", details, memory_after=memory, usage=reply.usage)

@@ -89,7 +89,7 @@ class Unconfigured:
             return await HumanSessions(self._asker, self._interrupt).run(request, on_progress)
 
 
-class WithoutProvider:
+class RecordedOnlySessions:
     """A `Sessions` port that wraps recorded sessions while no provider is chosen. Without a person, a session that is
     not recorded raises `NoProvider`; its hint names the missing recording."""
 

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.errors import CompileError, NonInteractive, UsageError
+from prose_kernel.errors import CompileError, NoPerson, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, diagnostic
 from prose_kernel.language.source import Source, Span
 from prose_kernel.notebook.magics.registry import Call, magic, words_of
@@ -155,7 +155,7 @@ async def _asked(given: Call, target: Any, inputs: Mapping[str, Any]) -> dict[st
     try:
         answer = await ask(asker, f"{target.name}: {', '.join(part.name for part in parts)} ", form)
         return await _values(given, wanted, answer)
-    except NonInteractive:
+    except NoPerson:
         return {}
 
 

@@ -144,14 +144,14 @@ def use(call: Call, magic: Magic, least: int, most: int) -> None:
         raise magic.wrong(f"too {'few' if len(call.words) < least else 'many'} words")
 
 
-def taken(words: list[str], option: str, magic: Magic, hint: str = "") -> str | None:
-    """The word after an option; both are removed from the words. `hint` is what the error calls the magic, where that
+def taken(words: list[str], option: str, magic: Magic, called: str = "") -> str | None:
+    """The word after an option; both are removed from the words. `called` is what the error calls the magic, where that
     is more than its name. Raises `UsageError`."""
     if option not in words:
         return None
     at = words.index(option)
     if at + 1 == len(words):
-        raise UsageError(f"%{hint or magic.name}: {option} needs a value", hint=f"usage: {magic.usage}")
+        raise UsageError(f"%{called or magic.name}: {option} needs a value", hint=f"usage: {magic.usage}")
     value = words[at + 1]
     del words[at : at + 2]
     return value

@@ -115,9 +115,9 @@ async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], opt
     call.cells.check_restorable()  # before the branch begins, which is a separate run
     (before, words), clock, files = point, SystemClock(), None
     if "--files" in options:
-        from prose_kernel.runs.restored_files import FilesRestored
+        from prose_kernel.runs.restored_files import FileRestoration
 
-        files = FilesRestored.before(journal, before)
+        files = FileRestoration.before(journal, before)
         if files.foreign and "--yes" not in options:
             raise UsageError(f"%back: {files.question()}", hint="--yes overwrites them")
     new = branch(journal, before, new_run_id(clock), clock.now())

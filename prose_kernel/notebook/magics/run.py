@@ -227,9 +227,9 @@ def _loaded(changed: set[Path]) -> set[str]:
     import importlib.metadata
 
     names = set()
-    for found in (importlib.metadata.Distribution.at(path) for path in changed if path.is_dir()):
-        files = (path.parts[0].partition(".")[0] for path in found.files or ())
-        modules = (found.read_text("top_level.txt") or "").split() or files
+    for found in (importlib.metadata.Distribution.at(path) for path in changed if path.exists()):
+        files = [path.parts[0].partition(".")[0] for path in found.files or ()]
+        modules = (found.read_text("top_level.txt") or "").split() or files or [found.name]
         if any(module in sys.modules for module in modules):
             names.add(found.name)
     return names

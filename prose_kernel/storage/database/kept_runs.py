@@ -97,7 +97,7 @@ class PostgresRuns:
     def bring(self, run_id: str, warn: Callable[[str], None]) -> None:
         """Write the journal of a run here as the database has it, unless the one here has all of that.
 
-        If the run has an owner, wait until its lease has expired; `tell` says so.
+        If the run has an owner, wait until its lease has expired; `warn` says so.
 
         Raises `UsageError` if the owner extends its lease, if the run has no journal, and if that cannot be written.
         """

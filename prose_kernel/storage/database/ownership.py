@@ -89,7 +89,7 @@ class Ownership:
             self._answered = size
 
     @property
-    def has_unsent(self) -> bool:
+    def must_flush(self) -> bool:
         """Whether a request has to wait for a transaction: an answer is not in the database, or the lease has not been
         extended for a while."""
         return self._answered > self._sent or _clock() - self._renewed > RENEW_SECONDS
@@ -97,7 +97,7 @@ class Ownership:
     @property
     def is_due(self) -> bool:
         """Whether there is something to write: to the journal's copy, or a longer lease."""
-        return self._size > self._sent or self.has_unsent
+        return self._size > self._sent or self.must_flush
 
     @property
     def owns(self) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal
 
-from prose_kernel.errors import NonInteractive, UsageError
+from prose_kernel.errors import NoPerson, UsageError
 from prose_kernel.runtime import question_forms
 from prose_kernel.runtime.ports import GateDecision, GateRequest
 from prose_kernel.runtime.question_forms import Button, Field, Form
@@ -51,7 +51,7 @@ def read_answer(text: str) -> Answer | None:
 
 
 async def decided(asker: Asker, prompt: str, form: Form, again: str = "please answer approve or reject") -> Answer:
-    """Ask a person until the answer is a decision. Raises `EOFError` and `NonInteractive`."""
+    """Ask a person until the answer is a decision. Raises `EOFError` and `NoPerson`."""
     while (answer := read_answer(await question_forms.ask(asker, prompt, form))) is None:
         prompt = f"{again}: "
     return answer
@@ -117,7 +117,7 @@ class Conversation:
                     answer = await decided(self._asker, prompt, self._form(note), again)
                 except EOFError:
                     return self._answered(GateDecision("rejected", "user", source=self._source))
-                except NonInteractive:
+                except NoPerson:
                     return self._answered(GateDecision("rejected", SYSTEM, reason="nobody"))
                 if answer.approved and answer.principal not in self._request.allow:
                     note = refusal(self._name, self._request, answer.principal)
