@@ -184,7 +184,7 @@ def test_more_files_than_are_compared_are_asked_again(place: Place, monkeypatch:
     monkeypatch.setattr("prose_kernel.storage.file_digests.MOST", 3)
     place.prose("run", "p.prose")
     seen = keep(place, YES, "--why")
-    assert (kept(seen), place.ran) == ((0, {"changed": 1}), ["a", "a"])
+    assert (kept(seen), place.ran) == ((0, {"changed": 1}), ["a", "a"]), (seen.out, seen.err)
     assert "its files are not compared" in seen.err
 
 
@@ -453,7 +453,7 @@ def test_files_that_change_while_they_are_read_are_not_compared(place: Place) ->
     finally:
         stop.set()
         writer.join()
-    assert (kept(seen), place.ran) == ((0, {"changed": 1}), ["a", "a"])
+    assert (kept(seen), place.ran) == ((0, {"changed": 1}), ["a", "a"]), (seen.out, seen.err)
 
 
 # ---------------------------------------------------------------- other stores
