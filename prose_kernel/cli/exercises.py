@@ -11,7 +11,7 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 import click
 
@@ -113,17 +113,17 @@ class _Copy:
         self._directory = directory
         self._place = place
         self._copy = place
-        self._facts: dict[str, _Facts] = {}
+        self._facts: dict[Path, tuple[int, ...]] = {}
 
     def clean(self) -> Path:
         """The copy, without what former answers have changed."""
         found = _facts(self._copy) if self._facts else {}
         for path in found.keys() - self._facts.keys():
-            if stat.S_ISDIR(found[path].mode):
+            if stat.S_ISDIR(found[path][0]):
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 with contextlib.suppress(OSError):  # perhaps removed with its directory
-                    Path(path).unlink()
+                    path.unlink()
         if not self._facts or _facts(self._copy) != self._facts:
             self._copy = Path(tempfile.mkdtemp(dir=self._place)) / "notebook"
             shutil.copytree(self._directory, self._copy, ignore=_not_copied, symlinks=True)
@@ -131,26 +131,15 @@ class _Copy:
         return self._copy
 
 
-class _Facts(NamedTuple):
-    """What changes when a file is changed. Its copy has the time of the original, which is earlier than any answer."""
-
-    mode: int
-    inode: int
-    size: int
-    time: int
-
-
-def _facts(directory: Path) -> dict[str, _Facts]:
-    """The facts about all that is below a directory, by its path."""
+def _facts(directory: Path) -> dict[Path, tuple[int, ...]]:
+    """What changes when something below a directory is changed, by its path. A copied file has the time of the
+    original, which is earlier than any answer."""
     found = {}
-    with contextlib.suppress(OSError), os.scandir(directory) as entries:
-        for entry in entries:
-            status = entry.stat(follow_symlinks=False)
-            if entry.is_dir(follow_symlinks=False):
-                found[entry.path] = _Facts(status.st_mode, status.st_ino, 0, 0)
-                found.update(_facts(Path(entry.path)))
-            else:
-                found[entry.path] = _Facts(status.st_mode, status.st_ino, status.st_size, status.st_mtime_ns)
+    for place, directories, files in os.walk(directory):
+        for path in (Path(place, name) for name in (*directories, *files)):
+            status = path.lstat()
+            content = () if stat.S_ISDIR(status.st_mode) else (status.st_size, status.st_mtime_ns)
+            found[path] = status.st_mode, status.st_ino, *content
     return found
 
 

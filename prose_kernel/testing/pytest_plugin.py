@@ -35,9 +35,9 @@ def pytest_collect_file(file_path: Path, parent: pytest.Collector) -> pytest.Col
     config = parent.config
     if not (config.getoption("--prose") or config.getini("prose")):
         return None
-    from prose_kernel.testing.suite import test_of
+    from prose_kernel.testing.suite import tested_for
 
-    test = test_of(file_path)
+    test = tested_for(file_path)
     return ProseFile.from_parent(parent, path=file_path, test=test) if test is not None else None
 
 

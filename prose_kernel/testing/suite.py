@@ -115,10 +115,10 @@ def _below(directory: Path) -> Iterator[Path]:
 
 
 def _tests_below(directory: Path) -> list[Path]:
-    return sorted({test for path in _below(directory) if (test := test_of(path)) is not None})
+    return sorted({test for path in _below(directory) if (test := tested_for(path)) is not None})
 
 
-def test_of(path: Path) -> Path | None:
+def tested_for(path: Path) -> Path | None:
     """The file to test because of a file that was not named: itself, or of a snapshot without a program the missing
     program, whose test fails."""
     program = path.with_name(path.name.removesuffix(SUFFIX))
