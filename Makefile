@@ -70,9 +70,11 @@ programs: .make/test tools
 	ls examples/*/*.eval.toml | CI=1 xargs -P 2 -n 1 $(BIN)/prose eval --fresh
 	$(BIN)/prose test -n 2 $(NOTEBOOKS)
 
-# Each process of pytest collects all tests, all at the same time; to compile them takes three quarters of that. This does it once.
-bytecode: .make/test
+# One process collects the tests of all workers, on one core; the first time it would take four times as long, to compile them.
+bytecode: .make/bytecode
+.make/bytecode: .make/test
 	@$(BIN)/python -m pytest -qq --collect-only tests >.make/collected.log || { cat .make/collected.log; exit 1; }
+	@touch $@
 
 # For every change, within 90 seconds on two cores: no kernel, browser or database, and fewer generated programs.
 test-fast: .make/test

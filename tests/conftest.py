@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import collected
 import hypothesis
 import pytest
 import waiting
@@ -91,14 +92,35 @@ LONG = (
 
 
 @pytest.hookimpl(wrapper=True)
-def pytest_collection() -> Iterator[None]:
-    """Collect without collecting garbage: tests and modules stay. It takes a third less, in each process of pytest."""
+def pytest_collection(session: pytest.Session) -> Iterator[None]:
+    """Collect without collecting garbage: tests and modules stay. It takes a third less."""
     gc.disable()
     try:
+        if (place := session.config.stash.get(IDS, None)) is not None and not _is_worker(session.config):
+            collected.collect_for_workers(session, place)
         return (yield)
     finally:
         gc.enable()
         gc.freeze()  # no later collection looks through fourteen thousand tests
+
+
+_later: dict[str, collected.Later] = {}
+"""The modules of a worker that takes over the ids of its tests."""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> pytest.Module | None:
+    if not _is_worker(parent.config) or IDS not in parent.config.stash:
+        return None
+    module = collected.Later.from_parent(parent, path=module_path)
+    _later[module.nodeid] = module
+    return module
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_finish(session: pytest.Session) -> None:
+    if _is_worker(session.config) and (place := session.config.stash.get(IDS, None)) is not None:
+        collected.take_over(session, place, _later)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -107,7 +129,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
     items.sort(key=rank)
     scopes = [item.nodeid.rpartition("::")[0] for item in items]
-    _last.update(item for item, own, after in zip(items, scopes, [*scopes[1:], ""], strict=True) if own != after)
+    _last.update(item for item, own, after in zip(items, scopes, [*scopes[1:], ""], strict=False) if own != after)
     posix = os.environ.get("PROSE_PLATFORM") == "posix"
     for item in items:
         if posix and item.get_closest_marker("linux"):
@@ -158,28 +180,39 @@ def pytest_exception_interact() -> None:
     _watch["began"] = -LATE  # pytest has just ended the thread
 
 
-_FORKS = "forks"
+_FORKS, _IDS = "forks", "ids"
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """One process forks the commands and kernels of all workers: to load it takes as long as two hundred commands."""
-    given = getattr(config, "workerinput", None)
-    if given is not None:
+    """One process forks the commands and kernels of all workers: to load it takes as long as two hundred commands. And one
+    collects the tests of all workers."""
+    if _is_worker(config):
         import forked
 
+        given = config.workerinput  # type: ignore[attr-defined]
         forked.use_shared(given[_FORKS])
+        if given[_IDS]:
+            config.stash[IDS] = Path(given[_IDS])
     elif config.getoption("dist", "no") == "loadscope":
         import forked
 
         config.stash[SHARED] = forked.start_shared()
+        if (place := collected.place_for_ids(config)) is not None:
+            config.stash[IDS] = place
+
+
+def _is_worker(config: pytest.Config) -> bool:
+    return hasattr(config, "workerinput")
 
 
 SHARED = pytest.StashKey[dict[str, Any]]()
+IDS = pytest.StashKey[Path]()
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_configure_node(node: Any) -> None:
     node.workerinput[_FORKS] = node.config.stash.get(SHARED, {})
+    node.workerinput[_IDS] = str(node.config.stash.get(IDS, ""))
 
 
 @pytest.fixture(autouse=True)
