@@ -25,10 +25,10 @@ from prose_kernel.runtime.asker import Unattended
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from prose_kernel.access.policy import PermissionDesk, Policy  # noqa: E402
+from prose_kernel.access.session_permissions import Approvals, Policy  # noqa: E402
 from prose_kernel.models.providers.model_judge import ModelJudge  # noqa: E402
 from prose_kernel.models.providers.model_servers import ModelServers  # noqa: E402
-from prose_kernel.models.providers.models import ModelSessions  # noqa: E402
+from prose_kernel.models.providers.model_sessions import ModelSessions  # noqa: E402
 from prose_kernel.models.tools.session_tools import SessionTools  # noqa: E402
 from prose_kernel.runtime.clock import SystemClock  # noqa: E402
 from prose_kernel.runtime.ports import JudgeRequest, SessionProgress, SessionRequest  # noqa: E402
@@ -65,10 +65,10 @@ def servers(url: str, wire: str, cwd: str, limit: int) -> ModelServers:
 def provider(found: ModelServers, wire: str, model: str, cwd: str) -> ModelSessions:
     """Sessions as a run has them: permissions, the tools, the message assembled."""
     where = Surroundings(cwd)
-    desk = PermissionDesk(Unattended(), SystemClock())
+    asker = Approvals(Unattended(), SystemClock())
 
     def bench(request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionTools:
-        return SessionTools(request, Policy.of(request.permissions, {}, cwd), desk, where, on_progress)
+        return SessionTools(request, Policy.of(request.permissions, {}, cwd), asker, where, on_progress)
 
     return ModelSessions(found, wire, model, session_tools=bench)
 

@@ -24,9 +24,9 @@ from typing import Any
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from prose_kernel.access.policy import PermissionDesk, Policy
-from prose_kernel.models.tools.own.pool import OwnTools, ToolHost
+from prose_kernel.access.session_permissions import Approvals, Policy
 from prose_kernel.models.tools.session_tools import SessionTools
+from prose_kernel.models.tools.user_tools.pool import ToolHost, UserTools
 from prose_kernel.processes import Engine
 from prose_kernel.processes.exec_tool.audit import AuditLog
 from prose_kernel.processes.long_lived_processes import Helpers
@@ -51,11 +51,11 @@ async def timed(call: Callable[[], Awaitable[object]], count: int) -> tuple[floa
     return statistics.median(taken) * 1e6, (time.process_time() - processor) / count * 1e6
 
 
-async def bench_of(pool: OwnTools, where: Surroundings) -> SessionTools:
+async def bench_of(pool: UserTools, where: Surroundings) -> SessionTools:
     request = SessionRequest("session", "Do it", "c1/s0", tools=("weather", "forecast"), permissions={"tools": "allow"})
-    policy, desk = Policy.of_session(request, {}, where), PermissionDesk(Unattended(), SystemClock())
-    bench = SessionTools(request, policy, desk, where, lambda progress: None)
-    bench.add(await pool.tools(request, policy, desk))
+    policy, asker = Policy.of_session(request, {}, where), Approvals(Unattended(), SystemClock())
+    bench = SessionTools(request, policy, asker, where, lambda progress: None)
+    bench.add(await pool.tools(request, policy, asker))
     return bench
 
 
@@ -65,7 +65,7 @@ async def measured(rounds: int, count: int) -> dict[str, float]:
         where, engine = Surroundings(place), Engine()
         audit = AuditLog(Path(place) / "audit.jsonl")
         around = ToolHost(Helpers(engine), note=lambda event, told: audit.append(event, **told))
-        pool = OwnTools(SessionOptions(mcp={"weather": McpServer(SERVER)}), where, around)
+        pool = UserTools(SessionOptions(mcp={"weather": McpServer(SERVER)}), where, around)
         try:
             return await _in_turn(pool, where, rounds, count)
         finally:
@@ -73,7 +73,7 @@ async def measured(rounds: int, count: int) -> dict[str, float]:
             engine.close()
 
 
-async def _in_turn(pool: OwnTools, where: Surroundings, rounds: int, count: int) -> dict[str, float]:
+async def _in_turn(pool: UserTools, where: Surroundings, rounds: int, count: int) -> dict[str, float]:
     began = time.perf_counter()
     bench = await bench_of(pool, where)
     ours_start = time.perf_counter() - began

@@ -26,10 +26,10 @@ from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from prose_kernel.access.policy import PermissionDesk, Policy
+from prose_kernel.access.session_permissions import Approvals, Policy
 from prose_kernel.language.typed_answers import object_of
 from prose_kernel.models.providers.model_servers import ModelServers
-from prose_kernel.models.providers.models import ModelSessions
+from prose_kernel.models.providers.model_sessions import ModelSessions
 from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest
@@ -58,8 +58,8 @@ def options(url: str) -> SessionOptions:
 
 
 def bench(cwd: str, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionTools:
-    desk = PermissionDesk(Unattended(), SystemClock())
-    return SessionTools(request, Policy.of(request.permissions, {}, cwd), desk, Surroundings(cwd), on_progress)
+    asker = Approvals(Unattended(), SystemClock())
+    return SessionTools(request, Policy.of(request.permissions, {}, cwd), asker, Surroundings(cwd), on_progress)
 
 
 async def spent(work: Awaitable[object]) -> tuple[float, float]:

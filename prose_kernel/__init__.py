@@ -17,10 +17,10 @@ if TYPE_CHECKING:
     from prose_kernel.errors import ProviderError as ProviderError
     from prose_kernel.errors import RunError as RunError
     from prose_kernel.errors import UsageError as UsageError
-    from prose_kernel.judging.function import Decision as Decision
+    from prose_kernel.judging.python_function import Decision as Decision
     from prose_kernel.language.openprose import compile_source as compile_source
     from prose_kernel.language.openprose.formatter import format_program as format_program
-    from prose_kernel.models.providers.function import Prompt as Prompt
+    from prose_kernel.models.providers.python_function import Prompt as Prompt
     from prose_kernel.runs.api import AsyncSession as AsyncSession
     from prose_kernel.runs.api import EventStream as EventStream
     from prose_kernel.runs.api import Session as Session
@@ -37,17 +37,17 @@ if TYPE_CHECKING:
     from prose_kernel.runtime import events as events
     from prose_kernel.runtime.ports import Store as Store
     from prose_kernel.runtime.services import Asker as Asker
-    from prose_kernel.storage.memory_store import MemoryStore as MemoryStore
+    from prose_kernel.storage.in_memory_store import InMemoryStore as InMemoryStore
 
 _PUBLIC = {
     "Asker": "prose_kernel.runtime.services",
     "AsyncSession": "prose_kernel.runs.api",
     "CompileError": "prose_kernel.errors",
-    "Decision": "prose_kernel.judging.function",
+    "Decision": "prose_kernel.judging.python_function",
     "EventStream": "prose_kernel.runs.api",
-    "MemoryStore": "prose_kernel.storage.memory_store",
+    "InMemoryStore": "prose_kernel.storage.in_memory_store",
     "Program": "prose_kernel.runs.result",
-    "Prompt": "prose_kernel.models.providers.function",
+    "Prompt": "prose_kernel.models.providers.python_function",
     "ProseError": "prose_kernel.errors",
     "ProviderError": "prose_kernel.errors",
     "Result": "prose_kernel.runs.result",

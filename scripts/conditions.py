@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
-from prose_kernel.judging.chain import Condition, decidable_conditions
+from prose_kernel.judging.judge_chain import Condition, decidable_conditions
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language

@@ -141,7 +141,7 @@ print(IPython.get_ipython())
 
 def test_the_providers_of_models_import_no_sdk_before_a_session_runs() -> None:
     code = (
-        "import sys, prose_kernel.models.providers.models, prose_kernel.models.providers.model_judge\n"
+        "import sys, prose_kernel.models.providers.model_sessions, prose_kernel.models.providers.model_judge\n"
         "import prose_kernel.models.providers.vendors\n"
         "print([m for m in ('pydantic_ai', 'pydantic', 'openai', 'anthropic', 'httpx2', 'httpx') if m in sys.modules])"
     )

@@ -15,7 +15,7 @@ PUBLIC = {
     "CompileError",
     "Decision",
     "EventStream",
-    "MemoryStore",
+    "InMemoryStore",
     "Program",
     "Prompt",
     "ProseError",

@@ -7,7 +7,7 @@ worker of its `--remote` on this machine. On Linux all processes of a live run s
 a sub-reaper (`processes/orphans.py`). A process that another program of the user starts for a command, or that outlives
 the run with a clean environment, cannot be distinguished from the user's own terminal: see
 docs/explanation/threat-model.md; the remedy is `--gates=ask`. Therefore detached processes are noted
-(`runtime/detached.py`), in a file that a command could remove.
+(`runtime/detached_processes.py`), in a file that a command could remove.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import struct
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
-from prose_kernel.runtime import detached
+from prose_kernel.runtime import detached_processes
 
 if TYPE_CHECKING:
     import psutil
@@ -161,7 +161,7 @@ def _relatives(process: psutil.Process) -> Iterator[psutil.Process]:
 
 def _was_detached(process: psutil.Process) -> bool:
     """Return whether a command of a finished run detached the process, an ancestor or the leader of its session."""
-    return detached.any_of((process.pid, os.getsid(process.pid), *(one.pid for one in _ancestors(process))))
+    return detached_processes.any_of((process.pid, os.getsid(process.pid), *(one.pid for one in _ancestors(process))))
 
 
 def _carries_mark(process: psutil.Process) -> bool:

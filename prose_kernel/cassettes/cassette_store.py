@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from prose_kernel._version import __version__
+from prose_kernel.cassettes import cassette_edits, differences, records
 from prose_kernel.cassettes import cassette_files as files
-from prose_kernel.cassettes import differences, records, tidying
 from prose_kernel.cassettes.cassette_files import PATIENCE, CassetteFile, Entry, Writer
 from prose_kernel.cassettes.keys import Identity
-from prose_kernel.cassettes.matching import Found, Index, Miss, scope
 from prose_kernel.cassettes.portable_redaction import Redaction, sound
+from prose_kernel.cassettes.record_lookup import Found, Index, Miss, scope
 from prose_kernel.cassettes.recorded_requests import RecordedRequest, RecordedSession
 from prose_kernel.cassettes.records import Facts, Meta
 from prose_kernel.runtime import open_request
@@ -313,7 +313,7 @@ class CassetteStore:
             return
         self._replaced = 0
         try:
-            self._writer.rewrite(lambda data: tidying.without(data, lambda entry: entry.replaced)[0])
+            self._writer.rewrite(lambda data: cassette_edits.without(data, lambda entry: entry.replaced)[0])
         except OSError as problem:
             self.warn(f"{self.own_name} could not be tidied: {problem.strerror or 'it cannot be written'}")
 

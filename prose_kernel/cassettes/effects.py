@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from prose_kernel.access import atomic, plain_files
-from prose_kernel.access.policy import Policy
+from prose_kernel.access.session_permissions import Policy
 from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.records import Facts, Written, without_facts
 from prose_kernel.errors import PermissionDenied, ProviderError

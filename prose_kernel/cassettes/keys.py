@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from prose_kernel.access import plain_files
-from prose_kernel.access.policy import Policy, touches
+from prose_kernel.access.session_permissions import Policy, touches
 from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.records import canonical
 from prose_kernel.errors import PermissionDenied

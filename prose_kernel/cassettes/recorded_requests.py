@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.cassettes import effects
-from prose_kernel.cassettes.matching import Found, Miss
+from prose_kernel.cassettes.record_lookup import Found, Miss
 from prose_kernel.cassettes.records import Meta, key_of
 from prose_kernel.errors import BudgetSpent, CassetteMiss, NoProvider, PermissionDenied, ProviderAuth, ProviderError
 from prose_kernel.runtime import open_request

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from prose_kernel.access.policy import Ask, PermissionDesk
+from prose_kernel.access.session_permissions import Approvals, Ask
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import BudgetSpent, ProviderError, RecordedTimeout, StaleRecording
 from prose_kernel.runtime import budgets
@@ -16,7 +16,7 @@ from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.session_attempts import TIME_IS_UP
 
 if TYPE_CHECKING:
-    from prose_kernel.cassettes.matching import Found
+    from prose_kernel.cassettes.record_lookup import Found
     from prose_kernel.cassettes.recorded_requests import RecordedSession
     from prose_kernel.cassettes.records import Written
     from prose_kernel.runtime.session_options import CassetteMode
@@ -28,8 +28,8 @@ OnProgress = Callable[[SessionProgress], None]
 class RecordedSessions:
     """The `Sessions` port over another one. `inner` None: only recorded answers (`%provider replay`).
 
-    `desk` asks the person before a recorded file is written where the rules say `prompt`. `asks_model` is true if a
-    model or agent answers for `inner`, and not a person: only then does mode `auto` ask again if a record ends in a
+    `approvals` asks the person before a recorded file is written where the rules say `prompt`. `asks_model` is true if
+    a model or agent answers for `inner`, and not a person: only then does mode `auto` ask again if a record ends in a
     failure (docs/reference/sessions.md 4.2).
     """
 
@@ -37,7 +37,7 @@ class RecordedSessions:
     cassettes: Cassettes
     _: KW_ONLY
     asker: Asker
-    desk: PermissionDesk | None = None
+    approvals: Approvals | None = None
     asks_model: Callable[[], bool] = lambda: True
 
     async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
@@ -101,9 +101,9 @@ class RecordedSessions:
         shelf, request = session.shelf, session.request
 
         async def may_write(name: str) -> bool:
-            if self.desk is None:
+            if self.approvals is None:
                 return False
-            ruling = await self.desk.ask(Ask.of(request, "write", f"write {name} (replayed)", name))
+            ruling = await self.approvals.ask(Ask.of(request, "write", f"write {name} (replayed)", name))
             return ruling.answer == "allow"
 
         policy = shelf.identity.policy(request)

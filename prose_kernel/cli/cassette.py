@@ -15,8 +15,8 @@ import click
 from prose_kernel.access import jsonl, plain_files
 from prose_kernel.errors import UsageError, usage_errors
 from prose_kernel.views.document import Table, counted
+from prose_kernel.views.escaping import visible
 from prose_kernel.views.plain_text import plain_text
-from prose_kernel.views.safety import visible
 
 if TYPE_CHECKING:
     from prose_kernel.cassettes.cassette_files import CassetteFile, Entry, Writer
@@ -117,7 +117,7 @@ def _print(found: CassetteFile, entries: Sequence[Entry], full: bool) -> None:
 @_check
 def tidy(names: Sequence[str], check: bool) -> int:
     """Sort records by path, in canonical form, and remove replaced ones. Damaged lines move to FILE.bad."""
-    from prose_kernel.cassettes.tidying import tidied
+    from prose_kernel.cassettes.cassette_edits import tidied
 
     changed = False
     for path in _chosen(names):
@@ -141,7 +141,7 @@ def tidy(names: Sequence[str], check: bool) -> int:
 
 def _tidy(path: Path, data: bytes) -> bytes:
     """The new content of the file; invalid lines are moved to a file next to it first."""
-    from prose_kernel.cassettes.tidying import tidied
+    from prose_kernel.cassettes.cassette_edits import tidied
 
     result = tidied(data)
     if result.aside:
@@ -157,7 +157,7 @@ def _tidy(path: Path, data: bytes) -> bytes:
 @click.option("--dry-run", is_flag=True, help="Only show the changes.")
 def upgrade(names: Sequence[str], dry_run: bool) -> None:
     """Convert records of earlier formats. They replay as before."""
-    from prose_kernel.cassettes.tidying import parsed, upgraded
+    from prose_kernel.cassettes.cassette_edits import parsed, upgraded
 
     for path in _chosen(names):
         data = _bytes(path)
@@ -212,7 +212,7 @@ def prune(
 
 def _prune(path: Path, kept: frozenset[bytes], dry_run: bool) -> None:
     from prose_kernel.cassettes import records
-    from prose_kernel.cassettes.tidying import without
+    from prose_kernel.cassettes.cassette_edits import without
 
     def unwanted(entry: Entry) -> bool:
         return entry.record.t in records.DECIDES and entry.raw not in kept
@@ -293,8 +293,8 @@ def redact(names: Sequence[str], patterns: Sequence[str], check: bool) -> int:
     """Remove secrets: values of variables with secret names, tokens of known formats, the patterns of
     prose.toml and --pattern. The history of git keeps them.
     """
+    from prose_kernel.cassettes.cassette_edits import redacted
     from prose_kernel.cassettes.portable_redaction import Redaction
-    from prose_kernel.cassettes.tidying import redacted
     from prose_kernel.runs import settings
 
     expressions = (*settings.load(Path.cwd()).cassette.redact, *patterns)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from prose_kernel.cli import execution, files, result_text, run, run_options
+from prose_kernel.cli import execution, program_files, result_text, run, run_options
 from prose_kernel.cli.execution import Ended, ProgramRun, Request
 from prose_kernel.cli.notebook_file import NotebookRun
 from prose_kernel.cli.terminal import Screen, TerminalAsker
@@ -50,7 +50,7 @@ class _WatchedNotebook(_Watched, NotebookRun):
 
 def replayed(program: str, inputs: Sequence[str], yes: Sequence[str], no: Sequence[str]) -> Replayed:
     """Run a program or notebook only from its recordings. Raises `UsageError` for what makes no sense beforehand."""
-    cwd, name = Path.cwd(), files.find_program(program)
+    cwd, name = Path.cwd(), program_files.find_program(program)
     chosen = settings.load(
         cwd, file=run_options.settings_file(cwd, name), gates="deny", provider="replay", cassette_mode="replay"
     )

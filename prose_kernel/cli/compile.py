@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import click
 
 from prose_kernel.access import atomic
-from prose_kernel.cli import files, result_text
+from prose_kernel.cli import program_files, result_text
 from prose_kernel.cli.options import profile_of, profile_option, profile_options
 from prose_kernel.errors import CompileError, ImportProgramError, UsageError, usage_errors
 from prose_kernel.language.contracts import is_contract
@@ -24,7 +24,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
 
 if TYPE_CHECKING:
-    from prose_kernel.judging.chain import Condition
+    from prose_kernel.judging.judge_chain import Condition
     from prose_kernel.programs.resolver import RemotePrograms
     from prose_kernel.runs.languages import Language, Programs
 
@@ -116,14 +116,14 @@ def compile_file(name: str, profile: Profile = "default", shared: Shared | None 
     `name` may be a program that was installed from elsewhere. `shared` is given by a command that compiles several
     files. Raises `UsageError` when it cannot be read.
     """
-    name = files.meant(name)
-    if not files.is_file(name) and files.is_remote(name, strict=profile == "strict"):
+    name = program_files.meant(name)
+    if not program_files.is_file(name) and program_files.is_remote(name, strict=profile == "strict"):
         return _compile_installed(name, profile)
-    if name.endswith(".ipynb") and files.is_file(name):
+    if name.endswith(".ipynb") and program_files.is_file(name):
         raise UsageError(f"{name} is a notebook; its cells are checked one by one, as they run: prose run {name}")
     language = languages.of_file(name)
     try:
-        source = files.read_source(name)
+        source = program_files.read_source(name)
     except CompileError as error:
         return Compiled(name, language, "", None, error.diagnostics)
     compiled = languages.compile_with_settings(
@@ -169,7 +169,7 @@ def _pipefail() -> bool:
 def _resolver(name: str) -> RemotePrograms:
     """Return the loader of programs that were fetched earlier; nothing is fetched."""
     from prose_kernel.runs import settings
-    from prose_kernel.runs.imports import remote_programs
+    from prose_kernel.runs.imported_programs import remote_programs
 
     return remote_programs(settings.load(Path.cwd()), Path.cwd(), name)
 
@@ -179,7 +179,7 @@ def _contracts(name: str, language: Language, profile: Profile, shared: Shared |
 
     @cache
     def programs() -> Programs:
-        if name == files.STDIN:
+        if name == program_files.STDIN:
             return language.programs(Path.cwd(), profile=profile, resolver=lambda: _resolver(""))
         file = Path(name)
         return language.programs(file.parent, program=file, profile=profile, resolver=lambda: _resolver(name))
@@ -250,7 +250,7 @@ def _check_canonical(compiled: Compiled) -> int:
 def _rewrite(compiled: Compiled, drop_comments: bool) -> int:
     """Replace the file atomically. A file with comments is left as it is: they would be lost."""
     assert compiled.program is not None
-    if compiled.name == files.STDIN:
+    if compiled.name == program_files.STDIN:
         raise UsageError("standard input cannot be rewritten", hint="leave out --write")
     text = compiled.language.format_program(compiled.program)
     if text == compiled.text:
@@ -260,7 +260,7 @@ def _rewrite(compiled: Compiled, drop_comments: bool) -> int:
         click.echo("hint: --drop-comments rewrites it without them", err=True)
         return FAULT
     with usage_errors(f"cannot write {compiled.name}", lower=False):
-        atomic.write_whole(compiled.name, _as_before(files.read_bytes(compiled.name), text), in_place=True)
+        atomic.write_whole(compiled.name, _as_before(program_files.read_bytes(compiled.name), text), in_place=True)
     return 0
 
 
@@ -287,7 +287,7 @@ def check(name: str, strict: bool, profile: str | None) -> int:
 
     Exit status 1: errors, or a condition that needs a model or a person.
     """
-    from prose_kernel.judging.chain import decidable_conditions
+    from prose_kernel.judging.judge_chain import decidable_conditions
     from prose_kernel.runs import settings
     from prose_kernel.runtime.text import one_line
 

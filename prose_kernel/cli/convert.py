@@ -26,7 +26,7 @@ def export(notebook: str, output: str, force: bool) -> int:
     Text and magics become comments; cells that are expected to fail are left out. All cells must have one
     language. The notebook of a contract file becomes that file again.
     """
-    from prose_kernel.cli import files
+    from prose_kernel.cli import program_files
     from prose_kernel.cli.notebook_file import MAY_FAIL, of_magic, read_book
     from prose_kernel.notebook.contract_notebooks import as_file, is_contract_notebook
     from prose_kernel.notebook.exporting import Part, as_program
@@ -51,7 +51,7 @@ def export(notebook: str, output: str, force: bool) -> int:
             parts.append(Part(cell.source, "words", words=True, gap=gap))
 
     def read(name: str) -> tuple[str, Language]:
-        return files.read_source(str(Path(notebook).parent / name)).text, of_file(name)
+        return program_files.read_source(str(Path(notebook).parent / name)).text, of_file(name)
 
     made = as_program(parts, language or default(), read)
     if output != STDOUT and not output.endswith(made.language.suffixes):
@@ -97,7 +97,7 @@ def _of_program(program: str) -> dict[str, Any]:
 
 
 def _of_contract(program: str) -> dict[str, Any]:
-    from prose_kernel.cli.files import read_bytes
+    from prose_kernel.cli.program_files import read_bytes
     from prose_kernel.notebook.contract_notebooks import as_notebook
     from prose_kernel.runs import languages
 

@@ -177,7 +177,7 @@ def watching(current: Settings) -> Finding:
 
 def _programs(current: Settings) -> Finding:
     """The pinned and cached programs from elsewhere. Nothing is fetched."""
-    from prose_kernel.runs.imports import remote_programs
+    from prose_kernel.runs.imported_programs import remote_programs
 
     try:
         resolver = remote_programs(current, Path.cwd())

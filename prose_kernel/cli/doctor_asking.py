@@ -22,7 +22,7 @@ from prose_kernel.runtime.text import one_line
 
 if TYPE_CHECKING:
     from prose_kernel.models.provider_pool import LiveProviders
-    from prose_kernel.models.providers.provider_choice import Choice
+    from prose_kernel.models.providers.provider_name import Choice
     from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings
 
@@ -65,7 +65,7 @@ def _no_fallbacks(options: SessionOptions) -> SessionOptions:
 
 
 async def _all(options: SessionOptions, where: Surroundings, seconds: float) -> list[Finding]:
-    from prose_kernel.access.policy import PermissionDesk
+    from prose_kernel.access.session_permissions import Approvals
     from prose_kernel.models.provider_pool import LiveProviders, ProviderContext
     from prose_kernel.processes import Engine
     from prose_kernel.processes.long_lived_processes import Helpers
@@ -74,7 +74,7 @@ async def _all(options: SessionOptions, where: Surroundings, seconds: float) -> 
 
     engine, clock = Engine(), SystemClock()
     context = ProviderContext(
-        _no_fallbacks(options), where, clock, PermissionDesk(Unattended(), clock), guard=Helpers(engine)
+        _no_fallbacks(options), where, clock, Approvals(Unattended(), clock), guard=Helpers(engine)
     )
     live = LiveProviders(context)
     try:
@@ -94,8 +94,8 @@ def _targets(options: SessionOptions, where: Surroundings, live: LiveProviders) 
     """Each model of the chosen provider, of its fallbacks and of every server with a table, the judge, the agents: what
     they are called, and how they are asked. What has no key or no command here is left out unless it is chosen."""
     from prose_kernel.models.providers import vendors
-    from prose_kernel.models.providers.provider_choice import Choice, choice_of, judge_choice, judge_model
-    from prose_kernel.models.providers.provider_detection import detect
+    from prose_kernel.models.providers.default_provider import detect
+    from prose_kernel.models.providers.provider_name import Choice, choice_of, judge_choice, judge_model
 
     chosen, judge = choice_of(options.provider, options), judge_choice(options)
     detected = detect(options, where)

@@ -17,7 +17,7 @@ from prose_kernel.cli.narrator import Narrator
 from prose_kernel.cli.signals import interrupts
 from prose_kernel.cli.terminal import Screen, TerminalAsker, is_interactive
 from prose_kernel.errors import CompileError, Interrupted, ProseError, RunError, UsageError
-from prose_kernel.runs.execution import Takes, to_end
+from prose_kernel.runs.execution import AcceptedValues, to_end
 from prose_kernel.runs.languages import without_errors
 from prose_kernel.runs.workspace import Start, Workspace, uncancel
 from prose_kernel.runtime.values import Value, verbatim
@@ -152,7 +152,7 @@ class ProgramRun:
     async def feed(self, cell: Cell) -> None:
         """Raises what `Workspace.execute` raises, and `UsageError` for an `--input` that the program does not take."""
         compiled = self.compile(cell.text, cell.name)
-        takes = Takes()
+        takes = AcceptedValues()
         takes.add(compiled.program, self.language, self.workspace.imports.of(self.language).load_contract)
         self.refuse_unknown(takes)
         self.narrator.language = self.language
@@ -163,7 +163,7 @@ class ProgramRun:
     def check_given(self) -> None:
         """Raise `UsageError` for an option that names what none of several texts knows, before the first one runs."""
 
-    def refuse_unknown(self, takes: Takes) -> None:
+    def refuse_unknown(self, takes: AcceptedValues) -> None:
         """Raise `UsageError` for an `--input`, `--yes` or `--no` that means nothing to the program."""
         takes.check_inputs(self.request.supplied, "--input ")
         for option, approves in (("--yes ", True), ("--no ", False)):

@@ -13,7 +13,7 @@ import click
 
 from prose_kernel.cli.options import state_dir_option
 from prose_kernel.runtime.text import escaped, escaped_lines
-from prose_kernel.views.safety import visible
+from prose_kernel.views.escaping import visible
 
 if TYPE_CHECKING:
     from prose_kernel.storage.database.postgres import PostgresDatabase

@@ -13,8 +13,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Final, TextIO
 
+from prose_kernel.views.escaping import visible
 from prose_kernel.views.live_text import Line
-from prose_kernel.views.safety import visible
 
 BAR: Final = 12
 """Cells of a bar of progress."""

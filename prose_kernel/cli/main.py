@@ -182,7 +182,7 @@ def _prepare_streams() -> None:
 def _say(text: str) -> None:
     """One of our messages on stderr."""
     if sys.stderr.isatty():
-        from prose_kernel.views.safety import visible
+        from prose_kernel.views.escaping import visible
 
         text = visible(text)
     click.echo(text, err=True)

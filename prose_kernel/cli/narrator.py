@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
-from prose_kernel.cli.ordering import SourceOrder
+from prose_kernel.cli.ordered_output import SourceOrder
 from prose_kernel.cli.terminal import Screen, Stream
 from prose_kernel.errors import RunError
 from prose_kernel.runs import languages
@@ -22,13 +22,13 @@ from prose_kernel.runtime.values import ExecText, Reference, Value, full_text
 from prose_kernel.views.branch_names import BranchNames
 from prose_kernel.views.cards import branch_state, branch_text
 from prose_kernel.views.cell_view import DATA
-from prose_kernel.views.files import file_text
+from prose_kernel.views.escaping import clip
+from prose_kernel.views.file_displays import file_text
 from prose_kernel.views.live_run import LiveRun, Work
 from prose_kernel.views.live_text import span
 from prose_kernel.views.output_limit import Limits, OutputWindow, where_whole
 from prose_kernel.views.problems import message_line
 from prose_kernel.views.refresh import Refresh, Time
-from prose_kernel.views.safety import clip
 from prose_kernel.views.session_cards import as_shown
 from prose_kernel.views.tables_of_values import table_of
 

@@ -12,14 +12,14 @@ from collections.abc import Iterable
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from prose_kernel.cli import files
+from prose_kernel.cli import program_files
 from prose_kernel.cli.execution import Cell, ProgramRun
 from prose_kernel.cli.notebook_cells import NotebookCells, only_in_a_kernel
 from prose_kernel.errors import UsageError
 from prose_kernel.notebook.cell_scan import PROFILE, segments, spoken
 from prose_kernel.notebook.notebook_files import decoded, in_profile_of, language_of
 from prose_kernel.runs import languages
-from prose_kernel.runs.execution import Takes
+from prose_kernel.runs.execution import AcceptedValues
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.workspace import Workspace
 
@@ -78,7 +78,7 @@ def _without_cells(name: str, whole: Language | None) -> UsageError:
 def _read(name: str) -> tuple[Any, Language | None]:
     import nbformat
 
-    _, data = decoded(name, files.read_bytes(name))
+    _, data = decoded(name, program_files.read_bytes(name))
     try:
         with warnings.catch_warnings():  # what is missing and not needed, such as the ids of cells
             warnings.simplefilter("ignore")
@@ -127,7 +127,7 @@ class NotebookRun(ProgramRun):
         request = self.request
         if not request.supplied and not request.typed_decisions:
             return
-        takes, complete = Takes(), True
+        takes, complete = AcceptedValues(), True
         for cell in request.cells:
             language, text = spoken(cell.text, self.language)
             pieces = segments(text, language)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from prose_kernel.cli import files
+from prose_kernel.cli import program_files
 from prose_kernel.cli.execution import Cell, ProgramRun, Request
 from prose_kernel.cli.notebook_cells import NotebookCells
 from prose_kernel.errors import UsageError
@@ -56,7 +56,7 @@ def continued(request: Request) -> Request:
 
     Raises `UsageError` if that run can't be used.
     """
-    notebook = files.real(request.cwd / expanded(request.program_file))
+    notebook = program_files.real(request.cwd / expanded(request.program_file))
     found = _last_run(notebook, request)
     if found is None:
         return replace(request, former=Former())

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from prose_kernel.cli import files, result_text
+from prose_kernel.cli import program_files, result_text
 from prose_kernel.errors import CompileError, UsageError
 from prose_kernel.runtime.home import expanded
 
@@ -34,10 +34,10 @@ def plan(name: str, keep: str | None) -> int:
     from prose_kernel.cli import run_options
     from prose_kernel.runs import languages, settings
 
-    cwd, file = Path.cwd(), files.find_program(name)
+    cwd, file = Path.cwd(), program_files.find_program(name)
     if file.endswith(".ipynb"):
         raise UsageError("a plan is made of a program file", hint="in a notebook, type %plan")
-    text, language = files.read_source(file).text, languages.of_file(file)
+    text, language = program_files.read_source(file).text, languages.of_file(file)
     chosen = settings.load(cwd, file=run_options.settings_file(cwd, file))
     try:
         shown = [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from prose_kernel.cli import files
+from prose_kernel.cli import program_files
 from prose_kernel.errors import CompileError, ImportProgramError, UsageError, usage_errors
 from prose_kernel.runtime.text import escaped
 from prose_kernel.views.document import Table
@@ -34,7 +34,7 @@ def install_programs(targets: Sequence[str], trust: Sequence[str], *, upgrade: b
     if upgrade and not targets:
         targets = list(_pins(resolver))
     for target in targets:
-        if not files.is_remote(target):
+        if not program_files.is_remote(target):
             raise UsageError(f"{target} isn't a program from elsewhere", hint="write handle/name, or https://…")
     before = dict(_pins(resolver))
     status = 0
@@ -160,7 +160,7 @@ def clean(everything: bool) -> None:
 def _resolver(*, asks: bool = False, upgrade: bool = False, trust: Sequence[str] = ()) -> RemotePrograms:
     from prose_kernel.cli.terminal import Screen, TerminalAsker, is_interactive
     from prose_kernel.runs import settings
-    from prose_kernel.runs.imports import remote_programs
+    from prose_kernel.runs.imported_programs import remote_programs
 
     cwd = Path.cwd()
     asker = None
@@ -184,7 +184,7 @@ def _pins(resolver: RemotePrograms) -> dict[str, Pin]:
 
 
 def _address(resolver: RemotePrograms, target: str) -> str:
-    if not files.is_remote(target):
+    if not program_files.is_remote(target):
         raise UsageError(f"{target} isn't a program from elsewhere", hint="write handle/name, or https://…")
     return _plainly(lambda: resolver.address(target))
 

@@ -294,7 +294,7 @@ _ASKED: Final[Mapping[Why, str]] = {"failed": "that had failed", "changed": "tha
 def under_way(lost: Sequence[Asked], how: Resumption) -> list[str]:
     """The note about requests that were running, when a run has caught up."""
     from prose_kernel.storage.run_history import made_under_way
-    from prose_kernel.views.safety import clip
+    from prose_kernel.views.escaping import clip
 
     lost = [asked for asked in lost if how.cause is None or asked.key != how.cause.key]
     made = made_under_way(how.journal) if any(asked.kind == "session" for asked in lost) else {}

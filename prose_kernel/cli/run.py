@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from prose_kernel.cli import files, result_text, run_options
+from prose_kernel.cli import program_files, result_text, run_options
 from prose_kernel.cli.options import profile_of, profile_option, state_dir_option
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import BudgetSpent, ProseError, RunError, UsageError
@@ -148,9 +148,9 @@ def run(ctx: click.Context, /, target: str | None, **options: Any) -> int:
     _check_keeping(given, kept=given.keep is not None)
     if target is None:
         raise click.MissingParameter(ctx=ctx, param=ctx.command.params[0])
-    target = files.meant(target)
-    cwd, fetched = Path.cwd(), files.is_remote(target, strict=given.strict)
-    name = target if fetched else files.find_program(target)
+    target = program_files.meant(target)
+    cwd, fetched = Path.cwd(), program_files.is_remote(target, strict=given.strict)
+    name = target if fetched else program_files.find_program(target)
     cells, language = ([], languages.default()) if fetched else read(name)
     kept: dict[str, Any] = {language.state: run_options.backend_of(given.state, given.in_context)}
     chosen = settings.load(
@@ -257,7 +257,7 @@ def read(name: str) -> tuple[list[Cell], Language]:
         cells, language = read_cells(name)
         check_no_going_back(cells, language)
         return cells, language
-    return [Cell(files.read_source(name).text, name)], languages.of_file(name)
+    return [Cell(program_files.read_source(name).text, name)], languages.of_file(name)
 
 
 def run_of(request: Request, screen: Screen) -> ProgramRun:
@@ -301,11 +301,15 @@ def _error_text(request: Request, ended: Ended, error: ProseError) -> str:
 def _where(request: Request, ended: Ended) -> str:
     """The directory of the run, and the command that resumes it (docs/reference/openprose.md 8)."""
     cwd = Path.cwd()
-    lines = [f"\nrun directory: {files.shortest(ended.run_directory, cwd)}"] if ended.run_directory is not None else []
+    lines = (
+        [f"\nrun directory: {program_files.shortest(ended.run_directory, cwd)}"]
+        if ended.run_directory is not None
+        else []
+    )
     if ended.journal is not None:
         options = _to_resume(request.who_answers, ended.error)
         name = request.program_file
-        program = f"{shlex.quote(name)} " if files.is_outside(name, request.cwd) else ""
+        program = f"{shlex.quote(name)} " if program_files.is_outside(name, request.cwd) else ""
         lines.append(f"\nto resume it: prose run {program}--resume {_named(ended.journal.parent, cwd)}{options}")
     elif ended.forgotten:
         lines.append("\nnothing of this run is kept; with --state=filesystem it can be resumed")
@@ -327,7 +331,7 @@ def _named(directory: Path, cwd: Path) -> str:
     from prose_kernel.storage.runs import places
 
     here = [place.path for place in places(cwd, settings.load(cwd, problems=[]).state_dir)]
-    name = files.shortest(directory, cwd)
+    name = program_files.shortest(directory, cwd)
     return directory.name if directory.parent in here else shlex.quote(name if "/" in name else f"./{name}")
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prose_kernel.access import peers, plain_files
-from prose_kernel.cli import files, run_options
+from prose_kernel.cli import program_files, run_options
 from prose_kernel.cli.execution import Cell, Request
 from prose_kernel.cli.options import profile_of
 from prose_kernel.cli.run_keep import brought, confirm_rerun, is_in_postgres, kept_in_postgres
@@ -129,8 +129,8 @@ def _run_of(target: str | None, given: RunOptions, cwd: Path) -> KeptRun:
 def _last(known: Sequence[KeptRun], target: str | None, given: RunOptions, cwd: Path) -> KeptRun:
     mine = [run for run in known if not run.interactive and run.has_journal]
     if target is not None:
-        file = files.real(Path(cwd, expanded(target)))
-        mine = [run for run in mine if run.head is not None and files.real(_program(run.head)) == file]
+        file = program_files.real(Path(cwd, expanded(target)))
+        mine = [run for run in mine if run.head is not None and program_files.real(_program(run.head)) == file]
     going = [run for run in mine if given.at or given.changed or run.state in (*runs.UNFINISHED, "unreadable")]
     if going:
         return going[-1]
@@ -151,7 +151,7 @@ def _program(head: Head) -> Path:
 
 def _directory(named: str | None, cwd: Path) -> Path:
     """The directory that `--cwd` names. Raises `UsageError` if there is none."""
-    directory = files.real(Path(cwd, expanded(named))) if named is not None else cwd
+    directory = program_files.real(Path(cwd, expanded(named))) if named is not None else cwd
     if not plain_files.is_directory(directory):
         raise UsageError(f"--cwd {named}: there is no such directory")
     return directory
@@ -185,7 +185,9 @@ def _check_place(kept: KeptRun, head: Head, target: str | None, cwd: Path) -> No
     here = [cwd] if named is None else [cwd, named.parent]
     hint = f"to resume it there: cd {shlex.quote(escaped(head.directory))} && {command}"
     runs.check_directory(kept.id, directory, here, hint)
-    if files.is_outside(head.program, directory) and (named is None or files.real(named) != files.real(program)):
+    if program_files.is_outside(head.program, directory) and (
+        named is None or program_files.real(named) != program_files.real(program)
+    ):
         shown = escaped(head.program)
         raise UsageError(
             f"the program of run {kept.id} is outside of its directory: {shown}",
@@ -260,9 +262,9 @@ def _texts(kept: KeptRun, file: Path, name: str, given: RunOptions) -> tuple[lis
         return _notebook(kept, file, name, stored, given), None, ()
     own, program = stored[0][1], kept.journal.head.program
     text, remarks = own, tuple[str, ...]()
-    if name != files.STDIN and file.is_file():
-        text = files.read_source(str(file)).text
-    elif not given.stored and name != files.STDIN and not kept.journal.head.origin:
+    if name != program_files.STDIN and file.is_file():
+        text = program_files.read_source(str(file)).text
+    elif not given.stored and name != program_files.STDIN and not kept.journal.head.origin:
         remarks = (f"{name} is missing: the run continues with its original text.",)
     if text == own or given.stored:
         return [Cell(own, program)], None, remarks

@@ -14,16 +14,16 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from prose_kernel.cli import files
+from prose_kernel.cli import program_files
 from prose_kernel.cli.gates import places_here
 from prose_kernel.cli.options import state_dir_option
 from prose_kernel.cli.runs_recovery import fork, rebuild, repair, resume
 from prose_kernel.errors import UsageError
 from prose_kernel.runtime.home import expanded
 from prose_kernel.views.document import Table, counted
+from prose_kernel.views.escaping import clip, visible
 from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.problems import message_line
-from prose_kernel.views.safety import clip, visible
 
 if TYPE_CHECKING:
     from prose_kernel.storage.journal_reading import JournalRead
@@ -279,7 +279,7 @@ def _page(run: KeptRun, bound: list[StoredBinding]) -> Iterator[str]:
     language = f" ({run.language})" if run.language else ""
     yield f"  program    {run.program or '-'}{language}"
     yield f"  begun      {_begun(run)} UTC"
-    yield f"  kept in    {files.shortest(run.directory, Path.cwd())}, {_size(run)}"
+    yield f"  kept in    {program_files.shortest(run.directory, Path.cwd())}, {_size(run)}"
     if run.journal is not None:
         yield from _of_head(run)
         for cell in _cells(run):
@@ -310,7 +310,7 @@ def _how_to_continue(journal: JournalRead) -> str:
     if resumption(journal).complete:
         return f"its program failed by itself; to continue with a corrected text: prose run --resume {run} --changed"
     head = journal.head
-    program = f"{shlex.quote(head.program)} " if files.is_outside(head.program, Path(head.directory)) else ""
+    program = f"{shlex.quote(head.program)} " if program_files.is_outside(head.program, Path(head.directory)) else ""
     return f"to resume it: prose run {program}--resume {run}"
 
 

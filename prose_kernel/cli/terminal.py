@@ -22,7 +22,7 @@ from prose_kernel.cli import streams
 from prose_kernel.cli.live_region import LiveRegion, can_redraw, terminal_size
 from prose_kernel.errors import NoPerson, UsageError
 from prose_kernel.runtime import question_forms
-from prose_kernel.views.safety import TerminalText, terminal, visible
+from prose_kernel.views.escaping import TerminalText, terminal, visible
 
 if TYPE_CHECKING:
     from prose_kernel.runtime.question_forms import Form

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from prose_kernel.cli import files
+from prose_kernel.cli import program_files
 from prose_kernel.errors import UsageError
 from prose_kernel.runtime.home import expanded
 from prose_kernel.views.document import counted
@@ -104,7 +104,7 @@ def _parsed(changes: Sequence[str]) -> tuple[dict[str, str], dict[str, str]]:
         if colon:
             models[place] = value
         else:
-            answers[place] = files.read_source(value[1:]).text if value.startswith("@") else value
+            answers[place] = program_files.read_source(value[1:]).text if value.startswith("@") else value
     return answers, models
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.debugger.breakpoints import Breakpoint, check_hits, evaluated_in, reason
 from prose_kernel.debugger.pausing import ALL_ERRORS, THREAD, UNCAUGHT, Debugger, Send, as_protocol
-from prose_kernel.debugger.stop_places import PREFIX, SEED, ReadCell, Texts
+from prose_kernel.debugger.sources import PREFIX, SEED, ReadCell, Texts
 from prose_kernel.debugger.variables import MEMBERS, Listed, Variables, one_line
 from prose_kernel.errors import ProseError, UsageError
 from prose_kernel.runs import languages

@@ -11,7 +11,7 @@ from typing import Final
 from prose_kernel.errors import CompileError, ProseError, UsageError
 from prose_kernel.runtime.statement_hook import StackFrame
 from prose_kernel.runtime.values import Value
-from prose_kernel.views.safety import clip
+from prose_kernel.views.escaping import clip
 
 _HITS: Final = re.compile(r"\s*(==|>=|<=|>|<|=|%)?\s*([0-9]{1,9})\s*")
 _COMPARED: Final[dict[str, Callable[[int, int], bool]]] = {

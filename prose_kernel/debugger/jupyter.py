@@ -17,7 +17,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.notebook.cell_scan import has_statements, own_language, segments, spoken
 from prose_kernel.runtime.values import Value
 from prose_kernel.views.cards import value_display
-from prose_kernel.views.safety import fenced, inline_code, preview
+from prose_kernel.views.escaping import fenced, inline_code, preview
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.kernel import ProseKernel

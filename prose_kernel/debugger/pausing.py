@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
 from prose_kernel.debugger.breakpoints import Breakpoint, evaluated_in
-from prose_kernel.debugger.stop_places import Text, Texts
+from prose_kernel.debugger.sources import Text, Texts
 from prose_kernel.errors import RunError
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
@@ -183,7 +183,7 @@ class Debugger:
 
     def _stops_of(self, known: _Source, language: str) -> dict[int, int]:
         """Return the start of each line's first statement in this source; offsets may differ from the cell's."""
-        from prose_kernel.debugger.stop_places import stops_in
+        from prose_kernel.debugger.sources import stops_in
 
         found: dict[int, int] = {}
         for stop in stops_in(known.source, languages.LANGUAGES[language]):

@@ -17,11 +17,11 @@ from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.fixes import Edit, replaced
 from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.language.source import Source
-from prose_kernel.programs import near_files
+from prose_kernel.programs import missing_files
 from prose_kernel.runs import languages, settings
 from prose_kernel.runs.languages import Language
 from prose_kernel.runs.settings import Settings
-from prose_kernel.runs.settings_file import written
+from prose_kernel.runs.settings_reader import written
 from prose_kernel.runs.toml_file import Key, TomlFile
 from prose_kernel.runs.workspace import Workspace
 from prose_kernel.runtime.json_text import json_text
@@ -196,7 +196,7 @@ class Preparing:
     def _read(self, name: str, at: Key) -> tuple[Sequence[Text], Language]:
         path = self._directory / name
         if not path.is_file():
-            hint = near_files.hint(name, languages.runnable_suffixes(), path=str(path))
+            hint = missing_files.hint(name, languages.runnable_suffixes(), path=str(path))
             raise self._spec.mistake(at, f"there is no file {name}", hint)
         if name.endswith(".ipynb"):
             return _read_notebook(path, name)

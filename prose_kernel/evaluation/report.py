@@ -12,9 +12,9 @@ from typing import Final
 from prose_kernel.evaluation.results import Result
 from prose_kernel.evaluation.summary import INTERRUPTED, Difference, Summary, VariantSummary
 from prose_kernel.views import document as doc
+from prose_kernel.views.escaping import clip, visible
 from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.page import Choice, Section, drawn, page
-from prose_kernel.views.safety import clip, visible
 
 NOT_PASSED: Final = 20
 """Runs without success that are listed; the page has all of them."""

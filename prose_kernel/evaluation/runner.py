@@ -14,7 +14,7 @@ from msgspec import structs
 
 from prose_kernel.access import plain_files
 from prose_kernel.access.atomic import check_replaced, write_whole
-from prose_kernel.cassettes.matching import scope
+from prose_kernel.cassettes.record_lookup import scope
 from prose_kernel.cassettes.recordings import SharedCassettes
 from prose_kernel.errors import BudgetSpent, UsageError, usage_errors
 from prose_kernel.evaluation import dataset
@@ -33,7 +33,7 @@ from prose_kernel.evaluation.summary import (
 )
 from prose_kernel.judging import rules
 from prose_kernel.models.providers.model_servers import SharedWays
-from prose_kernel.runs.execution import Takes
+from prose_kernel.runs.execution import AcceptedValues
 from prose_kernel.runs.settings import Settings, budget_limits
 from prose_kernel.runs.workspace import Start, Workspace, uncancel
 from prose_kernel.runtime.asker import Unattended
@@ -115,7 +115,7 @@ class Evaluation:
         `UsageError` and `CompileError`."""
         case = next(case for case in self.cases if not case.broken)
         columns = [*case.columns, *NAMES]
-        takes = Takes()
+        takes = AcceptedValues()
         for prepared in self.variants:
             start = Start(self._directory, prepared.name, notebook=prepared.is_notebook, language=prepared.language)
             workspace = Workspace(prepared.settings, start, asker=Unattended(magic=""))

@@ -20,7 +20,7 @@ from prose_kernel._version import __version__
 from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.fixes import Edit
 from prose_kernel.language.source import Span
-from prose_kernel.lsp import features
+from prose_kernel.lsp import language_features
 from prose_kernel.lsp.documents import Document, Documents, path_of, uri_of
 from prose_kernel.lsp.names import Refused, everywhere, renamable, rename
 from prose_kernel.lsp.names import definition as definition_of
@@ -98,7 +98,7 @@ class ProseServer(LanguageServer):
         if document is None:
             return
         begin = time.perf_counter()
-        found = features.diagnostics(document)
+        found = language_features.diagnostics(document)
         self._took[uri] = time.perf_counter() - begin
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, document.version))
 
@@ -234,17 +234,17 @@ def _folders(server: ProseServer, params: types.DidChangeWorkspaceFoldersParams)
 
 
 def _definition(server: ProseServer, document: Document, params: types.DefinitionParams) -> types.Location | None:
-    place = definition_of(server.documents, document, features.offset_of(document, params.position))
+    place = definition_of(server.documents, document, language_features.offset_of(document, params.position))
     if place is None:
         return None
-    return types.Location(place.document.uri, features.to_range(place.document.text, place.span))
+    return types.Location(place.document.uri, language_features.to_range(place.document.text, place.span))
 
 
 def _references(server: ProseServer, document: Document, params: types.ReferenceParams) -> list[types.Location]:
-    occurrence = document.index.at(features.offset_of(document, params.position))
+    occurrence = document.index.at(language_features.offset_of(document, params.position))
     found = everywhere(server.documents, document, occurrence) if occurrence is not None else []
     return [
-        types.Location(where.uri, features.to_range(where.text, Span(one.start, one.end)))
+        types.Location(where.uri, language_features.to_range(where.text, Span(one.start, one.end)))
         for where, one in found
         if params.context.include_declaration or not one.defines
     ]
@@ -253,12 +253,12 @@ def _references(server: ProseServer, document: Document, params: types.Reference
 def _highlights(
     server: ProseServer, document: Document, params: types.DocumentHighlightParams
 ) -> list[types.DocumentHighlight]:
-    occurrence = document.index.at(features.offset_of(document, params.position))
+    occurrence = document.index.at(language_features.offset_of(document, params.position))
     if occurrence is None or occurrence.symbol is None:
         return []
     kinds = types.DocumentHighlightKind.Read, types.DocumentHighlightKind.Write
     return [
-        types.DocumentHighlight(features.to_range(document.text, Span(one.start, one.end)), kinds[one.defines])
+        types.DocumentHighlight(language_features.to_range(document.text, Span(one.start, one.end)), kinds[one.defines])
         for one in document.index.of(occurrence.symbol)
     ]
 
@@ -266,16 +266,18 @@ def _highlights(
 def _prepare_rename(
     server: ProseServer, document: Document, params: types.PrepareRenameParams
 ) -> types.PrepareRenamePlaceholder:
-    span, name = _refusing(lambda: renamable(document, features.offset_of(document, params.position)))
-    return types.PrepareRenamePlaceholder(features.to_range(document.text, span), name)
+    span, name = _refusing(lambda: renamable(document, language_features.offset_of(document, params.position)))
+    return types.PrepareRenamePlaceholder(language_features.to_range(document.text, span), name)
 
 
 def _rename(server: ProseServer, document: Document, params: types.RenameParams) -> types.WorkspaceEdit:
-    offset = features.offset_of(document, params.position)
+    offset = language_features.offset_of(document, params.position)
     changes: list[tuple[Document, list[Edit]]] = _refusing(
         lambda: rename(server.documents, document, offset, params.new_name)
     )
-    return types.WorkspaceEdit(changes={where.uri: features.edits(where.text, edits) for where, edits in changes})
+    return types.WorkspaceEdit(
+        changes={where.uri: language_features.edits(where.text, edits) for where, edits in changes}
+    )
 
 
 def _refusing(ask: Callable[[], Any]) -> Any:
@@ -288,8 +290,8 @@ def _refusing(ask: Callable[[], Any]) -> Any:
 
 def _formatting(server: ProseServer, document: Document, params: Any) -> list[types.TextEdit] | None:
     try:
-        return features.formatting(document)
-    except features.LosesComments:
+        return language_features.formatting(document)
+    except language_features.LosesComments:
         message = "this text holds comments, which its canonical form drops; it was left alone"
         server.window_show_message(types.ShowMessageParams(types.MessageType.Info, message))
         return None
@@ -297,7 +299,11 @@ def _formatting(server: ProseServer, document: Document, params: Any) -> list[ty
 
 def _links(server: ProseServer, document: Document, params: Any) -> list[types.DocumentLink]:
     found = ((span, document.file_of(path)) for span, path in document.index.links)
-    return [types.DocumentLink(features.to_range(document.text, span), uri_of(file)) for span, file in found if file]
+    return [
+        types.DocumentLink(language_features.to_range(document.text, span), uri_of(file))
+        for span, file in found
+        if file
+    ]
 
 
 _SYNCHRONISATION: Final[Mapping[str, tuple[Callable[[ProseServer, Any], object], Any]]] = {
@@ -312,12 +318,12 @@ _SYNCHRONISATION: Final[Mapping[str, tuple[Callable[[ProseServer, Any], object],
 }
 _REQUESTS: Final[Mapping[str, tuple[Callable[[ProseServer, Document, Any], object], Any, Any]]] = {
     types.TEXT_DOCUMENT_COMPLETION: (
-        lambda _, document, params: features.completion(document, params.position),
+        lambda _, document, params: language_features.completion(document, params.position),
         None,
         types.CompletionOptions(trigger_characters=["{", "@", ".", ":", '"', "/", "("]),
     ),
     types.TEXT_DOCUMENT_HOVER: (
-        lambda server, document, params: features.hover(server.documents, document, params.position),
+        lambda server, document, params: language_features.hover(server.documents, document, params.position),
         None,
         None,
     ),
@@ -327,16 +333,20 @@ _REQUESTS: Final[Mapping[str, tuple[Callable[[ProseServer, Document, Any], objec
     types.TEXT_DOCUMENT_PREPARE_RENAME: (_prepare_rename, None, None),
     types.TEXT_DOCUMENT_RENAME: (_rename, None, types.RenameOptions(prepare_provider=True)),
     types.TEXT_DOCUMENT_FORMATTING: (_formatting, None, None),
-    types.TEXT_DOCUMENT_DOCUMENT_SYMBOL: (lambda _, document, __: features.document_symbols(document), [], None),
-    types.TEXT_DOCUMENT_FOLDING_RANGE: (lambda _, document, __: features.folding(document), [], None),
+    types.TEXT_DOCUMENT_DOCUMENT_SYMBOL: (
+        lambda _, document, __: language_features.document_symbols(document),
+        [],
+        None,
+    ),
+    types.TEXT_DOCUMENT_FOLDING_RANGE: (lambda _, document, __: language_features.folding(document), [], None),
     types.TEXT_DOCUMENT_DOCUMENT_LINK: (_links, [], None),
     types.TEXT_DOCUMENT_SEMANTIC_TOKENS_FULL: (
-        lambda _, document, __: features.semantic_tokens(document),
+        lambda _, document, __: language_features.semantic_tokens(document),
         None,
-        features.TOKENS,
+        language_features.TOKENS,
     ),
     types.TEXT_DOCUMENT_CODE_ACTION: (
-        lambda _, document, params: features.code_actions(document, params.range),
+        lambda _, document, params: language_features.code_actions(document, params.range),
         [],
         types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix]),
     ),

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prose_kernel.access.policy import PermissionDesk, Policy
+from prose_kernel.access.session_permissions import Approvals, Policy
 from prose_kernel.errors import NoProvider, PermissionDenied
-from prose_kernel.models.providers.provider_choice import Choice
+from prose_kernel.models.providers.provider_name import Choice
 from prose_kernel.runtime.ports import Clock, LiveJudge, SessionProgress, SessionRequest, SessionResult, Sessions
 from prose_kernel.runtime.services import Guard, Terminals
 from prose_kernel.runtime.session_options import SessionOptions, Surroundings
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from prose_kernel.models.providers.acp import AcpSessions
     from prose_kernel.models.providers.model_judge import ModelJudge
     from prose_kernel.models.providers.model_servers import ModelServers, SharedWays
-    from prose_kernel.models.providers.models import ModelSessions
-    from prose_kernel.models.tools.own.pool import OwnTools
+    from prose_kernel.models.providers.model_sessions import ModelSessions
     from prose_kernel.models.tools.session_tools import SessionTools
     from prose_kernel.models.tools.tool import Tool
+    from prose_kernel.models.tools.user_tools.pool import UserTools
 
-MoreTools = Callable[[SessionRequest, Policy, PermissionDesk], "Sequence[Tool]"]
+MoreTools = Callable[[SessionRequest, Policy, Approvals], "Sequence[Tool]"]
 """Returns the tools of a session that other packages provide."""
 
 
@@ -34,11 +34,11 @@ class ProviderContext:
     options: SessionOptions
     where: Surroundings
     clock: Clock
-    desk: PermissionDesk
+    approvals: Approvals
     guard: Guard | None = None
     terminals: Terminals | None = None
     more_tools: MoreTools | None = None
-    own_tools: OwnTools | None = None
+    user_tools: UserTools | None = None
     streams: bool = True
     ways: SharedWays | None = None
 
@@ -75,14 +75,14 @@ class ProviderContext:
 
         policy = self.policy(request)
         more = self.brought(request, policy)
-        return SessionTools(request, policy, self.desk, self.where, on_progress, more, self.options.tools)
+        return SessionTools(request, policy, self.approvals, self.where, on_progress, more, self.options.tools)
 
     async def found(self, request: SessionRequest) -> Sequence[Tool]:
         """Return the tools that the session names in `tools:`. Raises `ProviderError` for one that is unavailable."""
-        return await self.own_tools.tools(request, self.policy(request), self.desk) if self.own_tools else ()
+        return await self.user_tools.tools(request, self.policy(request), self.approvals) if self.user_tools else ()
 
     def brought(self, request: SessionRequest, policy: Policy) -> Sequence[Tool]:
-        return self.more_tools(request, policy, self.desk) if self.more_tools is not None else ()
+        return self.more_tools(request, policy, self.approvals) if self.more_tools is not None else ()
 
 
 class LiveProviders:
@@ -101,7 +101,7 @@ class LiveProviders:
         if choice.kind == "agent":
             return self._agent(choice.name)
         if choice not in self._sessions:
-            from prose_kernel.models.providers.models import ModelSessions
+            from prose_kernel.models.providers.model_sessions import ModelSessions
 
             means = self._means
             self._sessions[choice] = ModelSessions(
@@ -110,7 +110,7 @@ class LiveProviders:
                 choice.model,
                 session_tools=means.session_tools,
                 rounds=means.options.tool_rounds,
-                own_tools=means.found,
+                user_tools=means.found,
                 streams=means.streams,
             )
         return self._sessions[choice]
@@ -152,8 +152,8 @@ class LiveProviders:
         closing = [a.close() for a in agents.values()]
         if servers is not None:
             closing.append(servers.close())
-        if self._means.own_tools is not None:
-            closing.append(self._means.own_tools.close())
+        if self._means.user_tools is not None:
+            closing.append(self._means.user_tools.close())
         for problem in await asyncio.gather(*closing, return_exceptions=True):
             if isinstance(problem, BaseException):
                 raise problem  # all of them have been closed by now
@@ -174,7 +174,7 @@ class LiveProviders:
             means = self._means
             if means.guard is None:
                 raise NoProvider(f"{name} cannot be started here: no process engine would end it")
-            host = AgentHost(means.policy, means.desk, means.where, means.guard, means.terminals)
+            host = AgentHost(means.policy, means.approvals, means.where, means.guard, means.terminals)
             command, limit = means.options.agents[name], means.options.max_parallel
             self._agents[name] = AcpSessions(name, command, host, limit=limit)
         return self._agents[name]

@@ -9,7 +9,7 @@ from typing import cast
 
 from prose_kernel.errors import UsageError
 from prose_kernel.language.diagnostics import Profile
-from prose_kernel.language.half_typed import literals
+from prose_kernel.language.incomplete_text import literals
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
 

@@ -220,7 +220,7 @@ class Cells:
         """The imports of texts of a language here, also before the run begins."""
         if self._workspace is not None:
             return self._workspace.imports.of(language)
-        from prose_kernel.runs.imports import contract_of
+        from prose_kernel.runs.imported_programs import contract_of
 
         notebook = Path(self.cwd, self.notebook_path) if self.notebook_path else None
         return language.programs(self.cwd, program=contract_of(notebook), profile=self.settings.profile)

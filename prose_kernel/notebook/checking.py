@@ -18,7 +18,7 @@ from prose_kernel.runtime.ports import Stream
 from prose_kernel.runtime.values import ExecText, full_text
 from prose_kernel.views import document as doc
 from prose_kernel.views.display import Display, Output, PassedOn
-from prose_kernel.views.safety import clip
+from prose_kernel.views.escaping import clip
 
 if TYPE_CHECKING:
     from prose_kernel.language.flow import Step

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel.errors import UsageError
-from prose_kernel.language.half_typed import inside
+from prose_kernel.language.incomplete_text import inside
 from prose_kernel.language.words import Offer
 from prose_kernel.notebook.cell_scan import segments, spoken
 from prose_kernel.runs.languages import Language
@@ -171,7 +171,7 @@ def _names(cells: Cells) -> set[str]:
 
 def _providers(cells: Cells) -> list[str]:
     """The providers that could be chosen here; with settings that make no sense, none."""
-    from prose_kernel.models.providers.provider_choice import known_names
+    from prose_kernel.models.providers.provider_name import known_names
 
     try:
         return known_names(cells.settings.session_options(cells.cwd))
@@ -181,7 +181,7 @@ def _providers(cells: Cells) -> list[str]:
 
 def _judges(cells: Cells) -> list[str]:
     """Return the providers that can judge."""
-    from prose_kernel.models.providers.provider_choice import KEYLESS
+    from prose_kernel.models.providers.provider_name import KEYLESS
 
     return [name for name in _providers(cells) if name not in KEYLESS]
 

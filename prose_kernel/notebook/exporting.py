@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from prose_kernel.errors import UsageError
 from prose_kernel.language.fixes import replaced
-from prose_kernel.language.half_typed import literals
+from prose_kernel.language.incomplete_text import literals
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.cell_scan import has_statements, is_no_program, looks_ahead, own_language, segments
 from prose_kernel.notebook.notebook_files import language_info

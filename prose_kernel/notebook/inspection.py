@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import UsageError
-from prose_kernel.language.half_typed import inside
+from prose_kernel.language.incomplete_text import inside
 from prose_kernel.language.typed_answers import words_of
 from prose_kernel.notebook.cell_scan import spoken
 from prose_kernel.notebook.magics import tables
@@ -14,7 +14,7 @@ from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.values import Reference
 from prose_kernel.views import cards
 from prose_kernel.views import document as doc
-from prose_kernel.views.safety import preview
+from prose_kernel.views.escaping import preview
 from prose_kernel.views.word_help import documentation, entry_of, is_property, word_at
 
 if TYPE_CHECKING:

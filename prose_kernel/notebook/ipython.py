@@ -43,8 +43,8 @@ from prose_kernel.runtime.question_forms import Form
 from prose_kernel.runtime.services import Asker
 from prose_kernel.runtime.values import verbatim
 from prose_kernel.views.display import Display, Output, Problem
+from prose_kernel.views.escaping import terminal
 from prose_kernel.views.problems import simple
-from prose_kernel.views.safety import terminal
 
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Profile

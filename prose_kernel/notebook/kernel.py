@@ -304,7 +304,7 @@ class ProseKernel(Kernel):
 
     def _show_to_person(self, text: str) -> None:
         if self._output is not None:
-            from prose_kernel.views.safety import terminal
+            from prose_kernel.views.escaping import terminal
 
             self._output.stream("stdout", terminal(text if text.endswith("\n") else text + "\n"))
 

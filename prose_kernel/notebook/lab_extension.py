@@ -19,7 +19,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from prose_kernel.views.safety import clip, preview, visible
+from prose_kernel.views.escaping import clip, preview, visible
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells

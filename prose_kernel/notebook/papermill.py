@@ -17,7 +17,7 @@ from papermill.models import Parameter
 from papermill.translators import Translator, papermill_translators
 
 from prose_kernel.errors import UsageError
-from prose_kernel.language.half_typed import literals
+from prose_kernel.language.incomplete_text import literals
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language

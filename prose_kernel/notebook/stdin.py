@@ -26,7 +26,7 @@ from prose_kernel.errors import NoPerson
 from prose_kernel.notebook.messages import replaces_displays
 from prose_kernel.runtime.asker import NO_CHANNEL
 from prose_kernel.runtime.question_forms import Form, Part
-from prose_kernel.views.safety import markdown, visible
+from prose_kernel.views.escaping import markdown, visible
 
 AGAIN = "prose_question_request"
 """The request of a page that has a key: `{"key": ...}`. The answer says whether the key is `known`, and if so whether

@@ -25,7 +25,7 @@ from typing import Final
 
 from prose_kernel.processes import process_table, system
 from prose_kernel.processes.spawn import ExitWatch
-from prose_kernel.runtime import detached
+from prose_kernel.runtime import detached_processes
 
 _PAUSE: Final = 0.2
 """Seconds between two checks for new orphans, while commands run."""
@@ -63,7 +63,7 @@ def adopt() -> bool:
 class Orphans:
     """Takes the statuses of orphans, in the engine's loop. `mark` is the prefix of the marker of the engine's commands;
     `busy` returns whether processes run that may leave orphans, `ends` whether the engine ends a session or group when
-    it closes. Other orphans are noted (`detached.py`)."""
+    it closes. Other orphans are noted (`detached_processes.py`)."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, mark: str, busy: Callable[[], bool], ends: Callable[[int], bool]
@@ -98,7 +98,7 @@ class Orphans:
             if sure is not None and not (sure and _take(pid)):
                 standing = system.standing(pid)
                 if standing is not None and not any(map(self._ends, standing[:2])):
-                    detached.note(pid)
+                    detached_processes.note(pid)
                 self._children[pid] = ExitWatch(self._loop, pid, functools.partial(self._ended, pid, sure))
 
     def _ended(self, pid: int, sure: bool) -> None:

@@ -19,7 +19,7 @@ from prose_kernel.language.contracts.reader import own_field
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source
 from prose_kernel.programs import files as program_files
-from prose_kernel.programs import near_files
+from prose_kernel.programs import missing_files
 from prose_kernel.runtime.home import expanded
 
 INDEX: Final = f"index{SUFFIX}"
@@ -78,7 +78,7 @@ class ContractFiles:
                     raise _missing(f'"{shown}" leads out of its repository by a link')
                 return address
         whole = shown.endswith((SUFFIX, ".prose"))
-        hint = near_files.hint(shown, (SUFFIX, ".prose"), path=place)
+        hint = missing_files.hint(shown, (SUFFIX, ".prose"), path=place)
         if hint is None and not whole:
             hint = f"it may be {Path(shown).name}{SUFFIX} or a directory with {INDEX}"
         raise _missing(f'there is no file "{shown}"', hint)

@@ -27,7 +27,7 @@ from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.openprose.tree import Call, Program, Use
 from prose_kernel.language.source import Source
 from prose_kernel.programs import files as program_files
-from prose_kernel.programs import near_files, schema_files, urls
+from prose_kernel.programs import missing_files, schema_files, urls
 from prose_kernel.programs.consent import Candidate, Fetched
 from prose_kernel.programs.contract_files import ContractFiles
 from prose_kernel.programs.files import Where
@@ -408,7 +408,7 @@ class LocalPrograms:
                 return known
             content = program_files.read(where.address) if data is None else data
         except program_files.Unreadable as reason:
-            hint = near_files.hint(where.shown, (".prose", SUFFIX), path=where.address) if reason.missing else None
+            hint = missing_files.hint(where.shown, (".prose", SUFFIX), path=where.address) if reason.missing else None
             raise ImportProgramError(f'"{where.shown}" cannot be loaded: {reason}', hint=hint) from None
         text = self._texts[where] = self._parse(where, stamp, content)
         return text

@@ -18,7 +18,7 @@ from prose_kernel.language.vvm.contract import contract
 from prose_kernel.language.vvm.modules import Module, execution_order, names_file
 from prose_kernel.language.vvm.tree import Program
 from prose_kernel.programs import files as program_files
-from prose_kernel.programs import near_files, schema_files
+from prose_kernel.programs import missing_files, schema_files
 from prose_kernel.programs.files import Where
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
 
@@ -135,7 +135,7 @@ class LocalModules:
             data = program_files.read(file.address)
         except program_files.Unreadable as reason:
             why = "" if reason.missing else f" ({reason})"
-            hint = near_files.hint(file.shown, (".vvm",), path=file.address) if reason.missing else None
+            hint = missing_files.hint(file.shown, (".vvm",), path=file.address) if reason.missing else None
             raise ImportProgramError(f"Module not found: {file.shown}{why}", code="V090", hint=hint) from None
         text = self._texts[file.address] = _parsed(file, stamp, data)
         return text

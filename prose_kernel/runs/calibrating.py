@@ -13,9 +13,9 @@ from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import UsageError
 from prose_kernel.judging import calibration
 from prose_kernel.judging.calibration import Answer, Calibration, Item
-from prose_kernel.judging.chain import Asked
+from prose_kernel.judging.judge_chain import Asked
 from prose_kernel.models.providers import vendors
-from prose_kernel.models.providers.provider_choice import AGENT, judge_choice, judge_model
+from prose_kernel.models.providers.provider_name import AGENT, judge_choice, judge_model
 from prose_kernel.models.usage import CountedJudge, LimitedJudge
 from prose_kernel.runs.provider_chain import SessionServices
 from prose_kernel.runs.workspace import Workspace

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from prose_kernel.runs.resumption import Resumption
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
-    from prose_kernel.telemetry.span_listener import Spans
+    from prose_kernel.telemetry.spans_from_events import Spans
 
 
 @dataclass(frozen=True, slots=True)

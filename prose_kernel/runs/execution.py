@@ -44,7 +44,7 @@ async def to_end(
         await current().close(cause)
 
 
-class Takes:
+class AcceptedValues:
     """Values that a program, or the cells of a notebook, can get beforehand: inputs, and decisions of gates."""
 
     def __init__(self) -> None:

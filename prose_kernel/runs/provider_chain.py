@@ -3,11 +3,11 @@
     session "..."           machine: the statement asks the port `sessions` of its run
       lazy                  runs/lazy_objects.py: the first session of a run loads all of the following
       CountedSessions       models/usage.py: budgets; tokens and costs
-      RememberingSessions   models/memory.py: the memory of a persistent agent
-      RecordedOnlySessions  models/providers/provider_detection.py: the error where nothing and no person answers
+      RememberingSessions   models/agent_memory.py: the memory of a persistent agent
+      RecordedOnlySessions  models/providers/default_provider.py: the error where nothing and no person answers
       RecordedSessions      cassettes/recorded_sessions.py: the recorded answer, else the next one's, which it records
       LiveSessions          models/provider_pool.py: makes the model or agent that is chosen
-        ModelSessions       models/providers/models.py: a conversation with a model and its tools
+        ModelSessions       models/providers/model_sessions.py: a conversation with a model and its tools
           ModelServers      models/providers/model_servers.py: the server, its queue, retries and fallbacks
         AcpSessions         models/providers/acp.py: a CLI agent
 
@@ -24,18 +24,18 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from prose_kernel.access.policy import Note, PermissionDesk, no_audit
+from prose_kernel.access.session_permissions import Approvals, Note, no_audit
 from prose_kernel.cassettes.recorded_decisions import RecordedJudge, RecordedPhrases, RecordedRaces
 from prose_kernel.cassettes.recorded_sessions import RecordedSessions
 from prose_kernel.cassettes.recordings import Cassettes, SharedCassettes
 from prose_kernel.errors import ProviderError, UsageError
-from prose_kernel.judging import chain as judging
+from prose_kernel.judging import judge_chain as judging
+from prose_kernel.models.agent_memory import RememberingSessions, again
 from prose_kernel.models.digest_memory import DigestMemories
-from prose_kernel.models.memory import RememberingSessions, again
 from prose_kernel.models.memory_directory import IsAnswered, Memories
 from prose_kernel.models.provider_pool import LiveProviders, LiveSessions, MoreTools, ProviderContext
-from prose_kernel.models.providers import provider_detection, vendors
-from prose_kernel.models.providers.provider_choice import Choice, choice_of, judge_choice, judge_model
+from prose_kernel.models.providers import default_provider, vendors
+from prose_kernel.models.providers.provider_name import Choice, choice_of, judge_choice, judge_model
 from prose_kernel.models.usage import (
     CountedJudge,
     CountedPhrases,
@@ -124,7 +124,7 @@ def connect(
     cassettes = _cassettes(means, run.recordings, before)
     usage = before.usage if before is not None else UsageTotals()
     memories = before.memories if before is not None else Memories(run.is_answered, partial(_warn, person))
-    detected = provider_detection.detect(options, where)
+    detected = default_provider.detect(options, where)
     services = SessionServices(
         person, means, choice, judges, script, notes, usage, memories, cassettes, live, detected, run.interrupt, own
     )
@@ -165,7 +165,7 @@ class SessionServices:
     memories: Memories = field(repr=False)
     cassettes: Cassettes
     live: LiveProviders = field(repr=False)
-    detected: provider_detection.Detected | None
+    detected: default_provider.Detected | None
     interrupt: Callable[[], object] | None
     overrides: Overrides = CONFIGURED
 
@@ -180,14 +180,14 @@ class SessionServices:
                 kind != "dry-run",
                 partial(RememberingSessions, where=means.where, clock=means.clock, memories=self.memories),
             ),
-            (no_provider, partial(provider_detection.RecordedOnlySessions, asker=self.asker)),
+            (no_provider, partial(default_provider.RecordedOnlySessions, asker=self.asker)),
             (
                 recorded,
                 partial(
                     RecordedSessions,
                     cassettes=self.cassettes,
                     asker=self.asker,
-                    desk=means.desk,
+                    approvals=means.approvals,
                     asks_model=self._model_answers,
                 ),
             ),
@@ -276,7 +276,7 @@ class SessionServices:
             case "function":
                 return self.overrides.sessions
             case "none":
-                return provider_detection.Unconfigured(
+                return default_provider.Unconfigured(
                     self.asker,
                     self.interrupt,
                     self._detected_sessions,
@@ -295,12 +295,12 @@ class SessionServices:
         return self._announced.choice() if self._announced is not None else None
 
     @cached_property
-    def _announced(self) -> provider_detection.Announced | None:
+    def _announced(self) -> default_provider.Announced | None:
         return (
-            provider_detection.Announced(self.detected, self.asker, self._notice) if self.detected is not None else None
+            default_provider.Announced(self.detected, self.asker, self._notice) if self.detected is not None else None
         )
 
-    def _notice(self, detected: provider_detection.Detected) -> str:
+    def _notice(self, detected: default_provider.Detected) -> str:
         model = vendors.find(detected.choice.name, self.means.options).model
         return detected.notice(model or "the one each session names", self.cassettes.mode(self.asker), self.asker)
 
@@ -412,21 +412,21 @@ def _means(
     before: SessionServices | None,
     notes: PermissionNotes,
 ) -> ProviderContext:
-    from prose_kernel.models.tools.own.pool import OwnTools, ToolHost
+    from prose_kernel.models.tools.user_tools.pool import ToolHost, UserTools
 
     earlier = before.means if before is not None else None
-    pins = earlier.own_tools.pins if earlier is not None and earlier.own_tools is not None else None
+    pins = earlier.user_tools.pins if earlier is not None and earlier.user_tools is not None else None
     host = ToolHost(run.guard, run.functions, run.note, partial(_warn, person), pins)
     return ProviderContext(
         options,
         where,
         run.clock,
-        # the same desk for the whole run: an answer "always" holds for it
-        earlier.desk if earlier is not None else PermissionDesk(person, run.clock, notes.ask, audit=run.note),
+        # the same approvals for the whole run: an answer "always" holds for it
+        earlier.approvals if earlier is not None else Approvals(person, run.clock, notes.ask, audit=run.note),
         run.guard,
         run.terminals,
         run.more_tools,
-        OwnTools(options, where, host),
+        UserTools(options, where, host),
         streams=run.recordings is None,
         ways=run.ways,
     )

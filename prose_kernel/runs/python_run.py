@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import Interrupted, ProseError, UsageError, usage_errors
-from prose_kernel.judging.function import FunctionJudge, JudgeFunction
+from prose_kernel.judging.python_function import FunctionJudge, JudgeFunction
 from prose_kernel.language.nearest import Nearest, did_you_mean, with_part
-from prose_kernel.models.providers.function import FunctionSessions, Provider
+from prose_kernel.models.providers.python_function import FunctionSessions, Provider
 from prose_kernel.runs import languages
 from prose_kernel.runs.context import Start
-from prose_kernel.runs.execution import Takes, to_end
+from prose_kernel.runs.execution import AcceptedValues, to_end
 from prose_kernel.runs.result import Program, Result, Status, Usage
 from prose_kernel.runs.settings import Settings, every, load
 from prose_kernel.runs.workspace import Workspace
@@ -96,7 +96,7 @@ class PythonRun:
             warnings = tuple(compiled.diagnostics)
             declared, gates = tuple(meant.inputs(compiled.program)), tuple(meant.gates(compiled.program))
             program = Program(name, meant.name, declared, gates, warnings, compiled)
-        takes = Takes()
+        takes = AcceptedValues()
         takes.add(program.compiled.program, meant, run.workspace.imports.of(meant).load_contract)
         takes.check_inputs(inputs or (), "input ")
         takes.check_gates(options.get("gates", {}), "gate ")

@@ -119,10 +119,10 @@ class Run:
     def _store(self) -> Store:
         if self.kept is not None:
             return self.kept.store
-        from prose_kernel.storage.memory_store import MemoryStore
+        from prose_kernel.storage.in_memory_store import InMemoryStore
 
         start = self.context.start
-        return start.overrides.store or MemoryStore(cwd=start.cwd)
+        return start.overrides.store or InMemoryStore(cwd=start.cwd)
 
     def _new_file_history(self) -> FileHistory:
         """Called by the journal, with the first request that can change files."""
@@ -220,7 +220,7 @@ class Run:
         services, spans = self.started_services, self.context.spans
         commands: Commands = self.context.remote or self._here
         if spans is not None and self.context.settings.telemetry.commands:
-            from prose_kernel.telemetry.span_listener import TracedCommands
+            from prose_kernel.telemetry.spans_from_events import TracedCommands
 
             commands = TracedCommands(commands, spans)
         if services is None:  # they are made when they are needed
@@ -247,9 +247,9 @@ class Run:
             context.interrupt,
             Helpers(context.engine()),
             TaskTerminals(tasks),
-            more_tools=lambda request, policy, desk: (
-                *command_tools(request, policy, desk, tasks),
-                *exec_tools(request, policy, desk, self.programs, str(start.cwd)),
+            more_tools=lambda request, policy, approvals: (
+                *command_tools(request, policy, approvals, tasks),
+                *exec_tools(request, policy, approvals, self.programs, str(start.cwd)),
             ),
             is_answered=is_answered,
             functions=context.functions,
@@ -483,7 +483,7 @@ class Run:
             forget_answered(self.started_services.memories)
         directory = self.home.directory if self.home is not None else None
         if directory is not None and (known or any((directory / name).is_dir() for name in ("agents", "imports"))):
-            from prose_kernel.models.memory import restore_memories
+            from prose_kernel.models.agent_memory import restore_memories
 
             restore_memories(directory, known)
 

@@ -21,7 +21,7 @@ from prose_kernel.errors import StateError, UsageError
 from prose_kernel.runtime.ports import Owner
 
 if TYPE_CHECKING:
-    from prose_kernel.access.policy import Note
+    from prose_kernel.access.session_permissions import Note
     from prose_kernel.processes.exec_tool.audit import AuditLog
     from prose_kernel.processes.exec_tool.tool import AgentPrograms
     from prose_kernel.processes.tasks.service import TaskService
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from prose_kernel.storage.gates.records import Records
     from prose_kernel.storage.run_directory import RunDirectory
     from prose_kernel.storage.stored_run import StoredRun
-    from prose_kernel.telemetry.span_listener import Spans
+    from prose_kernel.telemetry.spans_from_events import Spans
 
 
 def keep(context: RunContext) -> StoredRun | None:
@@ -231,8 +231,8 @@ def _gate_records(kept: StoredRun | None, clock: Clock) -> Records:
 def watch(context: RunContext, run: Path | None) -> Spans:
     """Return the listener that reports a run to OpenTelemetry and the log; `run` is its directory. Slow. Raises
     `UsageError`."""
-    from prose_kernel.telemetry.span_listener import Spans
     from prose_kernel.telemetry.spans import Recorder
+    from prose_kernel.telemetry.spans_from_events import Spans
 
     settings, warn = context.settings, context.warnings.append
     recorders: list[Recorder] = []
@@ -327,7 +327,7 @@ def _audit_log(context: RunContext, directory: Path | None) -> AuditLog:
 
 def tool_notes(context: RunContext, directory: Path | None) -> Note:
     """Return the function that records calls of your own tools in the audit log of the run, if it has a directory."""
-    from prose_kernel.access.policy import no_audit
+    from prose_kernel.access.session_permissions import no_audit
     from prose_kernel.models.tools.tool import ToolRefused
     from prose_kernel.processes.exec_tool.audit import AuditFailure
 

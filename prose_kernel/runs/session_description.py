@@ -12,10 +12,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from prose_kernel.access.policy import shown
+from prose_kernel.access.session_permissions import shown
 from prose_kernel.errors import NON_INTERACTIVE, ProseError, ProviderError
 from prose_kernel.models.providers import vendors
-from prose_kernel.models.providers.provider_choice import AGENT, Choice
+from prose_kernel.models.providers.provider_name import AGENT, Choice
 from prose_kernel.models.request import Assembled, assemble, headline, in_message, summarise, with_row_texts
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.ports import (
@@ -33,7 +33,7 @@ from prose_kernel.runtime.typed_answers import filled_in
 from prose_kernel.runtime.values import full_text
 
 if TYPE_CHECKING:
-    from prose_kernel.cassettes.matching import Found, Miss
+    from prose_kernel.cassettes.record_lookup import Found, Miss
     from prose_kernel.models.provider_pool import ProviderContext
     from prose_kernel.runs.provider_chain import SessionServices
 
@@ -98,7 +98,7 @@ class Description:
     @property
     def recording(self) -> str:
         """The result of looking it up in the recordings, on one line."""
-        from prose_kernel.cassettes.matching import Miss
+        from prose_kernel.cassettes.record_lookup import Miss
 
         match self.found:
             case None:
@@ -199,7 +199,7 @@ def most_cost(description: Description, services: SessionServices) -> float | No
     choice, options = services.choice, services.means.options
     if choice.kind == "none" and services.detected is not None:
         choice = services.detected.choice
-    from prose_kernel.cassettes.matching import Found
+    from prose_kernel.cassettes.record_lookup import Found
 
     if isinstance(description.found, Found) and description.mode in ("auto", "replay"):
         return 0.0

@@ -39,7 +39,7 @@ from prose_kernel.runtime.session_options import (
 )
 
 if TYPE_CHECKING:
-    from prose_kernel.language.budgets import Limits
+    from prose_kernel.language.budget_values import Limits
 
 Limit = Annotated[int, "a whole number, or 0 for no limit"]
 ToolName = Literal["read", "list", "search", "write", "edit", "fetch", "exec_command", "Exec"]
@@ -425,12 +425,12 @@ def checked(**arguments: object) -> dict[str, object]:
 
 def budget_limits(text: str) -> Limits | None:
     """Return the limits of a written budget; None for `off`. Raises `UsageError`."""
-    from prose_kernel.language import budgets
+    from prose_kernel.language import budget_values
 
     try:
-        return budgets.parse_setting(text)
+        return budget_values.parse_setting(text)
     except ValueError as problem:
-        raise UsageError(f"budget: {problem}", hint=budgets.HINT) from None
+        raise UsageError(f"budget: {problem}", hint=budget_values.HINT) from None
 
 
 def surroundings(cwd: Path, run_directory: Path | None, state_dir: str) -> Surroundings:
@@ -473,7 +473,7 @@ def _written(path: Path, found: list[UsageError]) -> dict[str, Any]:
     """Return the right settings of a `prose.toml` by name; errors are added to `found`."""
     if not os.path.lexists(path):
         return {}
-    from prose_kernel.runs.settings_file import read_settings
+    from prose_kernel.runs.settings_reader import read_settings
 
     return by_name(read_settings(path, Settings, found))
 

@@ -26,7 +26,7 @@ from prose_kernel.access import plain_files
 from prose_kernel.access.created_code import require_agreed
 from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.language.nearest import nearest_hint
-from prose_kernel.programs import near_files
+from prose_kernel.programs import missing_files
 
 Key = tuple[str | int, ...]
 Table = TypeVar("Table", bound=Struct)
@@ -171,7 +171,7 @@ def read(path: Path, example: str, **options: Any) -> TomlFile:
         return found
     except OSError as problem:
         missing = isinstance(problem, FileNotFoundError)
-        hint = near_files.hint(name, (".toml",), path=str(path)) if missing else None
+        hint = missing_files.hint(name, (".toml",), path=str(path)) if missing else None
         raise UsageError(f"{name} cannot be read: {reason_of(problem)}", hint=hint) from None
     except UnicodeDecodeError:
         raise UsageError(f"{name} is not UTF-8 text") from None

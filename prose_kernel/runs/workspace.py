@@ -21,7 +21,7 @@ from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages, run_parts
 from prose_kernel.runs.context import Given, RunContext, Start
-from prose_kernel.runs.imports import Imports
+from prose_kernel.runs.imported_programs import Imports
 from prose_kernel.runs.lazy_objects import Once
 from prose_kernel.runs.listeners import Listeners
 from prose_kernel.runs.run import Run
@@ -54,11 +54,11 @@ __all__ = ["Start", "Workspace", "load_what_cells_need", "uncancel"]
 def load_what_cells_need(language: Language) -> None:
     """Import what a program with nothing but commands uses, so that its first cell need not."""
     from prose_kernel.processes import Engine, ShellCommands
-    from prose_kernel.storage import filesystem, memory_store, stored_run, trace, transcript
+    from prose_kernel.storage import filesystem, in_memory_store, stored_run, trace, transcript
     from prose_kernel.storage.gates import deciding
 
     _ = Engine, ShellCommands, language.machine()
-    _ = deciding, filesystem, memory_store, stored_run, trace, transcript
+    _ = deciding, filesystem, in_memory_store, stored_run, trace, transcript
 
 
 def uncancel() -> None:

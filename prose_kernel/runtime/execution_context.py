@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, Literal, Protocol, Self, TypeVar, cast
 
 from prose_kernel.errors import BudgetSpent, RunError, StoreFailed, UsageError
-from prose_kernel.language.budgets import parse
+from prose_kernel.language.budget_values import parse
 from prose_kernel.language.nodes import statement_kind
 from prose_kernel.language.source import Location, Source, Span
 from prose_kernel.runtime import budgets

@@ -42,7 +42,7 @@ from prose_kernel.testing.notebook_source import CodeCell
 from prose_kernel.testing.outputs import Output
 from prose_kernel.views.display import Display, Problem
 from prose_kernel.views.display import Output as Sink
-from prose_kernel.views.safety import terminal
+from prose_kernel.views.escaping import terminal
 from prose_kernel.views.test_results import Statement
 
 Origins = dict[int, tuple[tuple[str, Statement], ...]]

@@ -18,7 +18,7 @@ from typing import Any
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
-from prose_kernel.views.safety import clip
+from prose_kernel.views.escaping import clip
 from prose_kernel.views.test_results import Finding, Statement, difference
 
 Output = dict[str, Any]

@@ -55,9 +55,9 @@ test_program.__test__ = False  # type: ignore[attr-defined]  # it isn't a test o
 
 
 def _text_of(path: Path) -> str:
-    from prose_kernel.cli import files
+    from prose_kernel.cli import program_files
 
-    return files.read_source(str(path)).text
+    return program_files.read_source(str(path)).text
 
 
 class _Test:

@@ -35,7 +35,7 @@ from msgspec import Struct
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
 from prose_kernel.runs.toml_file import TomlFile
-from prose_kernel.views.safety import visible
+from prose_kernel.views.escaping import visible
 
 SUFFIX = ".expected.md"
 _FENCE = re.compile(r"(`{3,}|~{3,})(.*)$")

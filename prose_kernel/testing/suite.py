@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError
 from prose_kernel.language.contracts import SUFFIX as CONTRACT
-from prose_kernel.programs import near_files
+from prose_kernel.programs import missing_files
 from prose_kernel.runs import languages
 from prose_kernel.runtime.home import expanded
 from prose_kernel.testing.options import Options
@@ -83,7 +83,7 @@ def _meant(word: str, cwd: Path, *, update: bool, recursive: bool) -> list[Path]
         word = word.removesuffix(SUFFIX)
         exists = path.exists()
     if not exists:
-        raise UsageError(f"there is no file {word}", hint=near_files.hint(word, languages.runnable_suffixes()))
+        raise UsageError(f"there is no file {word}", hint=missing_files.hint(word, languages.runnable_suffixes()))
     if path.suffix != ".ipynb" and not _is_program(path):
         kinds = ", ".join(languages.runnable_suffixes())
         raise UsageError(f"{word} is neither a notebook nor a program", hint=f"names end with {kinds}")

@@ -10,7 +10,7 @@ from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.events import ParallelStarted
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.values import Reference, Value, full_text, plain
-from prose_kernel.views.safety import visible
+from prose_kernel.views.escaping import visible
 
 WIDTH: Final = 30
 """Characters of an item's text that name its row."""

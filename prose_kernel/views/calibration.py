@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from prose_kernel.judging.calibration import NO_ANSWER, WORDS, Calibration, Share
 from prose_kernel.views import document as doc
-from prose_kernel.views.safety import clip
+from prose_kernel.views.escaping import clip
 
 WORST = 10
 """Misses that are shown."""

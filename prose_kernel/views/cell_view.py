@@ -26,14 +26,14 @@ from prose_kernel.runtime.values import ExecText, Reference, Value
 from prose_kernel.views import cards
 from prose_kernel.views.bundle import KEPT
 from prose_kernel.views.display import Display, Output
-from prose_kernel.views.files import file_display, image_display
+from prose_kernel.views.escaping import clip
+from prose_kernel.views.file_displays import file_display, image_display
 from prose_kernel.views.live_panel import LivePanel
 from prose_kernel.views.live_run import LiveRun
 from prose_kernel.views.output_limit import CommandView, Limits, quiet_line, where_whole
 from prose_kernel.views.output_with_panel import OutputWithPanel
 from prose_kernel.views.parallel_view import ParallelView, gathered
 from prose_kernel.views.problems import warning_lines
-from prose_kernel.views.safety import clip
 from prose_kernel.views.session_view import SessionViews
 
 DISPLAYS = 20

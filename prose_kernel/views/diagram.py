@@ -14,7 +14,7 @@ from typing import Final
 from prose_kernel.language.flow import DEFINITIONS, Kind, Step, Way
 from prose_kernel.language.source import Span
 from prose_kernel.views.document import counted
-from prose_kernel.views.safety import clip, visible
+from prose_kernel.views.escaping import clip, visible
 
 NODES: Final = 150
 EDGES: Final = 400

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.language.source import Source
 from prose_kernel.views.document import Paragraph, counted, paragraph
-from prose_kernel.views.safety import inline_code, visible
+from prose_kernel.views.escaping import inline_code, visible
 
 if TYPE_CHECKING:
     from prose_kernel.language.flow import Step, Way

@@ -17,8 +17,8 @@ from prose_kernel.language.flow import DEFINITIONS, Step, Way
 from prose_kernel.language.shortening import clipped
 from prose_kernel.language.source import Span
 from prose_kernel.views.diagram import Mark, Part, levels, mark_of, statements_inside, words
+from prose_kernel.views.escaping import clip, html_text
 from prose_kernel.views.markup import Html
-from prose_kernel.views.safety import clip, html_text
 
 WIDEST: Final = 1300
 """Pixels from which on a picture is drawn with less in it."""

@@ -20,6 +20,7 @@ from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.running_loops import OpenLoop
 from prose_kernel.views.branch_names import BranchNames
 from prose_kernel.views.cards import branch_state, branch_text
+from prose_kernel.views.escaping import clip
 from prose_kernel.views.live_text import (
     RUNS,
     TITLE,
@@ -33,7 +34,6 @@ from prose_kernel.views.live_text import (
     span,
 )
 from prose_kernel.views.run_record import Figures, consumed
-from prose_kernel.views.safety import clip
 from prose_kernel.views.session_cards import as_shown
 
 ROWS: Final = 12

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 from prose_kernel.runtime.running_loops import OpenLoop
-from prose_kernel.views.safety import clip
+from prose_kernel.views.escaping import clip
 
 if TYPE_CHECKING:
     from prose_kernel.views.run_record import Figures

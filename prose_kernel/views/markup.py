@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prose_kernel.views.safety import html_text
+from prose_kernel.views.escaping import html_text
 
 _EMPTY = frozenset({"img", "input"})
 

@@ -15,8 +15,8 @@ from prose_kernel.runtime.ports import NOTHING_OMITTED, CommandResult, Omitted, 
 from prose_kernel.views.cards import Note, notes_display
 from prose_kernel.views.display import Display
 from prose_kernel.views.document import counted
+from prose_kernel.views.escaping import TerminalText, clip, terminal
 from prose_kernel.views.refresh import GrowingDisplay, Replaceable
-from prose_kernel.views.safety import TerminalText, clip, terminal
 
 LAST_PART = 10
 """The end that is shown is this fraction of the limits."""

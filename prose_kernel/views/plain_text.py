@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from prose_kernel.language.shortening import screen_width
 from prose_kernel.views import document as doc
-from prose_kernel.views.safety import visible
+from prose_kernel.views.escaping import visible
 
 
 def plain_text(block: doc.Block) -> str:

@@ -16,7 +16,7 @@ from prose_kernel.errors import CompileError, ProseError, ProviderError, RunErro
 from prose_kernel.language.diagnostics import Diagnostic, caret
 from prose_kernel.language.shortening import clipped
 from prose_kernel.views.display import Problem
-from prose_kernel.views.safety import clip, visible
+from prose_kernel.views.escaping import clip, visible
 
 _DIM, _BOLD, _END = "\x1b[2m", "\x1b[1m", "\x1b[0m"  # no colour: none can be read on every background
 DIAGNOSTICS = 50

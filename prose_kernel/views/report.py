@@ -26,6 +26,7 @@ from prose_kernel.storage.run_history import cells_of, made_under_way
 from prose_kernel.views.cards import readable
 from prose_kernel.views.diagram import Mark, Part
 from prose_kernel.views.document import Code, Fields, Table, counted
+from prose_kernel.views.escaping import clip
 from prose_kernel.views.flow_drawing import flow_svg
 from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.page import Choice, Section, drawn, page, terminal_text
@@ -34,7 +35,6 @@ from prose_kernel.views.report_entries import Entries, judged_by
 from prose_kernel.views.run_pictures import figures_text, marks, merged, seconds, timeline_svg
 from prose_kernel.views.run_record import Figures, Total
 from prose_kernel.views.run_story import Entry, RunStory, Story
-from prose_kernel.views.safety import clip
 from prose_kernel.views.usage import usage_table
 
 if TYPE_CHECKING:

@@ -18,11 +18,11 @@ from prose_kernel.runtime.ports import CommandResult, GateDecision, SessionResul
 from prose_kernel.runtime.values import full_text
 from prose_kernel.views.cards import cuts, one_line, outcome, readable
 from prose_kernel.views.document import Fields, Table, counted
+from prose_kernel.views.escaping import clip
 from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.page import drawn, markdown_text, terminal_text
 from prose_kernel.views.run_pictures import seconds
 from prose_kernel.views.run_story import Entry, RunStory
-from prose_kernel.views.safety import clip
 from prose_kernel.views.session_cards import ORIGINS
 
 if TYPE_CHECKING:
@@ -243,7 +243,7 @@ class Entries:
         """Return the file that `display:` showed: an image, or anything else as text."""
         if picture(file.data) is not None:
             return self._image(file.data, self.redact(file.name))
-        from prose_kernel.views.files import file_text
+        from prose_kernel.views.file_displays import file_text
 
         shown = file_text(file, 120)
         if file.media != "image/svg+xml":

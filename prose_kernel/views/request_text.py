@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
-from prose_kernel.views.safety import clip
+from prose_kernel.views.escaping import clip
 
 if TYPE_CHECKING:
     from prose_kernel.runs.planned_run import PlannedRun

@@ -16,12 +16,12 @@ from prose_kernel.views.bundle import bundle
 from prose_kernel.views.diagram import Mark, Part, fence, mermaid, outline
 from prose_kernel.views.display import Display
 from prose_kernel.views.document import Table, paragraph
-from prose_kernel.views.files import image_html
+from prose_kernel.views.escaping import clip, visible
+from prose_kernel.views.file_displays import image_html
 from prose_kernel.views.flow_drawing import flow_svg
 from prose_kernel.views.markup import Html
 from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.run_record import ActivityRecord, CellRecord, Figures, Lane, Lanes, Total, lanes
-from prose_kernel.views.safety import clip, visible
 
 ROWS: Final = 100
 """Rows of a timeline."""

@@ -20,7 +20,7 @@ from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.activities import Activities, Activity
 from prose_kernel.runtime.ports import SessionResult, reported
 from prose_kernel.views import cards
-from prose_kernel.views.safety import clip
+from prose_kernel.views.escaping import clip
 
 CELLS: Final = 200
 """Cells that are remembered: the last ones."""

@@ -20,9 +20,9 @@ from prose_kernel.runtime.ports import SessionRequest, SessionResult, ToolUse, U
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import KEPT, LEFT, QUIET, TABLE, bundle, markdown, row, wide_row
 from prose_kernel.views.display import Display
+from prose_kernel.views.escaping import LITERAL, clip, visible
 from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.plain_text import plain_text
-from prose_kernel.views.safety import LITERAL, clip, visible
 
 SHOWN = 100_000
 """Characters of an answer that a notebook shows; the binding holds all of it."""

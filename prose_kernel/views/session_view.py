@@ -18,8 +18,8 @@ from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.values import full_text
 from prose_kernel.views import session_cards as shown
 from prose_kernel.views.display import Display
+from prose_kernel.views.escaping import clip
 from prose_kernel.views.refresh import GrowingDisplay, Replaceable
-from prose_kernel.views.safety import clip
 from prose_kernel.views.session_cards import Streamed
 
 

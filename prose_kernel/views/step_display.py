@@ -16,7 +16,7 @@ from prose_kernel.language.source import Source, Span
 from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.statement_hook import StatementHook
 from prose_kernel.views.document import Table, counted
-from prose_kernel.views.safety import clip
+from prose_kernel.views.escaping import clip
 
 if TYPE_CHECKING:
     from prose_kernel.language.flow import Step

@@ -12,7 +12,7 @@ import pytest
 
 from prose_kernel.access.created_code import agree, require_agreed, waiting, watch
 from prose_kernel.access.globs import Glob
-from prose_kernel.access.policy import Policy
+from prose_kernel.access.session_permissions import Policy
 from prose_kernel.cli.main import main
 from prose_kernel.errors import ImportProgramError, UsageError
 from prose_kernel.evaluation import spec

@@ -19,7 +19,7 @@ from stubs.http_server import Behaviour, Server, Write, cut, drip, garbage, hang
 from waiting import PATIENCE
 
 from prose_kernel.access import hosts
-from prose_kernel.access.policy import PermissionDesk, Policy
+from prose_kernel.access.session_permissions import Approvals, Policy
 from prose_kernel.models.tools import fetch
 from prose_kernel.models.tools.fetch import FetchTool
 from prose_kernel.models.tools.permission_check import Access
@@ -45,8 +45,8 @@ def tool(
 ) -> FetchTool:
     request = SessionRequest("session", "x", "c1/s0", agent="reader")
     policy = Policy.of(rules or {"network": ("127.0.0.1",)}, {}, cwd)
-    desk = PermissionDesk(person or ScriptedPerson(available=False), FakeClock())
-    return FetchTool(Access(request, policy, desk, Surroundings(cwd)), seconds)
+    asker = Approvals(person or ScriptedPerson(available=False), FakeClock())
+    return FetchTool(Access(request, policy, asker, Surroundings(cwd)), seconds)
 
 
 async def get(server: Server, path: str = "/", given: FetchTool | None = None, host: str = "127.0.0.1") -> str:

@@ -12,7 +12,7 @@ from cassettes.recording import Provider, Recording
 from machine.fakes import FakeClock, lines
 from models.people import ScriptedPerson
 
-from prose_kernel.access.policy import PermissionDesk
+from prose_kernel.access.session_permissions import Approvals
 from prose_kernel.cassettes.recorded_sessions import RecordedSessions
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.runtime.ports import FileWrite, SessionRequest, SessionResult, ToolUse
@@ -178,8 +178,8 @@ async def test_where_the_rule_says_prompt_the_person_is_asked(
     (there.cwd / "a.md").unlink()
     person = ScriptedPerson(*answers, available=bool(answers))
     cassettes = Cassettes(CassetteOptions(mode="replay"), there.where(), FakeClock())
-    desk = PermissionDesk(person, FakeClock(), cassettes.note_ask)
-    sessions = RecordedSessions(None, cassettes, asker=person, desk=desk)
+    asker = Approvals(person, FakeClock(), cassettes.note_ask)
+    sessions = RecordedSessions(None, cassettes, asker=person, approvals=asker)
     request = SessionRequest("session", "Make", "c1/1/s0", permissions={"write": "prompt"})
     if allowed:
         result = await sessions.run(request, lambda _: None)

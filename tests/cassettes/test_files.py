@@ -17,8 +17,8 @@ from machine.fakes import FakeClock
 
 from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes import records
+from prose_kernel.cassettes.cassette_edits import tidied
 from prose_kernel.cassettes.cassette_files import Writer
-from prose_kernel.cassettes.tidying import tidied
 from prose_kernel.runtime.ports import SessionResult
 from prose_kernel.runtime.session_options import CassetteOptions, Surroundings
 

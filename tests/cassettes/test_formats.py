@@ -17,9 +17,9 @@ from machine.fakes import FakeClock
 from prose_kernel import errors
 from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes import records
+from prose_kernel.cassettes.cassette_edits import redacted, upgraded
 from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.records import Facts, Order, Written, canonical, key_of
-from prose_kernel.cassettes.tidying import redacted, upgraded
 from prose_kernel.cli.main import main
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.ports import CommandResult, FileRead, Finding, Pick, SessionResult, ToolUse, Usage, Verdict

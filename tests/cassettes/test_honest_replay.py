@@ -11,7 +11,7 @@ import pytest
 from cassettes.recording import JudgeDouble, Provider, Recording
 from machine.fakes import FakeClock
 
-from prose_kernel.cassettes.tidying import tidied
+from prose_kernel.cassettes.cassette_edits import tidied
 from prose_kernel.runtime.ports import FileRead, SessionResult
 from prose_kernel.runtime.session_options import Surroundings
 

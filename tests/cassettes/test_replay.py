@@ -13,7 +13,7 @@ from machine.fakes import FakeClock, lines
 from models.people import ScriptedPerson
 from msgspec import structs
 
-from prose_kernel.cassettes.matching import Found, Miss
+from prose_kernel.cassettes.record_lookup import Found, Miss
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import (
     ContextTooLong,

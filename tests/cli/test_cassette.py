@@ -40,7 +40,7 @@ def perm() -> object:
 
 def tools() -> list[str]:
     """The tools that every session is offered here: a part of its identity."""
-    from prose_kernel.access.policy import Policy
+    from prose_kernel.access.session_permissions import Policy
     from prose_kernel.models.tools.session_tools import tool_names
     from prose_kernel.runtime.ports import SessionRequest
 

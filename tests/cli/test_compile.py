@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from prose_kernel.cli import files
+from prose_kernel.cli import program_files
 from prose_kernel.cli.main import main
 from prose_kernel.language.source import Source
 
@@ -249,14 +249,14 @@ def test_check_lists_the_criteria_of_vvm(capsys: pytest.CaptureFixture[str]) -> 
 def test_a49_an_internal_error_in_one_file_does_not_end_the_batch(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    read = files.read_source
+    read = program_files.read_source
 
     def broken(name: str) -> Source:
         if name == "bad.prose":
             raise IndexError("a defect")
         return read(name)
 
-    monkeypatch.setattr(files, "read_source", broken)
+    monkeypatch.setattr(program_files, "read_source", broken)
     assert main(["compile", "--format", "json", "bad.prose", "good.prose"]) == 2
     bad, good = objects(capsys.readouterr().out)
     assert (bad["ok"], good["ok"]) == (False, True)

@@ -13,7 +13,7 @@ import pytest
 
 from prose_kernel import __version__
 from prose_kernel.cli.main import COMMANDS, main
-from prose_kernel.programs import near_files
+from prose_kernel.programs import missing_files
 from prose_kernel.runs import languages
 
 
@@ -97,7 +97,7 @@ def test_which_file_is_near(typed: str, meant: str | None, tmp_path: Path, monke
     Path("flows/folder.prose").mkdir(parents=True)
     for name in ("review.prose", "a.prose", "o.prose", "book.ipynb", "notes.md", ".hidden.prose"):
         Path("flows", name).write_text("")
-    assert near_files.hint(typed, languages.runnable_suffixes()) == (meant and f"did you mean `{meant}`?")
+    assert missing_files.hint(typed, languages.runnable_suffixes()) == (meant and f"did you mean `{meant}`?")
 
 
 def test_a_name_without_its_suffix(
@@ -179,7 +179,7 @@ def test_an_interrupt_before_the_start_is_quiet(
     def interrupted(_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("prose_kernel.cli.files.read_bytes", interrupted)
+    monkeypatch.setattr("prose_kernel.cli.program_files.read_bytes", interrupted)
     assert main(["compile", "x.prose"]) == 130
     assert capsys.readouterr().out == ""
 

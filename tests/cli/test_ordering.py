@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prose_kernel.cli.ordering import SourceOrder
+from prose_kernel.cli.ordered_output import SourceOrder
 from prose_kernel.runtime.events import BranchStep
 
 

@@ -10,7 +10,7 @@ from models.people import ScriptedPerson
 from msgspec import structs
 
 from prose_kernel.errors import NoPerson, StateError, Undecided
-from prose_kernel.judging.chain import FIX, Condition, JudgeChain, decidable_conditions
+from prose_kernel.judging.judge_chain import FIX, Condition, JudgeChain, decidable_conditions
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.source import Source, Span
 from prose_kernel.machine.openprose.program_text import judged_texts

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lsprotocol import types
 
-from prose_kernel.lsp import features
+from prose_kernel.lsp import language_features
 from prose_kernel.lsp.documents import Document, Documents, uri_of
 from prose_kernel.lsp.names import definition, everywhere, rename
 from prose_kernel.lsp.positions import Text
@@ -37,11 +37,11 @@ class Editor:
 
     def offers(self, name: str, text: str) -> list[str]:
         document, offset = self.at(name, text)
-        return [item.label for item in features.completion(document, self.position(document, offset)).items]
+        return [item.label for item in language_features.completion(document, self.position(document, offset)).items]
 
     def hover(self, name: str, text: str) -> str | None:
         document, offset = self.at(name, text)
-        found = features.hover(self.documents, document, self.position(document, offset))
+        found = language_features.hover(self.documents, document, self.position(document, offset))
         return found.contents.value if found is not None and isinstance(found.contents, types.MarkupContent) else None
 
     def definition(self, name: str, text: str) -> tuple[str, int, str] | None:
@@ -65,7 +65,7 @@ class Editor:
         """The changed texts by file. Raises `Refused`."""
         document, offset = self.at(name, text)
         return {
-            Path(where.uri).name: applied(where.text, features.edits(where.text, edits))
+            Path(where.uri).name: applied(where.text, language_features.edits(where.text, edits))
             for where, edits in rename(self.documents, document, offset, new)
         }
 
@@ -75,7 +75,7 @@ class Editor:
         whole = types.Range(types.Position(0, 0), types.Position(*document.text.end))
         return [
             (action.title, applied(document.text, (action.edit.changes or {})[document.uri]))
-            for action in features.code_actions(document, whole)
+            for action in language_features.code_actions(document, whole)
             if action.edit is not None
         ]
 

@@ -9,7 +9,7 @@ import pytest
 from lsp.editor import Editor, applied
 from lsprotocol import types
 
-from prose_kernel.lsp import features
+from prose_kernel.lsp import language_features
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ TEAM = 'agent reviewer(model="opus")\n# Says what is weak.\ndef review(text, lev
 
 
 def found(editor: Editor, name: str, text: str) -> list[types.Diagnostic]:
-    return features.diagnostics(editor.open(name, text))
+    return language_features.diagnostics(editor.open(name, text))
 
 
 def test_a_finding_has_its_code_its_place_its_hint_and_a_link_into_the_reference(editor: Editor) -> None:
@@ -67,14 +67,16 @@ def test_errors_of_an_imported_module_stand_at_its_import_and_lead_there(editor:
 
 def test_a_document_without_a_file_is_checked_too(editor: Editor) -> None:
     document = editor.documents.open("untitled:Untitled-1", "x = nobody\n", "vvm")
-    assert {one.code for one in features.diagnostics(document)} == {"V701", "V530"}
-    assert features.diagnostics(editor.documents.open("untitled:a", "output a = b\n", "prose"))[0].code == "E131"
+    assert {one.code for one in language_features.diagnostics(document)} == {"V701", "V530"}
+    assert (
+        language_features.diagnostics(editor.documents.open("untitled:a", "output a = b\n", "prose"))[0].code == "E131"
+    )
 
 
 def test_the_cells_of_a_notebook_are_left_to_its_kernel(editor: Editor) -> None:
     document = editor.documents.open((editor.folder / "a.ipynb").as_uri(), "%bindings\nlet x = 1\nlet x = 2\n", "prose")
-    assert features.diagnostics(document) == []
-    assert "session" in [item.label for item in features.completion(document, types.Position(3, 0)).items]
+    assert language_features.diagnostics(document) == []
+    assert "session" in [item.label for item in language_features.completion(document, types.Position(3, 0)).items]
 
 
 # ---------------------------------------------------------------- completion
@@ -112,7 +114,7 @@ def test_nothing_is_offered_in_a_comment_or_for_what_is_given_already(editor: Ed
 
 def test_an_offer_replaces_what_is_typed_also_after_wide_characters(editor: Editor) -> None:
     document, offset = editor.at("a.prose", 'let colour = 1\nlet x = "😀" + colo^')
-    item = features.completion(document, editor.position(document, offset)).items[0]
+    item = language_features.completion(document, editor.position(document, offset)).items[0]
     assert isinstance(item.text_edit, types.TextEdit)
     assert applied(document.text, [item.text_edit]) == 'let colour = 1\nlet x = "😀" + colour'
 
@@ -154,11 +156,11 @@ def test_document_symbols_are_a_tree(editor: Editor) -> None:
         return [(one.name, one.detail, *([tree(list(one.children))] if one.children else [])) for one in found]
 
     text = 'agent w:\n  model: opus\nblock f(a):\n  let b = a\n  for c in [1]:\n    output d = c\nlet e = 1\ngate g:\n  prompt: "x"\n'
-    assert tree(features.document_symbols(editor.open("a.prose", text))) == [
+    assert tree(language_features.document_symbols(editor.open("a.prose", text))) == [
         ("w", "agent"), ("f", "block", [("b", "variable"), ("d", "variable")]), ("e", "variable"), ("g", "gate"),
     ]  # fmt: skip
     text = "agent w()\ndef f(a):\n  def g():\n    x = 1\n    return x\n  return g\ny = f(1)\nexport y\n"
-    assert tree(features.document_symbols(editor.open("a.vvm", text))) == [
+    assert tree(language_features.document_symbols(editor.open("a.vvm", text))) == [
         ("w", "agent"), ("f", "function", [("g", "function", [("x", "variable")])]), ("y", "variable"),
     ]  # fmt: skip
 
@@ -172,12 +174,14 @@ def test_every_symbol_lies_in_the_range_of_its_parent_and_its_name_in_its_own(ed
             check(list(one.children or ()))
 
     for path in sorted((Path(__file__).parents[2] / "prose_kernel" / "examples").glob("*.[pv]*")):
-        check(features.document_symbols(editor.open(path.name, path.read_text(encoding="utf-8"))))
+        check(language_features.document_symbols(editor.open(path.name, path.read_text(encoding="utf-8"))))
 
 
 def test_folding(editor: Editor) -> None:
     text = '# one\n# two\nif true:\n  exec """\n  # no comment\n  # at all\n  """\n\nelse:\n  exec "b"\n\n\nagent w:\n  model: opus\n'
-    folds = [(one.start_line, one.end_line, one.kind) for one in features.folding(editor.open("a.prose", text))]
+    folds = [
+        (one.start_line, one.end_line, one.kind) for one in language_features.folding(editor.open("a.prose", text))
+    ]
     comment = types.FoldingRangeKind.Comment
     assert folds == [(2, 9, None), (3, 6, None), (12, 13, None), (0, 1, comment)]
 
@@ -186,8 +190,8 @@ def test_semantic_tokens_tell_what_names_are(editor: Editor) -> None:
     document = editor.open(
         "a.prose", "const é😀 = 1\n".replace("é😀", "n") + 'agent w:\n  prompt: "😀{n}"\nsession: w\n'
     )
-    data = list(features.semantic_tokens(document).data)
-    legend = features.TOKENS
+    data = list(language_features.semantic_tokens(document).data)
+    legend = language_features.TOKENS
     line = character = 0
     tokens = []
     for at in range(0, len(data), 5):
@@ -202,7 +206,7 @@ def test_semantic_tokens_tell_what_names_are(editor: Editor) -> None:
 
 def formatted(editor: Editor, name: str, raw: str) -> str:
     document = editor.open(name, raw)
-    return applied(document.text, features.formatting(document))
+    return applied(document.text, language_features.formatting(document))
 
 
 def test_formatting(editor: Editor) -> None:
@@ -214,8 +218,8 @@ def test_formatting(editor: Editor) -> None:
 
 def test_formatting_never_drops_a_comment(editor: Editor) -> None:
     document = editor.open("a.prose", "# why\nlet   x=1\n")
-    with pytest.raises(features.LosesComments):
-        features.formatting(document)
+    with pytest.raises(language_features.LosesComments):
+        language_features.formatting(document)
 
 
 def test_code_actions_apply_hints(editor: Editor) -> None:
@@ -231,7 +235,7 @@ def test_code_actions_apply_hints(editor: Editor) -> None:
 def test_code_actions_are_those_of_the_range(editor: Editor) -> None:
     document = editor.open("a.prose", "x = 1\ny = 2\n")
     line = types.Range(types.Position(1, 0), types.Position(1, 3))
-    (action,) = features.code_actions(document, line)
+    (action,) = language_features.code_actions(document, line)
     assert action.title == "Declare it: `let y`" and action.kind == types.CodeActionKind.QuickFix
     assert [one.code for one in action.diagnostics or ()] == ["W135"]
 
@@ -256,9 +260,9 @@ def test_a_contract_file_is_checked_and_formatted_in_its_fences(editor: Editor) 
     assert (one.code, one.range.start, one.range.end) == ("E313", types.Position(13, 13), types.Position(13, 19))
     text = text.replace("draftr", "drafter")
     document = editor.open("f.prose.md", text)
-    assert features.diagnostics(document) == []
+    assert language_features.diagnostics(document) == []
     assert {symbol.name for symbol in document.index.symbols} >= {"a", "b"}
-    assert applied(document.text, features.formatting(document)) == text.replace("let   a", "let a")
+    assert applied(document.text, language_features.formatting(document)) == text.replace("let   a", "let a")
 
 
 def test_an_editor_may_read_prosescript(tmp_path: Path) -> None:
@@ -407,7 +411,7 @@ def test_an_input_is_renamed_with_its_bullet_its_uses_and_the_calls_of_other_fil
 
 def test_the_outline_of_a_contract_file_is_its_nodes_sections_and_names(editor: Editor) -> None:
     document = editor.open("notes.prose.md", NOTES)
-    own, finder = features.document_symbols(document)
+    own, finder = language_features.document_symbols(document)
     assert (own.name, finder.name) == ("notes", "finder")
     assert [one.name for one in own.children or ()] == ["Parameters", "Returns", "Errors", "Execution"]
     parts = [[one.name for one in section.children or ()] for section in own.children or ()]
@@ -418,5 +422,5 @@ def test_the_outline_of_a_contract_file_is_its_nodes_sections_and_names(editor: 
 def test_half_a_contract_file_has_an_outline(editor: Editor) -> None:
     for end in range(0, len(NOTES), 17):
         document = editor.open("half.prose.md", NOTES[:end])
-        features.document_symbols(document)
-        features.completion(document, types.Position(*document.text.end))
+        language_features.document_symbols(document)
+        language_features.completion(document, types.Position(*document.text.end))

@@ -13,7 +13,7 @@ from lsp.editor import Editor
 from lsprotocol import types
 
 from prose_kernel.cli.compile import compile_file
-from prose_kernel.lsp import features
+from prose_kernel.lsp import language_features
 from prose_kernel.lsp.names import Refused, definition, everywhere, rename
 
 ROOT = Path(__file__).parents[2]
@@ -51,21 +51,21 @@ def ask_all(suffix: str, text: str, at: int) -> None:
     place = editor.position(document, offset)
     inside = document.text.end
     whole = types.Range(types.Position(0, 0), types.Position(*inside))
-    ranges = [one.range for one in features.diagnostics(document)]
-    ranges += [one.range for one in features.document_symbols(document)]
-    for action in features.code_actions(document, types.Range(place, place)):
+    ranges = [one.range for one in language_features.diagnostics(document)]
+    ranges += [one.range for one in language_features.document_symbols(document)]
+    for action in language_features.code_actions(document, types.Range(place, place)):
         assert action.edit is not None
         ranges += [edit.range for edit in (action.edit.changes or {})[document.uri]]
-    for item in features.completion(document, place).items:
+    for item in language_features.completion(document, place).items:
         assert isinstance(item.text_edit, types.TextEdit)
         ranges.append(item.text_edit.range)
     for one in ranges:
         assert whole.start <= one.start <= one.end <= whole.end, (one, whole)
-    features.hover(editor.documents, document, place)
-    features.semantic_tokens(document)
-    assert all(fold.start_line < fold.end_line <= inside.line for fold in features.folding(document))
+    language_features.hover(editor.documents, document, place)
+    language_features.semantic_tokens(document)
+    assert all(fold.start_line < fold.end_line <= inside.line for fold in language_features.folding(document))
     if "#" not in text:
-        features.formatting(document)
+        language_features.formatting(document)
     definition(editor.documents, document, offset)
     occurrence = document.index.at(offset)
     if occurrence is not None:
@@ -82,4 +82,4 @@ def test_a49_findings_have_the_words_of_prose_compile(folder: str, monkeypatch: 
         with suppress(UnicodeDecodeError):
             document = Editor(directory).open(path.name, path.read_bytes().decode())
             compiled = [(d.code, d.message) for d in compile_file(path.name).diagnostics if not d.file]
-            assert [(d.code, d.message) for d in features.diagnostics(document)][: len(compiled)] == compiled
+            assert [(d.code, d.message) for d in language_features.diagnostics(document)][: len(compiled)] == compiled

@@ -20,7 +20,7 @@ from msgspec import structs
 
 from prose_kernel.cli.main import main
 from prose_kernel.errors import BudgetSpent, ProviderError, RunError, UsageError
-from prose_kernel.language.budgets import Limits, parse
+from prose_kernel.language.budget_values import Limits, parse
 from prose_kernel.models.providers.scripted import ScriptedSessions
 from prose_kernel.models.usage import consumed
 from prose_kernel.runs import languages

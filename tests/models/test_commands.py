@@ -19,9 +19,9 @@ from models.providers.models import ENVIRONMENT, WIRES, server
 from stubs.model_server import StubServer
 from waiting import appears, eventually
 
-from prose_kernel.access.policy import PermissionDesk, Policy
+from prose_kernel.access.session_permissions import Approvals, Policy
 from prose_kernel.models.providers.model_servers import ModelServers
-from prose_kernel.models.providers.models import ModelSessions
+from prose_kernel.models.providers.model_sessions import ModelSessions
 from prose_kernel.models.tools.commands import command_tools
 from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.processes import Engine
@@ -46,11 +46,11 @@ class Shop:
         self.person = ScriptedPerson(available=False)
         self.progress: list[SessionProgress] = []
         self.where = Surroundings(str(cwd), environment=dict(os.environ))
-        self.desk = PermissionDesk(self.person, FakeClock())
+        self.desk = Approvals(self.person, FakeClock())
 
     def answers(self, *answers: str) -> None:
         self.person = ScriptedPerson(*answers)
-        self.desk = PermissionDesk(self.person, FakeClock())
+        self.desk = Approvals(self.person, FakeClock())
 
     def bench(self, rules: dict[str, Rule] | None = None, at: str = "c1/s0", **facts: Any) -> SessionTools:
         stated = OPEN if rules is None else rules

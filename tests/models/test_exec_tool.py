@@ -15,7 +15,7 @@ from models.benches import answer_of
 from models.people import ScriptedPerson
 from stubs.model_server import StubServer
 
-from prose_kernel.access.policy import PermissionDesk, Policy
+from prose_kernel.access.session_permissions import Approvals, Policy
 from prose_kernel.models.tools.exec import exec_tools
 from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.processes import Engine
@@ -53,7 +53,7 @@ class Desk:
     def bench(self, rules: dict[str, Rule], host: dict[str, Rule] | None = None, at: str = "c1/s0") -> SessionTools:
         request = SessionRequest("session", "Do it", at, agent="worker", permissions=rules)
         policy = Policy.of(rules, host or {}, str(self.cwd), environment=dict(os.environ))
-        desk = PermissionDesk(self.person, FakeClock())
+        desk = Approvals(self.person, FakeClock())
         tools = exec_tools(request, policy, desk, self.programs, str(self.cwd))
         where = Surroundings(str(self.cwd), environment=dict(os.environ))
         return SessionTools(request, policy, desk, where, self.progress.append, tools)

@@ -9,7 +9,7 @@ import pytest
 from gate_people import TestClock
 from models.people import ScriptedPerson
 
-from prose_kernel.access.policy import Ask, PermissionDesk
+from prose_kernel.access.session_permissions import Approvals, Ask
 from prose_kernel.errors import ImportProgramError, ProviderError
 from prose_kernel.judging import rules
 from prose_kernel.judging.human import HumanJudge
@@ -81,7 +81,7 @@ async def test_what_a_text_holds() -> None:
 @pytest.mark.parametrize(("label", "answer"), [("Allow", "allow"), ("Do not allow", "deny"), ("Always", "allow")])
 async def test_a_permission(label: str, answer: str) -> None:
     clock, front = TestClock(), Clicker(label)
-    ruling = await PermissionDesk(front, clock).ask(Ask("execute", "agent a", "c1/s0", "rm x", "rm *"))
+    ruling = await Approvals(front, clock).ask(Ask("execute", "agent a", "c1/s0", "rm x", "rm *"))
     (form,) = front.forms
     assert (ruling.answer, form.text, form.note) == (answer, "rm x", "always = rm *, for the rest of this run")
     assert form.left is not None and form.left() == 300.0

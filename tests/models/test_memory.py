@@ -15,8 +15,8 @@ from machine.fakes import FakeClock
 from waiting import PATIENCE
 
 from prose_kernel.errors import ProviderError
-from prose_kernel.models import memory
-from prose_kernel.models.memory import RememberingSessions
+from prose_kernel.models import agent_memory
+from prose_kernel.models.agent_memory import RememberingSessions
 from prose_kernel.models.memory_directory import Memories
 from prose_kernel.models.request import REMEMBER, RULE, assemble, in_message, segment_file, with_texts
 from prose_kernel.runtime.clock import SystemClock
@@ -68,7 +68,7 @@ async def run(cwd: Path, inner: Inner, request: SessionRequest, clock: Any = Non
 def files(cwd: Path, directory: str = HOME) -> dict[str, str]:
     """The texts in a memory directory."""
     place = cwd / directory
-    return {entry.name: entry.read_text() for entry in sorted(place.iterdir()) if entry.name != memory.LOCK}
+    return {entry.name: entry.read_text() for entry in sorted(place.iterdir()) if entry.name != agent_memory.LOCK}
 
 
 # ---------------------------------------------------------------- written in the session's place
@@ -222,7 +222,7 @@ UNREADABLE: list[tuple[str, Callable[[Path], object], str]] = [
     ("latin-1", lambda path: path.write_bytes(b"caf\xe9"), "memory.md is not UTF-8 text"),
     (
         "huge",
-        lambda path: path.write_bytes(b"x" * (memory.MEMORY_LIMIT + 1)),
+        lambda path: path.write_bytes(b"x" * (agent_memory.MEMORY_LIMIT + 1)),
         "memory.md is larger than 1,048,576 bytes",
     ),
     ("link", lambda path: path.symlink_to(__file__), "memory.md is a link"),
@@ -258,7 +258,7 @@ async def test_a_memory_without_the_right_to_read_it(tmp_path: Path, monkeypatch
     with monkeypatch.context() as patched:
         patched.setattr(os, "open", refused)
         with pytest.raises(ValueError, match=r"memory\.md: permission denied"):
-            memory.read(tmp_path / HOME / "memory.md")
+            agent_memory.read(tmp_path / HOME / "memory.md")
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ async def test_a_place_that_cannot_be_made_is_found_before_the_session_runs(
 
 async def test_a_memory_that_grew_too_large_is_refused_and_the_former_one_stays(tmp_path: Path) -> None:
     async def grow(_: SessionRequest) -> SessionResult:
-        return SessionResult("ok", memory_after="x" * (memory.MEMORY_LIMIT + 1))
+        return SessionResult("ok", memory_after="x" * (agent_memory.MEMORY_LIMIT + 1))
 
     await run(tmp_path, Inner(), asked())
     before = files(tmp_path)
@@ -343,7 +343,7 @@ with FileLock(sys.argv[1]):
 def holder(tmp_path: Path) -> Any:
     """Another process that holds the lock of the memory until its input ends."""
     (tmp_path / HOME).mkdir(parents=True)
-    command = [sys.executable, "-c", HOLDER, str(tmp_path / HOME / memory.LOCK)]
+    command = [sys.executable, "-c", HOLDER, str(tmp_path / HOME / agent_memory.LOCK)]
     with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "held\n"
         yield process
@@ -356,7 +356,7 @@ async def test_a_memory_that_another_process_keeps_is_an_error_in_the_end(tmp_pa
         await remembering_sessions(tmp_path, Inner(), clock).run(asked("resume"), notes.append)
     assert str(found.value) == "the memory of agent 'captain' is in use by another process"
     assert found.value.retryable and str(holder.pid) not in f"{found.value}{found.value.hint}"
-    assert memory.PATIENCE <= clock.time < memory.PATIENCE + 2
+    assert agent_memory.PATIENCE <= clock.time < agent_memory.PATIENCE + 2
     assert notes == [SessionProgress("note", "waiting: another process uses the memory of 'captain'")]
 
 
@@ -386,7 +386,7 @@ WRITER = """
 import asyncio, sys
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import AgentMemory, SessionRequest, SessionResult, Target
-from prose_kernel.models.memory import RememberingSessions
+from prose_kernel.models.agent_memory import RememberingSessions
 from prose_kernel.runtime.session_options import Surroundings
 
 class Inner:

@@ -24,11 +24,11 @@ from stubs.http_server import hang, response, running
 from stubs.model_server import StubServer
 from waiting import until
 
-from prose_kernel.access.policy import PermissionDesk, Policy
+from prose_kernel.access.session_permissions import Approvals, Policy
 from prose_kernel.errors import PermissionDenied, ProviderError
-from prose_kernel.models.tools import own as own_tools
-from prose_kernel.models.tools.own.pool import OwnTools, ToolHost
+from prose_kernel.models.tools import own as user_tools
 from prose_kernel.models.tools.session_tools import SessionTools
+from prose_kernel.models.tools.user_tools.pool import ToolHost, UserTools
 from prose_kernel.processes import Engine
 from prose_kernel.processes.long_lived_processes import Helpers
 from prose_kernel.runs.provider_chain import Facilities, connect
@@ -38,7 +38,7 @@ from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.session_options import CassetteOptions, McpServer, ModelServer, SessionOptions, Surroundings
 
-START = "prose_kernel.models.tools.own.mcp_server.START"  # imported with the SDK of MCP when it is patched
+START = "prose_kernel.models.tools.user_tools.mcp_server.START"  # imported with the SDK of MCP when it is patched
 
 SERVER = str(Path(__file__).parents[1] / "stubs" / "mcp_tools.py")  # over HTTP
 BY_HAND = str(Path(__file__).parents[1] / "stubs" / "mcp_by_hand.py")
@@ -95,16 +95,16 @@ class Bench:
         around = ToolHost(
             guard, cwd if own else None, lambda event, told: self.audit.append((event, told)), self.warnings.append
         )
-        self.pool = OwnTools(SessionOptions(**options), self.where, around)
+        self.pool = UserTools(SessionOptions(**options), self.where, around)
         self.person = ScriptedPerson()
 
     async def of(self, *names: str, rule: Any = "allow", elsewhere: bool = False) -> SessionTools:
         permissions = {"tools": rule}
         request = SessionRequest("session", "Do it", "c1/s0", tools=names, permissions=permissions, elsewhere=elsewhere)
         policy = Policy.of_session(request, {}, self.where)
-        desk = PermissionDesk(self.person, SystemClock())
-        made = SessionTools(request, policy, desk, self.where, lambda progress: None)
-        made.add(await self.pool.tools(request, policy, desk))
+        asker = Approvals(self.person, SystemClock())
+        made = SessionTools(request, policy, asker, self.where, lambda progress: None)
+        made.add(await self.pool.tools(request, policy, asker))
         return made
 
 
@@ -669,8 +669,8 @@ async def test_a35_packages_next_to_the_functions_have_their_data(tmp_path: Path
 async def test_a35_a_session_cannot_write_the_file_of_functions(lazy: Bench, tmp_path: Path) -> None:
     request = SessionRequest("session", "Do it", "c1/s0", permissions={"write": ("*.py",)})
     policy = Policy.of_session(request, {}, lazy.where)
-    desk = PermissionDesk(lazy.person, SystemClock())
-    session = SessionTools(request, policy, desk, lazy.where, lambda progress: None)
+    asker = Approvals(lazy.person, SystemClock())
+    session = SessionTools(request, policy, asker, lazy.where, lambda progress: None)
     for path in ("prose_tools.py", "./PROSE_TOOLS.py", str(tmp_path / "prose_tools.py")):
         assert (await answer_of(session, "write", {"path": path, "content": "x"})).startswith("refused: ")
         assert (await answer_of(session, "edit", {"path": path, "old": "h", "new": "x"})).startswith(
@@ -901,7 +901,7 @@ def test_a45_plain_functions_need_neither_pydantic_nor_griffe(tmp_path: Path) ->
         "found = w.load(sys.argv[2], {'prose_tools.py': hashlib.sha256(text).hexdigest()})\n"
         "print(len(found.functions), sorted({'pydantic', 'griffe'} & set(sys.modules)))"
     )
-    worker = Path(own_tools.__file__).parent
+    worker = Path(user_tools.__file__).parent
     ended = subprocess.run(
         [sys.executable, "-P", "-c", script, str(worker), str(tmp_path / "prose_tools.py")],
         capture_output=True, text=True, check=True,

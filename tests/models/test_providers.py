@@ -11,9 +11,9 @@ import pytest
 from models.people import ScriptedPerson, SilentPerson
 
 from prose_kernel.errors import NoPerson, NoProvider, ProviderError, UsageError
+from prose_kernel.models.providers.default_provider import Unconfigured
 from prose_kernel.models.providers.human import HELP, LONGEST, MORE, HumanSessions
-from prose_kernel.models.providers.provider_choice import Choice, choice_of, judge_choice
-from prose_kernel.models.providers.provider_detection import Unconfigured
+from prose_kernel.models.providers.provider_name import Choice, choice_of, judge_choice
 from prose_kernel.models.providers.scripted import Reply, Script, ScriptedSessions, load_script
 from prose_kernel.runs.provider_chain import connect
 from prose_kernel.runs.session_description import DryRunCommands

@@ -22,7 +22,7 @@ from models.people import ScriptedPerson
 from stubs.tokens import tokens_of
 from waiting import eventually
 
-from prose_kernel.access.policy import PermissionDesk, Policy
+from prose_kernel.access.session_permissions import Approvals, Policy
 from prose_kernel.models.request import answered, assemble, with_row_texts
 from prose_kernel.models.tools import arguments, files, search
 from prose_kernel.models.tools import tool as tools
@@ -63,7 +63,7 @@ class Bench:
         self.person = person or ScriptedPerson(available=False)
         self.progress: list[SessionProgress] = []
         where = Surroundings(str(cwd), environment={"HOME": str(cwd.parent / "home")})
-        desk = PermissionDesk(self.person, FakeClock())
+        desk = Approvals(self.person, FakeClock())
         self.bench = SessionTools(self.request, self.policy, desk, where, self.progress.append, more, default)
 
     async def __call__(self, tool: str, **given: object) -> str:

@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from models.people import ScriptedPerson
 
-from prose_kernel.access.policy import Policy
+from prose_kernel.access.session_permissions import Policy
 from prose_kernel.errors import ProviderError, SessionCancelled
 from prose_kernel.models.providers.human import HumanSessions
-from prose_kernel.models.providers.models import Spoken
+from prose_kernel.models.providers.model_sessions import Spoken
 from prose_kernel.models.request import RULE, answered, assemble, in_message
 from prose_kernel.runtime.ports import Given, SessionRequest, Target
 

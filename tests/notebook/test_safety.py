@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scaling import assert_linear
 
-from prose_kernel.views import safety
+from prose_kernel.views import escaping
 
 LIVE_TAG = re.compile(r"<(?!/?(?:pre|code)>)(?=[A-Za-z/!?])")
 
@@ -36,21 +36,21 @@ LIVE_TAG = re.compile(r"<(?!/?(?:pre|code)>)(?=[A-Za-z/!?])")
     ],
 )
 def test_a_stream_keeps_colours_and_shows_the_rest(given_text: str, shown: str) -> None:
-    assert safety.terminal(given_text) == shown
+    assert escaping.terminal(given_text) == shown
 
 
 @given(st.text(), st.lists(st.integers(0, 40)))
 def test_pieces_give_the_same_text_as_the_whole(text: str, cuts: list[int]) -> None:
-    stream, at, got = safety.TerminalText(), 0, ""
+    stream, at, got = escaping.TerminalText(), 0, ""
     for cut in cuts:
         got += stream.feed(text[at : at + cut])
         at += cut
     got += stream.feed(text[at:]) + stream.end()
-    assert got == safety.terminal(text)
+    assert got == escaping.terminal(text)
 
 
 def test_a_colour_cut_in_two_stays_a_colour() -> None:
-    stream = safety.TerminalText()
+    stream = escaping.TerminalText()
     assert stream.feed("a\x1b[3") == "a"
     assert stream.feed("1mb") == "\x1b[31mb"
     assert stream.feed("\x1b") == ""
@@ -58,7 +58,7 @@ def test_a_colour_cut_in_two_stays_a_colour() -> None:
 
 
 def test_markup_inside_of_code_is_escaped_once() -> None:
-    assert safety.inline_code("ls '*.py' \"<b>\"") == "<code>ls '&#42;.py' \"&lt;b&gt;\"</code>"
+    assert escaping.inline_code("ls '*.py' \"<b>\"") == "<code>ls '&#42;.py' \"&lt;b&gt;\"</code>"
 
 
 @pytest.mark.parametrize(
@@ -66,7 +66,7 @@ def test_markup_inside_of_code_is_escaped_once() -> None:
     [(5, ""), (400, "1,492 characters, 400 lines in all"), (401, "1,496 characters, 401 lines in all")],
 )
 def test_a_line_end_at_the_end_begins_no_line(count: int, rest: str) -> None:
-    assert safety.preview("".join(f"{i}\n" for i in range(1, count + 1)))[1] == rest
+    assert escaping.preview("".join(f"{i}\n" for i in range(1, count + 1)))[1] == rest
 
 
 def test_a_megabyte_line_costs_little() -> None:
@@ -74,8 +74,8 @@ def test_a_megabyte_line_costs_little() -> None:
         text = "x" * size
 
         def show() -> None:
-            assert safety.terminal(text) == text
-            assert safety.clip(text) == "x" * 119 + "…"
+            assert escaping.terminal(text) == text
+            assert escaping.clip(text) == "x" * 119 + "…"
 
         return show
 
@@ -84,7 +84,7 @@ def test_a_megabyte_line_costs_little() -> None:
 
 @given(st.text(alphabet=st.sampled_from("<>/!`~[](){}*_$\\ \n\tascriptjv:&#x61;\"'"), max_size=200))
 def test_markdown_never_lets_a_tag_or_an_image_through(text: str) -> None:
-    shown = safety.markdown(text)
+    shown = escaping.markdown(text)
     outside_code = re.sub(r"^ {0,3}(`{3,}|~{3,}).*?(\1|\Z)", "", shown, flags=re.S | re.M)
     assert not LIVE_TAG.search(outside_code)
     assert "![" not in outside_code
@@ -103,8 +103,8 @@ def test_markdown_never_lets_a_tag_or_an_image_through(text: str) -> None:
     ],
 )
 def test_links_keep_only_harmless_targets(target: str) -> None:
-    assert "script" not in safety.markdown(f"[click]({target})").lower().replace("[click]", "")
-    assert safety.markdown(f"[click]({target})").rstrip(")").endswith("#")
+    assert "script" not in escaping.markdown(f"[click]({target})").lower().replace("[click]", "")
+    assert escaping.markdown(f"[click]({target})").rstrip(")").endswith("#")
 
 
 def test_ordinary_markdown_is_untouched() -> None:
@@ -112,30 +112,30 @@ def test_ordinary_markdown_is_untouched() -> None:
         "# Title\n\n- a *b* **c** `d`\n\n| x | y |\n| - | - |\n| 1 | 2 |\n\n```python\nprint(1 < 2)\n```\n\n"
         "[docs](https://example.org/a_b) and 3 < 4 > 2\n"
     )
-    assert safety.markdown(text) == text
+    assert escaping.markdown(text) == text
 
 
 def test_code_with_tags_is_shown_as_code() -> None:
-    shown = safety.markdown("see `List<String>` and\n```html\n<script>alert(1)</script>\n```\n")
+    shown = escaping.markdown("see `List<String>` and\n```html\n<script>alert(1)</script>\n```\n")
     assert "<code>List&lt;String&gt;</code>" in shown
     assert "<pre><code>&lt;script&gt;alert(1)&lt;/script&gt;</code></pre>" in shown
 
 
 def test_an_escaped_backtick_does_not_hide_a_link() -> None:
-    assert "](javascript" not in safety.markdown(r"\`[x](javascript:alert(1))\`")
+    assert "](javascript" not in escaping.markdown(r"\`[x](javascript:alert(1))\`")
 
 
 def test_markdown_is_linear_on_unclosed_fences() -> None:
     def work(n: int) -> Callable[[], object]:
         text = "```a\n" * 5 * n + "``` b\n" * 5 * n + "[" * 5 * n + "](" * 5 * n + "](   \n" * n
-        return lambda: safety.markdown(text)
+        return lambda: escaping.markdown(text)
 
     assert_linear(work, 2_500)
 
 
 @given(st.text())
 def test_a_fence_cannot_be_closed_from_inside(text: str) -> None:
-    shown = safety.fenced(text)
+    shown = escaping.fenced(text)
     if shown.startswith("<pre>"):
         assert shown.count("<") == 4
         return
@@ -146,7 +146,7 @@ def test_a_fence_cannot_be_closed_from_inside(text: str) -> None:
 
 @given(st.text())
 def test_html_text_has_no_markup(text: str) -> None:
-    shown = safety.html_text(text)
+    shown = escaping.html_text(text)
     assert "<" not in shown and ">" not in shown and '"' not in shown
 
 
@@ -155,12 +155,12 @@ def test_html_text_has_no_markup(text: str) -> None:
     [("one", ("one", "")), ("one\n", ("one", "")), ("\n".join("abc"), ("a\nb", "5 characters, 3 lines in all"))],
 )
 def test_preview_tells_what_is_missing(text: str, shown: tuple[str, str]) -> None:
-    assert safety.preview(text, lines=2) == shown
+    assert escaping.preview(text, lines=2) == shown
 
 
 def test_clip_shows_one_line() -> None:
-    assert safety.clip("\n\nfirst\nsecond") == "first …"
-    assert safety.clip("only\n") == "only"
+    assert escaping.clip("\n\nfirst\nsecond") == "first …"
+    assert escaping.clip("only\n") == "only"
 
 
 # ---------------------------------------------------------------- which code is loaded

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scaling import assert_linear
 
-from prose_kernel.language.half_typed import inside, literals
+from prose_kernel.language.incomplete_text import inside, literals
 from prose_kernel.notebook.cell_scan import segments
 
 DELIMITERS = ("***", "**")

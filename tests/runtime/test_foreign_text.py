@@ -21,7 +21,7 @@ from prose_kernel.processes.tasks.command_line_text import display_of
 from prose_kernel.runtime import redaction, secret_patterns, structured_text, text
 from prose_kernel.runtime.ports import SessionResult
 from prose_kernel.runtime.secret_patterns import looks_secret
-from prose_kernel.views import safety
+from prose_kernel.views import escaping
 
 REDACTION = Redaction({"API_TOKEN": "A9x-secret-value-77"})
 
@@ -50,10 +50,10 @@ READERS: dict[str, Callable[[str], object]] = {
     "redacted command": redaction.masked,
     "shown command": display_of,
     "argument in the audit": lambda given: audit.display([given]),
-    "markdown": safety.markdown,
-    "clip": safety.clip,
-    "inline code": safety.inline_code,
-    "terminal": safety.terminal,
+    "markdown": escaping.markdown,
+    "clip": escaping.clip,
+    "inline code": escaping.inline_code,
+    "terminal": escaping.terminal,
     "one line": text.one_line,
     "memory patch": memory_patches.split,
     "json of VVM": values.json_view,

@@ -29,8 +29,8 @@ from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import events
 from prose_kernel.runtime.ports import Key, SessionRequest, SessionResult, ToolUse, Usage
 from prose_kernel.telemetry.log import LogFile
-from prose_kernel.telemetry.span_listener import Spans
 from prose_kernel.telemetry.spans import Span
+from prose_kernel.telemetry.spans_from_events import Spans
 
 SCRIPT = """
 sessions:

@@ -18,7 +18,7 @@ from prose_kernel.runtime.ports import CommandResult
 from prose_kernel.runtime.values import ExecText, Value
 from prose_kernel.storage import shown_files
 from prose_kernel.views.display import Display
-from prose_kernel.views.files import file_display
+from prose_kernel.views.file_displays import file_display
 from prose_kernel.views.svg import NotDrawn, drawing
 from prose_kernel.views.tables_of_values import table_of
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from prose_kernel.language import typed_answers
 from prose_kernel.language.diagnostics import SCRIPTS, Profile
-from prose_kernel.language.half_typed import Completeness, code_only, missing
+from prose_kernel.language.incomplete_text import Completeness, code_only, missing
 from prose_kernel.language.openprose import keywords
 from prose_kernel.language.openprose.call_targets import MODIFIERS, CallTarget, CallTargets
 from prose_kernel.language.openprose.checker import answer_at

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import ClassVar, Literal
 
 from prose_kernel.errors import ImportProgramError
-from prose_kernel.language import budgets, typed_answers
+from prose_kernel.language import budget_values, typed_answers
 from prose_kernel.language.nearest import did_you_mean
 from prose_kernel.language.numbers import is_duration_long, parse_duration
 from prose_kernel.language.openprose import tree
@@ -502,7 +502,7 @@ def check_budget(survey: Survey, value: tree.Node) -> None:
     try:
         if not isinstance(value, tree.Text):
             raise ValueError("a budget is a string")
-        budgets.parse(value.raw)
+        budget_values.parse(value.raw)
     except ValueError as problem:
         message = f"Not a budget: {problem}" if isinstance(value, tree.Text) else "A budget must be a string"
-        survey.report("E184", value.span, message, f'write `"{budgets.EXAMPLE}"`, or some of it')
+        survey.report("E184", value.span, message, f'write `"{budget_values.EXAMPLE}"`, or some of it')

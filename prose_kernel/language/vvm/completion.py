@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
 from typing import Any, Final
 
-from prose_kernel.language.half_typed import Completeness, missing
+from prose_kernel.language.incomplete_text import Completeness, missing
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm.blocks import PARTS
 from prose_kernel.language.vvm.keywords import RESERVED

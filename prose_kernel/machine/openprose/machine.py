@@ -16,7 +16,6 @@ from prose_kernel.language.openprose.output_types import written_schema
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose import (  # noqa: F401 - each registers the code of its constructs
     blocks,
-    branches,
     calls,
     control,
     execs,
@@ -24,6 +23,7 @@ from prose_kernel.machine.openprose import (  # noqa: F401 - each registers the 
     foreign,
     gates,
     loops,
+    parallel,
     pipes,
     sessions,
 )

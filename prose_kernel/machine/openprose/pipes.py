@@ -5,10 +5,10 @@ from __future__ import annotations
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
-from prose_kernel.machine.openprose.branches import ALL, each, until_return
 from prose_kernel.machine.openprose.code import Body, compile_expression, expression
 from prose_kernel.machine.openprose.frames import Spawned, Temp, Temps
 from prose_kernel.machine.openprose.loops import collection, items_of
+from prose_kernel.machine.openprose.parallel import ALL, each, until_return
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime.compiled_code import Code
 from prose_kernel.runtime.execution_context import ControlFlow

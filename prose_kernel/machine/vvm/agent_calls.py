@@ -41,7 +41,7 @@ from prose_kernel.language.vvm.configurations import (
     permissions,
 )
 from prose_kernel.language.vvm.output_types import schema_of
-from prose_kernel.machine.vvm.agents import ASKED, ConfiguredAgent
+from prose_kernel.machine.vvm.agent_values import ASKED, ConfiguredAgent
 from prose_kernel.machine.vvm.code import expression
 from prose_kernel.machine.vvm.context import Context
 from prose_kernel.machine.vvm.functions import LANGUAGE
@@ -51,7 +51,7 @@ from prose_kernel.machine.vvm.rendering import canonical, input_text
 from prose_kernel.machine.vvm.values import adopted, is_ref, raised, typed
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, located
-from prose_kernel.runtime.imports import load
+from prose_kernel.runtime.import_loading import load
 from prose_kernel.runtime.numbering import Kind
 from prose_kernel.runtime.ports import (
     Given,

@@ -17,7 +17,7 @@ from urllib.parse import quote
 from msgspec import structs
 
 from prose_kernel.access import atomic
-from prose_kernel.access.policy import PermissionDesk, Policy
+from prose_kernel.access.session_permissions import Approvals, Policy
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError, SessionCancelled
 from prose_kernel.models.attachments import Attachment, attachments
 from prose_kernel.models.providers import load
@@ -66,7 +66,7 @@ class AgentHost:
     """
 
     policy_of: Callable[[SessionRequest], Policy]
-    desk: PermissionDesk
+    approvals: Approvals
     where: Surroundings
     guard: Guard
     terminals: Terminals | None = None
@@ -104,7 +104,7 @@ class AcpSessions:
         policy = self._host.policy_of(request)
         refuse_unenforceable(self._name, self._command, policy)
         model = self._model(request.model)
-        access = Access(request, policy, self._host.desk, self._host.where, by_files=True)
+        access = Access(request, policy, self._host.approvals, self._host.where, by_files=True)
         async with self._turn:
             await budgets.placed()
             await budgets.reserve()
@@ -124,7 +124,7 @@ class AcpSessions:
         `model` is an alias or one of the agent's own names.
         """
         nothing = Policy.of({"read": "deny", "network": "deny"}, {}, self._host.where.cwd)
-        access = Access(SessionRequest("session", message, ""), nothing, self._host.desk, self._host.where)
+        access = Access(SessionRequest("session", message, ""), nothing, self._host.approvals, self._host.where)
         wanted = self._command.aliases.get(model, model) if model else None
         async with self._turn:
             return await self._session([message], [], access, lambda progress: None, wanted)

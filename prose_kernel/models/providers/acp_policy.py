@@ -12,8 +12,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from prose_kernel.access.policy import Answer, Kind, Policy, Ruling
 from prose_kernel.access.safe_files import resolve
+from prose_kernel.access.session_permissions import Answer, Kind, Policy, Ruling
 from prose_kernel.errors import PermissionDenied
 from prose_kernel.models.tools.permission_check import Access
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused

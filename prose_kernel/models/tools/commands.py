@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from prose_kernel.access.policy import Ask, PermissionDesk, Policy, who
+from prose_kernel.access.session_permissions import Approvals, Ask, Policy, who
 from prose_kernel.errors import TaskRefused
 from prose_kernel.models.tools.files import TEXT, schema_of
 from prose_kernel.models.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
@@ -28,21 +28,21 @@ _FLAG = {"type": ["boolean", "string"]}
 _TASK = {**TEXT, "description": "the task_id that exec_command gave"}
 
 
-def command_tools(request: SessionRequest, policy: Policy, desk: PermissionDesk, tasks: Tasks) -> Sequence[Tool]:
+def command_tools(request: SessionRequest, policy: Policy, approvals: Approvals, tasks: Tasks) -> Sequence[Tool]:
     """Return the tools of a session whose permissions allow a shell; none otherwise."""
     if not policy.could("bash"):
         return ()
-    guard = _Guard(request, policy, desk)
+    guard = _Guard(request, policy, approvals)
     return (ExecCommand(guard, tasks), *(TaskTool(*made, guard.caller, tasks) for made in _TASK_TOOLS))
 
 
 class _Guard:
     """The caller of a session's commands, and the permission check before each of them."""
 
-    def __init__(self, request: SessionRequest, policy: Policy, desk: PermissionDesk) -> None:
+    def __init__(self, request: SessionRequest, policy: Policy, approvals: Approvals) -> None:
         self._request = request
         self._policy = policy
-        self._desk = desk
+        self._approvals = approvals
         self._network: str | None = None
         # an agent with memory is one caller in all its sessions
         session = f"agent {request.agent}" if request.memory is not None and request.agent else request.at
@@ -53,7 +53,9 @@ class _Guard:
         ruling = self._policy.rule("bash", cmd)
         if ruling.answer == "prompt":
             what = f"to run a shell command in {workdir or 'the workspace'}:\n{cmd}"
-            ruling = await self._desk.ask(Ask.of(self._request, "bash", what, f"any command of {who(self._request)}"))
+            ruling = await self._approvals.ask(
+                Ask.of(self._request, "bash", what, f"any command of {who(self._request)}")
+            )
         if ruling.answer != "allow":
             raise ToolRefused(ruling.why)
         stated = self._request.permissions
@@ -71,7 +73,7 @@ class _Guard:
             if answer not in ("allow", "deny"):
                 what = "its shell commands to use the network"
                 always = f"the network for the commands of {who(self._request)}"
-                answer = (await self._desk.ask(Ask.of(self._request, "network", what, always))).answer
+                answer = (await self._approvals.ask(Ask.of(self._request, "network", what, always))).answer
             self._network = answer
         return self._network
 

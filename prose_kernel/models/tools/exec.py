@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from prose_kernel.access.policy import KINDS, Ask, PermissionDesk, Policy, who
+from prose_kernel.access.session_permissions import KINDS, Approvals, Ask, Policy, who
 from prose_kernel.models.tools.files import TEXT, schema_of
 from prose_kernel.models.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
 from prose_kernel.runtime.ports import SessionRequest
@@ -46,13 +46,13 @@ _REFUSALS: Final = ("permission_denied", "fs_denied")
 
 
 def exec_tools(
-    request: SessionRequest, policy: Policy, desk: PermissionDesk, programs: Programs | None, workspace: str
+    request: SessionRequest, policy: Policy, approvals: Approvals, programs: Programs | None, workspace: str
 ) -> tuple[Tool, ...]:
     """Return the `Exec` tool of one session. It is offered if it is enabled and the session's rules grant it; a call
     without an offer is refused and audited."""
     if programs is None:
         return ()
-    return (ExecTool(request, policy, desk, programs, _caller(request, policy, workspace)),)
+    return (ExecTool(request, policy, approvals, programs, _caller(request, policy, workspace)),)
 
 
 def _caller(request: SessionRequest, policy: Policy, workspace: str, *, network: str | None = None) -> ExecCaller:
@@ -72,11 +72,11 @@ class ExecTool:
     """
 
     def __init__(
-        self, request: SessionRequest, policy: Policy, desk: PermissionDesk, programs: Programs, caller: ExecCaller
+        self, request: SessionRequest, policy: Policy, approvals: Approvals, programs: Programs, caller: ExecCaller
     ) -> None:
         self._request = request
         self._policy = policy
-        self._desk = desk
+        self._approvals = approvals
         self._programs = programs
         self._caller = caller
         self.offered = programs.offers(caller)
@@ -117,13 +117,13 @@ class ExecTool:
         argv = arguments.get("argv")
         shown = json.dumps(argv, ensure_ascii=False)
         if self._policy.words("execute") == "prompt":
-            ruling = await self._desk.ask(Ask.of(self._request, "execute", shown, f"running {shown}"))
+            ruling = await self._approvals.ask(Ask.of(self._request, "execute", shown, f"running {shown}"))
             if ruling.answer != "allow":
                 raise ToolRefused(f"permission_denied: running this is not allowed: {ruling.why}")
         if self._policy.words("network") == "prompt" and not self._asked:
             question = f"a network for the programs that it runs, first {shown}"
             always = f"the network for programs of {who(self._request)}"
-            ruling = await self._desk.ask(Ask.of(self._request, "network", question, always))
+            ruling = await self._approvals.ask(Ask.of(self._request, "network", question, always))
             self._asked = True
             if ruling.answer != "allow":
                 # a program that does not need the network still runs

@@ -17,7 +17,7 @@ from typing import Any, Final
 from prose_kernel.access import checked_http
 from prose_kernel.access.checked_http import Credentials, HttpFailed, PrivateAddress, host_of
 from prose_kernel.access.hosts import IPAddress, is_public
-from prose_kernel.access.policy import Ruling
+from prose_kernel.access.session_permissions import Ruling
 from prose_kernel.models.tools import page_worker
 from prose_kernel.models.tools.arguments import text
 from prose_kernel.models.tools.files import TEXT, schema_of

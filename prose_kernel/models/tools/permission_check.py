@@ -13,8 +13,8 @@ from typing import Final
 
 from prose_kernel.access.grants import RUNS, Reach
 from prose_kernel.access.path_resolver import is_below
-from prose_kernel.access.policy import Ask, Kind, PermissionDesk, Policy, Ruling, who
 from prose_kernel.access.safe_files import Place, opened, resolve
+from prose_kernel.access.session_permissions import Approvals, Ask, Kind, Policy, Ruling, who
 from prose_kernel.models.request import memory_file, segment_file
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused
 from prose_kernel.runtime.content import full_content
@@ -40,7 +40,7 @@ class Access:
         self,
         request: SessionRequest,
         policy: Policy,
-        desk: PermissionDesk,
+        approvals: Approvals,
         where: Surroundings,
         *,
         by_files: bool = False,
@@ -49,7 +49,7 @@ class Access:
         self.cwd = where.cwd
         self.home = where.environment.get("HOME") or str(Path.home())
         self._request = request
-        self._desk = desk
+        self._approvals = approvals
         self._own = frozenset(_own_files(request)) if by_files else frozenset()
         self._context = frozenset(item.location for item in request.context or () if item.location and not item.row)
         self._rows = {item.location: item.content for item in request.context or () if item.location and item.row}
@@ -147,11 +147,11 @@ class Access:
         """Write a refused call, or a call of an unknown tool, into the audit log of the run."""
         with contextlib.suppress(ToolRefused):
             record = audit_record(self._request, one_line(tool, 200), arguments)
-            self._desk.audit("tool.call.denied", {**record, "error": error, "message": why})
+            self._approvals.audit("tool.call.denied", {**record, "error": error, "message": why})
 
     async def ask(self, kind: Kind, what: str, always: str) -> Ruling:
         """Return the person's answer to the full request; `always` describes what the answer "always" would cover."""
-        return await self._desk.ask(Ask.of(self._request, kind, what, always))
+        return await self._approvals.ask(Ask.of(self._request, kind, what, always))
 
     @property
     def who(self) -> str:

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import MsgspecError, Raw, Struct
 
-from prose_kernel.access.policy import TOUCHES, PermissionDesk, Policy
+from prose_kernel.access.session_permissions import TOUCHES, Approvals, Policy
 from prose_kernel.errors import ProviderError
 from prose_kernel.language.shortening import clipped
 from prose_kernel.models.attachments import Attachment, attachments
@@ -105,18 +105,18 @@ class SessionTools:
         self,
         request: SessionRequest,
         policy: Policy,
-        desk: PermissionDesk,
+        approvals: Approvals,
         where: Surroundings,
         on_progress: OnProgress,
         more: Sequence[Tool] = (),
         default: Sequence[str] | None = None,
     ) -> None:
         self._request = request
-        self._access = Access(request, policy, desk, where)
+        self._access = Access(request, policy, approvals, where)
         self._on_progress = on_progress
         self._writes = Writes(self._access)
         names = {*tool_names(request, policy, [tool.spec.name for tool in more], default)}
-        self._idle = names & idle_tools(policy, person=desk.available)
+        self._idle = names & idle_tools(policy, person=approvals.available)
         names -= self._idle
         if "read" not in names and not request.bare and _by_default("read", default) and too_long(request):
             names.add("read")  # only for the context, which needs no rule

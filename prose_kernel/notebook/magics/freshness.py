@@ -15,7 +15,7 @@ from prose_kernel.notebook.magics.registry import Call, magic, use
 from prose_kernel.views import document as doc
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.display import Display
-from prose_kernel.views.safety import clip, inline_code, inline_text, preview
+from prose_kernel.views.escaping import clip, inline_code, inline_text, preview
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells

@@ -14,7 +14,7 @@ from prose_kernel.notebook.magics.restore import journal_of
 from prose_kernel.notebook.magics.tables import short_path
 from prose_kernel.views import document as doc
 from prose_kernel.views.display import Display
-from prose_kernel.views.safety import inline_code, visible
+from prose_kernel.views.escaping import inline_code, visible
 
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language
@@ -126,7 +126,7 @@ def _show(call: Call, display: Display, timed: bool) -> None:
 )
 async def show(call: Call) -> None:
     from prose_kernel.storage.shown_files import read
-    from prose_kernel.views.files import file_display
+    from prose_kernel.views.file_displays import file_display
 
     names = [word for word in call.words if word != _SCRIPTS]
     unknown = next((word for word in names if word.startswith("--")), None)

@@ -11,7 +11,7 @@ from prose_kernel.notebook.magics.registry import Call, magic, taken, use
 from prose_kernel.notebook.magics.tables import short_path
 from prose_kernel.runtime.asker import serial
 from prose_kernel.views import document as doc
-from prose_kernel.views.safety import clip
+from prose_kernel.views.escaping import clip
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells

@@ -34,7 +34,7 @@ from prose_kernel.notebook.magics.registry import (
 from prose_kernel.runtime.values import ExecText
 from prose_kernel.views import document as doc
 from prose_kernel.views.display import Display
-from prose_kernel.views.files import image_display
+from prose_kernel.views.file_displays import image_display
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells

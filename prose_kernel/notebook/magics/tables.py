@@ -15,7 +15,7 @@ from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.values import ExecText, Reference
 from prose_kernel.views import cards
 from prose_kernel.views import document as doc
-from prose_kernel.views.safety import clip
+from prose_kernel.views.escaping import clip
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells

@@ -23,7 +23,7 @@ from prose_kernel.runs import languages
 from prose_kernel.runtime.services import CommandCompleted, TaskCaller, TaskEvent, TaskFollowUp, TaskSnapshot
 from prose_kernel.views import task_cards
 from prose_kernel.views.display import Output
-from prose_kernel.views.safety import TerminalText
+from prose_kernel.views.escaping import TerminalText
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells

@@ -14,7 +14,7 @@ from typing import Final, Literal
 
 from prose_kernel.access.grants import FsGrant, Reach, Surface, is_bare, program_grants
 from prose_kernel.access.path_resolver import resolve
-from prose_kernel.access.policy import file_grants
+from prose_kernel.access.session_permissions import file_grants
 from prose_kernel.processes.exec_tool import programs
 from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.runtime.services import ExecCaller

@@ -15,7 +15,7 @@ from msgspec import structs
 from prose_kernel.cassettes.recorded_decisions import RecordedJudge
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import JudgeError, Undecided, VvmRaise
-from prose_kernel.judging.chain import JudgeChain
+from prose_kernel.judging.judge_chain import JudgeChain
 from prose_kernel.language.source import Source
 from prose_kernel.language.vvm.parser import parse
 from prose_kernel.machine.vvm.program_text import judged_texts

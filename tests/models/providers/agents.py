@@ -14,7 +14,7 @@ from pathlib import Path
 from models.people import ScriptedPerson
 from waiting import eventually
 
-from prose_kernel.access.policy import PermissionDesk, Policy
+from prose_kernel.access.session_permissions import Approvals, Policy
 from prose_kernel.models.providers.acp import AcpSessions, AgentHost
 from prose_kernel.models.providers.acp_messages import Patience
 from prose_kernel.processes import Engine
@@ -112,7 +112,7 @@ async def agent(
         AgentCommand(argv, env=env, aliases=aliases, **options),  # type: ignore[arg-type]
         AgentHost(
             policy_of=lambda asked: Policy.of(asked.permissions, host, where.cwd),
-            desk=PermissionDesk(person, SystemClock(), audit=lambda event, told: audit.append((event, told))),
+            desk=Approvals(person, SystemClock(), audit=lambda event, told: audit.append((event, told))),
             where=where,
             guard=Helpers(engine),
             terminals=terminals,

@@ -9,10 +9,10 @@ from typing import Any
 from models.people import ScriptedPerson
 from stubs.model_server import StubServer
 
-from prose_kernel.access.policy import PermissionDesk, Policy
+from prose_kernel.access.session_permissions import Approvals, Policy
 from prose_kernel.models.providers.model_judge import ModelJudge
 from prose_kernel.models.providers.model_servers import ModelServers
-from prose_kernel.models.providers.models import ModelSessions
+from prose_kernel.models.providers.model_sessions import ModelSessions
 from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest
@@ -77,7 +77,7 @@ class Live:
         self.where = Surroundings(str(cwd), run_directory, environment=environment)
         self.shown: list[SessionProgress] = []
         host = host or {"read": "allow", "write": "allow"}
-        desk = PermissionDesk(ScriptedPerson(available=False), SystemClock())
+        desk = Approvals(ScriptedPerson(available=False), SystemClock())
 
         def bench(request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionTools:
             policy = Policy.of(request.permissions, host, str(cwd))

@@ -17,7 +17,7 @@ from stubs.local_model import weights
 
 from prose_kernel.models.providers.model_judge import ModelJudge
 from prose_kernel.models.providers.model_servers import ModelServers
-from prose_kernel.models.providers.models import ModelSessions
+from prose_kernel.models.providers.model_sessions import ModelSessions
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import JudgeRequest, SessionProgress, SessionRequest
 from prose_kernel.runtime.session_options import ModelServer, SessionOptions, Surroundings

@@ -13,7 +13,7 @@ from models.providers.models import Live, asked
 from stubs.model_server import StubServer
 
 from prose_kernel.errors import BudgetSpent, ProviderError, RunError, UsageError
-from prose_kernel.language.budgets import parse
+from prose_kernel.language.budget_values import parse
 from prose_kernel.models.usage import CountedSessions, UsageTotals
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace

@@ -14,7 +14,7 @@ from stubs.model_server import Last, StubServer
 
 from prose_kernel.errors import ProviderError
 from prose_kernel.language.typed_answers import object_of
-from prose_kernel.models.providers.models import ModelSessions
+from prose_kernel.models.providers.model_sessions import ModelSessions
 from prose_kernel.runtime.session_options import ModelOptions
 from prose_kernel.runtime.typed_answers import taken
 

@@ -34,11 +34,13 @@ def read_bytes(name: str) -> bytes:
     try:
         return plain_files.read_named(expanded(name))
     except (OSError, ValueError) as problem:
-        from prose_kernel.programs import near_files
+        from prose_kernel.programs import missing_files
         from prose_kernel.runs import languages
 
         reason = getattr(problem, "strerror", None) or str(problem)
-        hint = near_files.hint(name, languages.runnable_suffixes()) if isinstance(problem, FileNotFoundError) else None
+        hint = (
+            missing_files.hint(name, languages.runnable_suffixes()) if isinstance(problem, FileNotFoundError) else None
+        )
         raise UsageError(f"cannot read {name}: {reason}", hint=hint) from None
 
 
@@ -110,10 +112,10 @@ def find_program(target: str) -> str:
         return target
     found = find_example(target) if not _REMOTE.match(target) else None
     if found is None:
-        from prose_kernel.programs import near_files
+        from prose_kernel.programs import missing_files
         from prose_kernel.runs import languages
 
-        hint = near_files.hint(target, languages.runnable_suffixes()) or "prose examples lists the examples"
+        hint = missing_files.hint(target, languages.runnable_suffixes()) or "prose examples lists the examples"
         raise UsageError(f"there is no file and no bundled example {target}", hint=hint)
     return str(found)
 

@@ -24,9 +24,9 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from prose_kernel.models.tools import arguments as argument_rules
-from prose_kernel.models.tools.own.json_rpc import LONGEST, ServerProcess
-from prose_kernel.models.tools.own.offer import MOST_TOOLS, Offer
 from prose_kernel.models.tools.tool import ToolFailed
+from prose_kernel.models.tools.user_tools.json_rpc import LONGEST, ServerProcess
+from prose_kernel.models.tools.user_tools.offer import MOST_TOOLS, Offer
 from prose_kernel.runtime import tracing
 from prose_kernel.runtime.services import Guard
 from prose_kernel.runtime.session_options import McpServer

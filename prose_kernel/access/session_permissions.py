@@ -267,7 +267,7 @@ _BUTTONS: Final = Button("Allow", "y"), Button("Do not allow", "n"), Button("Alw
 _NO_PERSON: Final = Ruling("deny", "it needs approval, and no person can be asked")
 
 
-class PermissionDesk:
+class Approvals:
     """Asks the person, one question at a time: y, n, or always (for this run).
 
     Create one for each run: "always" applies for its lifetime. `note_ask` is called for each answered question, with

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from prose_kernel.errors import CassetteMiss, NoProvider, StaleRecording
 from prose_kernel.models.providers import FIX, no_provider, vendors
-from prose_kernel.models.providers.provider_choice import Choice
+from prose_kernel.models.providers.provider_name import Choice
 from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult, Sessions
 from prose_kernel.runtime.services import Asker

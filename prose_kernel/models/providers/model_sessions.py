@@ -44,7 +44,7 @@ class ModelSessions:
     _: KW_ONLY
     session_tools: MakeSessionTools
     rounds: int = 50
-    own_tools: FindTools | None = None
+    user_tools: FindTools | None = None
     streams: bool = True
 
     async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
@@ -68,7 +68,7 @@ class _Attempt:
         self._tools: SessionTools | None = None
         self._attached: tuple[Attachment, ...] = ()
         self._history: dict[bool, list[Any]] = {True: [], False: []}
-        self._has_own_tools = False
+        self._has_user_tools = False
 
     def note(self, text: str) -> None:
         self._on_progress(SessionProgress("note", text))
@@ -117,9 +117,9 @@ class _Attempt:
             session_tools = self._sessions.session_tools(self._request, self._on_progress)
             self._attached = await session_tools.attachments()
             self._tools = session_tools
-        own = self._sessions.own_tools
-        if tools and own is not None and self._request.tools and not self._has_own_tools:
-            self._has_own_tools = True
+        own = self._sessions.user_tools
+        if tools and own is not None and self._request.tools and not self._has_user_tools:
+            self._has_user_tools = True
             self._tools.add(await own(self._request))
         return self._tools
 

@@ -10,7 +10,7 @@ from lsprotocol import types
 
 from prose_kernel.language.diagnostics import Diagnostic
 from prose_kernel.language.fixes import Edit, Fix, holds, replaced
-from prose_kernel.language.half_typed import inside, literals
+from prose_kernel.language.incomplete_text import inside, literals
 from prose_kernel.language.nodes import Node, walk
 from prose_kernel.language.source import Source, Span
 from prose_kernel.language.symbols import Symbol, comment_above
@@ -20,7 +20,7 @@ from prose_kernel.lsp.names import definition
 from prose_kernel.lsp.positions import Position, Text
 from prose_kernel.runs import reference_pages
 from prose_kernel.views.bundle import markdown
-from prose_kernel.views.safety import fenced
+from prose_kernel.views.escaping import fenced
 from prose_kernel.views.word_help import documentation, entry_of, is_property, matching, paths, word_at
 
 _MOST_FINDINGS: Final = 1_000

@@ -15,13 +15,13 @@ from msgspec import structs
 
 from prose_kernel.access.created_code import require_agreed
 from prose_kernel.access.function_files import pinned
-from prose_kernel.access.policy import Ask, Note, PermissionDesk, Policy, no_audit, who
+from prose_kernel.access.session_permissions import Approvals, Ask, Note, Policy, no_audit, who
 from prose_kernel.errors import PermissionDenied, ProviderError, UsageError
 from prose_kernel.language.nearest import nearest_hint
-from prose_kernel.models.tools.own.functions import FILE, Functions
-from prose_kernel.models.tools.own.offer import Offer
 from prose_kernel.models.tools.permission_check import audit_record
 from prose_kernel.models.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
+from prose_kernel.models.tools.user_tools.functions import FILE, Functions
+from prose_kernel.models.tools.user_tools.offer import Offer
 from prose_kernel.runtime.ports import SessionRequest
 from prose_kernel.runtime.services import Guard
 from prose_kernel.runtime.session_options import SessionOptions, Surroundings
@@ -64,7 +64,7 @@ class Source(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class OwnTool:
+class UserTool:
     """One tool for one session. `name` is its name in rules and programs; models see it without the dot."""
 
     name: str
@@ -72,7 +72,7 @@ class OwnTool:
     source: Source
     request: SessionRequest
     policy: Policy
-    desk: PermissionDesk
+    approvals: Approvals
     note: Note = no_audit
 
     @property
@@ -107,7 +107,7 @@ class OwnTool:
         if ruling.answer == "prompt":
             question = f"{self.name} {self.summary(arguments)}".rstrip()
             always = f"the tool {self.name} for {who(self.request)}"
-            ruling = await self.desk.ask(Ask.of(self.request, "tools", question, always))
+            ruling = await self.approvals.ask(Ask.of(self.request, "tools", question, always))
         if ruling.answer != "allow":
             raise ToolRefused(f"the tool {self.name} is not allowed: {ruling.why}")
 
@@ -125,7 +125,7 @@ class _Listed:
     warned: bool = False
 
 
-class OwnTools:
+class UserTools:
     """All servers and functions of one run; each is started by the first session that names one of its tools.
 
     Sessions of a program from elsewhere never get the functions of `prose_tools.py`. They get other tools with the
@@ -143,7 +143,7 @@ class OwnTools:
         self._locks: dict[str, asyncio.Lock] = {}
         self._failed: dict[str, ToolFailed] = {}
 
-    async def tools(self, request: SessionRequest, policy: Policy, desk: PermissionDesk) -> Sequence[Tool]:
+    async def tools(self, request: SessionRequest, policy: Policy, approvals: Approvals) -> Sequence[Tool]:
         """Return the tools of a session, in the order of its names. Raises `ProviderError` for a tool that is
         unavailable."""
         foreign = request.elsewhere or self._host.functions is None
@@ -152,13 +152,13 @@ class OwnTools:
             policy = Policy.of_session(unstated, self._options.permissions, self._where)
         if not policy.could("tools"):
             return ()
-        found: dict[str, OwnTool] = {}
+        found: dict[str, UserTool] = {}
         for name in request.tools:
             source = self._source_of(name, foreign)
             if foreign and source == _PACKAGED and request.kind == "call":
                 continue
             if foreign:
-                await self._consent(name, source, request, policy, desk)
+                await self._consent(name, source, request, policy, approvals)
             listed, specs = await self._named(name, source)
             if not specs and request.kind == "call":  # `tools` isn't a key of VVM: it may mean something else there
                 continue
@@ -166,7 +166,7 @@ class OwnTools:
                 hint = nearest_hint(name, self._known(source, listed), self._hint(name))
                 raise ProviderError(f"there is no tool '{one_line(name)}'", retryable=False, hint=hint)
             for full, spec in specs.items():
-                found[full] = OwnTool(full, spec, listed.source, request, policy, desk, self._host.note)
+                found[full] = UserTool(full, spec, listed.source, request, policy, approvals, self._host.note)
         return tuple(found.values())
 
     def _source_of(self, name: str, foreign: bool) -> str:
@@ -174,7 +174,7 @@ class OwnTools:
         return server if server in self._options.mcp else _PACKAGED if foreign else _FUNCTIONS
 
     async def _consent(
-        self, name: str, source: str, request: SessionRequest, policy: Policy, desk: PermissionDesk
+        self, name: str, source: str, request: SessionRequest, policy: Policy, approvals: Approvals
     ) -> None:
         """Ensure that the person agrees before a program from elsewhere starts a server or function of theirs."""
         known = source in self._options.mcp
@@ -183,7 +183,7 @@ class OwnTools:
         if known and any(fnmatch.fnmatchcase(source, rule.partition(".")[0]) for rule in policy.patterns("tools")):
             return  # the rules allow some of its tools; each call is checked
         if ruling.answer == "prompt":
-            ruling = await desk.ask(Ask.of(request, "tools", what, f"{what} for programs from elsewhere"))
+            ruling = await approvals.ask(Ask.of(request, "tools", what, f"{what} for programs from elsewhere"))
         if ruling.answer != "allow":
             raise PermissionDenied(
                 f"a program from elsewhere may not use {what}: {ruling.why}",
@@ -276,7 +276,7 @@ class OwnTools:
                 env={name: known[name] for name in self._options.function_env if name in known},
             )
         try:
-            from prose_kernel.models.tools.own.mcp_server import Mcp
+            from prose_kernel.models.tools.user_tools.mcp_server import Mcp
         except ImportError:
             raise ToolFailed(f"the package mcp is not installed: {_INSTALL}") from None
         return Mcp(name, self._options.mcp[name], guard, cwd, self._where.environment, RESULT)

@@ -87,13 +87,13 @@ def _check_budget(file: TomlFile, budget: dict[str, Any]) -> None:
     limits = budget.get("run")
     if limits is None:
         return
-    from prose_kernel.language import budgets
+    from prose_kernel.language import budget_values
 
     try:
-        budgets.parse_setting(limits)
+        budget_values.parse_setting(limits)
     except ValueError as problem:
         del budget["run"]
-        file.fail(("budget", "run"), str(problem), budgets.HINT)
+        file.fail(("budget", "run"), str(problem), budget_values.HINT)
 
 
 def _check_expression(file: TomlFile, pattern: str) -> None:
