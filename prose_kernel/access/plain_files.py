@@ -70,6 +70,8 @@ def descriptor(
         if error.errno in (errno.EISDIR, errno.ELOOP, errno.ENXIO):  # ENXIO: a socket, or a pipe without a reader
             check(os.lstat(path).st_mode)
         raise
+    if flags & os.O_EXCL:  # it is new, and thereby plain
+        return found
     try:
         check(os.fstat(found).st_mode)
     except OSError:

@@ -46,11 +46,11 @@ class Shop:
         self.person = ScriptedPerson(available=False)
         self.progress: list[SessionProgress] = []
         self.where = Surroundings(str(cwd), environment=dict(os.environ))
-        self.desk = Approvals(self.person, FakeClock())
+        self.approvals = Approvals(self.person, FakeClock())
 
     def answers(self, *answers: str) -> None:
         self.person = ScriptedPerson(*answers)
-        self.desk = Approvals(self.person, FakeClock())
+        self.approvals = Approvals(self.person, FakeClock())
 
     def bench(self, rules: dict[str, Rule] | None = None, at: str = "c1/s0", **facts: Any) -> SessionTools:
         stated = OPEN if rules is None else rules
@@ -59,8 +59,8 @@ class Shop:
 
     def bench_of(self, request: SessionRequest) -> SessionTools:
         policy = Policy.of(request.permissions, {}, str(self.cwd))
-        tools = command_tools(request, policy, self.desk, self.tasks)
-        return SessionTools(request, policy, self.desk, self.where, self.progress.append, tools)
+        tools = command_tools(request, policy, self.approvals, self.tasks)
+        return SessionTools(request, policy, self.approvals, self.where, self.progress.append, tools)
 
 
 @pytest_asyncio.fixture

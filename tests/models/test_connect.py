@@ -259,7 +259,7 @@ async def test_what_changes_and_what_stays_when_another_is_chosen(tmp_path: Path
     await first.retire()
     assert second.cassettes is first.cassettes
     assert second.usage is first.usage
-    assert second.means.desk is first.means.desk
+    assert second.means.approvals is first.means.approvals
     assert (await run(second, request("Ask me", "c1/2/s0"))).text == "by hand"
     assert second.usage.total.sessions == 2
     named = replace(options, provider="human", cassette=CassetteOptions(name="named", mode="auto"))

@@ -26,7 +26,7 @@ from waiting import until
 
 from prose_kernel.access.session_permissions import Approvals, Policy
 from prose_kernel.errors import PermissionDenied, ProviderError
-from prose_kernel.models.tools import own as user_tools
+from prose_kernel.models.tools import user_tools
 from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.models.tools.user_tools.pool import ToolHost, UserTools
 from prose_kernel.processes import Engine

@@ -112,7 +112,7 @@ async def agent(
         AgentCommand(argv, env=env, aliases=aliases, **options),  # type: ignore[arg-type]
         AgentHost(
             policy_of=lambda asked: Policy.of(asked.permissions, host, where.cwd),
-            desk=Approvals(person, SystemClock(), audit=lambda event, told: audit.append((event, told))),
+            approvals=Approvals(person, SystemClock(), audit=lambda event, told: audit.append((event, told))),
             where=where,
             guard=Helpers(engine),
             terminals=terminals,
