@@ -150,8 +150,6 @@ class ExecutionContext:
     """
 
     __slots__ = (
-        "_here",
-        "_places",
         "answered",
         "branches",
         "budgets",
@@ -196,9 +194,6 @@ class ExecutionContext:
         self.guarded = 0
         self.answered: tuple[str, Any] | None = None
         """The request that was answered last, and the statement that it belongs to."""
-        self._here: tuple[object, ...] | None = None
-        self._places: dict[int, tuple[Node, Place]] = {}
-        """The places asked for while nothing of `_here` has changed, by the id of the node."""
 
     def branch(self, step: BranchStep, iteration: int | None, repeat: int, split: ForkAllocation) -> Self:
         """A context for one branch or iteration."""
@@ -251,22 +246,13 @@ class ExecutionContext:
     # ------------------------------------------------------------ events
 
     def place(self, node: Node) -> Place:
-        """Return the place of `node`. A loop asks for the same ones in every pass."""
-        source, ordinal, branches, path = self.source, self.run.progress.ordinal, self.branches, self.path
-        frames = self._frames()
-        here = (source, ordinal, frames, branches, path)
-        if here != self._here or len(self._places) > _PLACES:  # some nodes are made again in every pass
-            self._here, self._places = here, {}
-        known = self._places.get(id(node))
-        if known is None:
-            kind, program = statement_kind(node), self.run.program
-            place = Place(source, node.span, ordinal, *frames, branches, program, kind, path)
-            known = self._places[id(node)] = node, place
-        return known[1]
+        """Return the place of `node`."""
+        return self._place(node, 0, None, None)
 
-    def _frames(self) -> tuple[int, int | None, str | None]:
-        """Return how deep the running function or block is, its execution id, and its name."""
-        return 0, None, None
+    def _place(self, node: Node, depth: int, execution_id: int | None, block: str | None) -> Place:
+        run, span, kind = self.run, node.span, statement_kind(node)
+        ordinal, program = run.progress.ordinal, run.program
+        return Place(self.source, span, ordinal, depth, execution_id, block, self.branches, program, kind, self.path)
 
     def emit(self, event: Event) -> None:
         for listener in self.host.heard[type(event)]:
@@ -500,9 +486,6 @@ async def _in_time(ask: Callable[[], Awaitable[T]]) -> T:
     async with budgets.timed():
         return await ask()
 
-
-_PLACES: Final = 1000
-"""Places that a line of control remembers."""
 
 _SIGNS: Final = {
     "exec": "x",

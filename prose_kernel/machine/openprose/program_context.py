@@ -23,7 +23,8 @@ from prose_kernel.machine.openprose.program_text import (
 from prose_kernel.runtime.compiled_code import require_shallow
 from prose_kernel.runtime.content import preview
 from prose_kernel.runtime.data_size import measure
-from prose_kernel.runtime.execution_context import ExecutionContext, located, shortened_stack
+from prose_kernel.runtime.events import BranchStep, Place
+from prose_kernel.runtime.execution_context import ExecutionContext, Node, located, shortened_stack
 from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.ports import Binding, Key, Store
 from prose_kernel.runtime.program_run import Run
@@ -125,7 +126,7 @@ class ProgramRun(Run):
 class ProgramContext(ExecutionContext):
     """One line of control in an OpenProse program: the root, or one branch, with the names that it sees."""
 
-    __slots__ = ("catching", "frame", "layer", "single", "temps")
+    __slots__ = ("_here", "_places", "catching", "frame", "layer", "single", "temps")
 
     run: ProgramRun
     language = "openprose"
@@ -140,6 +141,8 @@ class ProgramContext(ExecutionContext):
         self.single: tuple[Value, str] | None = None
         """The value of the call that has just returned, and the name of its target's only output."""
         self.statement = tree.Constant(None)
+        self._here: tuple[Source, int, Frame, tuple[BranchStep, ...], str] | None = None
+        self._places: dict[int, tuple[Node, Place]] = {}  # those of this line of control, by the id of the node
 
     def _inner(self, iteration: int | None, path: str) -> Self:
         """A context over a new layer (docs/reference/openprose.md 3.7)."""
@@ -234,9 +237,17 @@ class ProgramContext(ExecutionContext):
 
     # ------------------------------------------------------------ events and errors
 
-    def _frames(self) -> tuple[int, int | None, str | None]:
-        frame = self.frame
-        return frame.depth, frame.execution_id, frame.block
+    def place(self, node: Node) -> Place:
+        """Return the place of `node`. A loop asks for the same ones in every pass."""
+        here = (self.source, self.run.progress.ordinal, self.frame, self.branches, self.path)
+        if here != self._here or len(self._places) > _PLACES:  # some nodes are made again in every pass
+            self._here, self._places = here, {}
+        known = self._places.get(id(node))
+        if known is None:
+            frame = self.frame
+            place = self._place(node, frame.depth, frame.execution_id, frame.block)
+            known = self._places[id(node)] = node, place
+        return known[1]
 
     def wrong_value(self, message: str, hint: str) -> RunError:
         """The error for a value that the program may not make."""
@@ -249,6 +260,9 @@ class ProgramContext(ExecutionContext):
         """One line for each block on the way here, innermost first."""
         return shortened_stack([frame for frame in self.frame.stack() if frame.caller is not None], _stack_line)
 
+
+_PLACES: Final = 1000
+"""Places that a line of control remembers."""
 
 _ARGUMENTS: Final = 80
 """Characters of the arguments of a frame that an error shows."""

@@ -12,7 +12,7 @@ from prose_kernel.language.vvm import modules, tree
 from prose_kernel.machine.vvm.code import current_scope
 from prose_kernel.machine.vvm.values import adopted, raised
 from prose_kernel.runtime.compiled_code import Now
-from prose_kernel.runtime.events import Bound
+from prose_kernel.runtime.events import Bound, Place
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, shortened_stack
 from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.numbering import Kind
@@ -212,11 +212,11 @@ class Context(ExecutionContext):
 
     # ------------------------------------------------------------ events and errors
 
-    def _frames(self) -> tuple[int, int | None, str | None]:
-        """Statements of an imported module count as one level deeper while it is loaded: its names are not those of
-        the program."""
+    def place(self, node: Node) -> Place:
+        """Return the place of a node. Statements of an imported module count as one level deeper while it is loaded:
+        its names are not those of the program."""
         function = self.frame.function.name if self.frame is not None else None
-        return self.depth or int(self.module is not self.run.root), None, function
+        return self._place(node, self.depth or int(self.module is not self.run.root), None, function)
 
     def stack_lines(self) -> tuple[str, ...]:
         """One line for each function on the way here, innermost first."""
