@@ -25,7 +25,8 @@ from prose_kernel.runtime.asker import Unattended
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent))
 
-from prose_kernel.access.session_permissions import Approvals, Policy  # noqa: E402
+from prose_kernel.access.approvals import Approvals  # noqa: E402
+from prose_kernel.access.session_permissions import Policy  # noqa: E402
 from prose_kernel.models.providers.model_judge import ModelJudge  # noqa: E402
 from prose_kernel.models.providers.model_servers import ModelServers  # noqa: E402
 from prose_kernel.models.providers.model_sessions import ModelSessions  # noqa: E402

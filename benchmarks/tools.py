@@ -24,7 +24,8 @@ from typing import Any
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 
-from prose_kernel.access.session_permissions import Approvals, Policy
+from prose_kernel.access.approvals import Approvals
+from prose_kernel.access.session_permissions import Policy
 from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.models.tools.user_tools.pool import ToolHost, UserTools
 from prose_kernel.processes import Engine

@@ -26,7 +26,8 @@ from pydantic_ai import Agent, NativeOutput
 from pydantic_ai.models.openai import OpenAIChatModel
 from pydantic_ai.providers.openai import OpenAIProvider
 
-from prose_kernel.access.session_permissions import Approvals, Policy
+from prose_kernel.access.approvals import Approvals
+from prose_kernel.access.session_permissions import Policy
 from prose_kernel.language.typed_answers import object_of
 from prose_kernel.models.providers.model_servers import ModelServers
 from prose_kernel.models.providers.model_sessions import ModelSessions

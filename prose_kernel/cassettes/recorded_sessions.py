@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from typing import TYPE_CHECKING
 
-from prose_kernel.access.session_permissions import Approvals, Ask
+from prose_kernel.access.approvals import Approvals, Ask
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import BudgetSpent, ProviderError, RecordedTimeout, StaleRecording
 from prose_kernel.runtime import budgets

@@ -3,7 +3,7 @@
 A cassette is a JSON object a line, UTF-8, keys sorted. Answers, errors and keys are those of a journal
 (`runtime/journal_codec.py`, `runtime/keys.py`). A line is only looked into where it is needed: reading a file decodes
 what records are found by (`Record`), the rest stays as the bytes it is. A line of format 1 is converted when it is read
-(`format1.py`). A line that makes no sense, or comes from a newer version, is kept when the file is rewritten.
+(`old_format.py`). A line that makes no sense, or comes from a newer version, is kept when the file is rewritten.
 """
 
 from __future__ import annotations
@@ -143,14 +143,14 @@ def read(line: bytes) -> Record:
 
 def _upgraded(data: dict[str, Any]) -> dict[str, Any]:
     """A line of format 1 in the present format. Raises `BadLine` for a key that is not that of the request."""
-    from prose_kernel.cassettes import format1
+    from prose_kernel.cassettes import old_format
 
     new, req = {**data, "v": VERSION}, data.get("req")
     if data.get("t") in ANSWERS and isinstance(req, dict):
-        if data.get("key") != format1.key_of(canonical(req)):
+        if data.get("key") != old_format.key_of(canonical(req)):
             raise BadLine(_EDITED)
         new["key"] = key_of(req)
-    return new | format1.answer(data)
+    return new | old_format.answer(data)
 
 
 def _why(line: bytes, problem: Exception) -> str:

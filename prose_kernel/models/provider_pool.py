@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from prose_kernel.access.session_permissions import Approvals, Policy
+from prose_kernel.access.approvals import Approvals
+from prose_kernel.access.session_permissions import Policy
 from prose_kernel.errors import NoProvider, PermissionDenied
 from prose_kernel.models.providers.provider_name import Choice
 from prose_kernel.runtime.ports import Clock, LiveJudge, SessionProgress, SessionRequest, SessionResult, Sessions

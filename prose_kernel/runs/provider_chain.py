@@ -24,7 +24,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 
-from prose_kernel.access.session_permissions import Approvals, Note, no_audit
+from prose_kernel.access.approvals import Approvals, Note, no_audit
 from prose_kernel.cassettes.recorded_decisions import RecordedJudge, RecordedPhrases, RecordedRaces
 from prose_kernel.cassettes.recorded_sessions import RecordedSessions
 from prose_kernel.cassettes.recordings import Cassettes, SharedCassettes

@@ -21,7 +21,7 @@ from prose_kernel.errors import StateError, UsageError
 from prose_kernel.runtime.ports import Owner
 
 if TYPE_CHECKING:
-    from prose_kernel.access.session_permissions import Note
+    from prose_kernel.access.approvals import Note
     from prose_kernel.processes.exec_tool.audit import AuditLog
     from prose_kernel.processes.exec_tool.tool import AgentPrograms
     from prose_kernel.processes.tasks.service import TaskService
@@ -327,7 +327,7 @@ def _audit_log(context: RunContext, directory: Path | None) -> AuditLog:
 
 def tool_notes(context: RunContext, directory: Path | None) -> Note:
     """Return the function that records calls of your own tools in the audit log of the run, if it has a directory."""
-    from prose_kernel.access.session_permissions import no_audit
+    from prose_kernel.access.approvals import no_audit
     from prose_kernel.models.tools.tool import ToolRefused
     from prose_kernel.processes.exec_tool.audit import AuditFailure
 

@@ -19,7 +19,8 @@ from stubs.http_server import Behaviour, Server, Write, cut, drip, garbage, hang
 from waiting import PATIENCE
 
 from prose_kernel.access import hosts
-from prose_kernel.access.session_permissions import Approvals, Policy
+from prose_kernel.access.approvals import Approvals
+from prose_kernel.access.session_permissions import Policy
 from prose_kernel.models.tools import fetch
 from prose_kernel.models.tools.fetch import FetchTool
 from prose_kernel.models.tools.permission_check import Access

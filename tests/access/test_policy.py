@@ -17,8 +17,9 @@ from machine.fakes import FakeClock
 from models.people import ScriptedPerson, SilentPerson
 from waiting import PATIENCE
 
+from prose_kernel.access.approvals import Approvals, Ask, who
 from prose_kernel.access.globs import Glob
-from prose_kernel.access.session_permissions import Approvals, Ask, Kind, Policy, who
+from prose_kernel.access.session_permissions import Kind, Policy
 from prose_kernel.errors import PermissionDenied
 from prose_kernel.runtime.asker import SerialAsker
 from prose_kernel.runtime.ports import GateRequest, SessionRequest

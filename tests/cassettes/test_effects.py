@@ -12,7 +12,7 @@ from cassettes.recording import Provider, Recording
 from machine.fakes import FakeClock, lines
 from models.people import ScriptedPerson
 
-from prose_kernel.access.session_permissions import Approvals
+from prose_kernel.access.approvals import Approvals
 from prose_kernel.cassettes.recorded_sessions import RecordedSessions
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.runtime.ports import FileWrite, SessionRequest, SessionResult, ToolUse

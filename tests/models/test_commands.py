@@ -19,7 +19,8 @@ from models.providers.models import ENVIRONMENT, WIRES, server
 from stubs.model_server import StubServer
 from waiting import appears, eventually
 
-from prose_kernel.access.session_permissions import Approvals, Policy
+from prose_kernel.access.approvals import Approvals
+from prose_kernel.access.session_permissions import Policy
 from prose_kernel.models.providers.model_servers import ModelServers
 from prose_kernel.models.providers.model_sessions import ModelSessions
 from prose_kernel.models.tools.commands import command_tools

@@ -15,7 +15,8 @@ from models.benches import answer_of
 from models.people import ScriptedPerson
 from stubs.model_server import StubServer
 
-from prose_kernel.access.session_permissions import Approvals, Policy
+from prose_kernel.access.approvals import Approvals
+from prose_kernel.access.session_permissions import Policy
 from prose_kernel.models.tools.exec import exec_tools
 from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.processes import Engine

@@ -9,7 +9,7 @@ import pytest
 from gate_people import TestClock
 from models.people import ScriptedPerson
 
-from prose_kernel.access.session_permissions import Approvals, Ask
+from prose_kernel.access.approvals import Approvals, Ask
 from prose_kernel.errors import ImportProgramError, ProviderError
 from prose_kernel.judging import rules
 from prose_kernel.judging.human import HumanJudge

@@ -24,7 +24,8 @@ from stubs.http_server import hang, response, running
 from stubs.model_server import StubServer
 from waiting import until
 
-from prose_kernel.access.session_permissions import Approvals, Policy
+from prose_kernel.access.approvals import Approvals
+from prose_kernel.access.session_permissions import Policy
 from prose_kernel.errors import PermissionDenied, ProviderError
 from prose_kernel.models.tools import user_tools
 from prose_kernel.models.tools.session_tools import SessionTools

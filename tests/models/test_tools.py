@@ -22,7 +22,8 @@ from models.people import ScriptedPerson
 from stubs.tokens import tokens_of
 from waiting import eventually
 
-from prose_kernel.access.session_permissions import Approvals, Policy
+from prose_kernel.access.approvals import Approvals
+from prose_kernel.access.session_permissions import Policy
 from prose_kernel.models.request import answered, assemble, with_row_texts
 from prose_kernel.models.tools import arguments, files, search
 from prose_kernel.models.tools import tool as tools

@@ -20,12 +20,13 @@ from prose_kernel.machine.openprose import (  # noqa: F401 - each registers the 
     control,
     execs,
     expressions,
-    foreign,
     gates,
     loops,
+    other_languages,
     parallel,
     pipes,
     sessions,
+    try_throw,
 )
 from prose_kernel.machine.openprose.frames import Slot
 from prose_kernel.machine.openprose.program_context import AgentEntry, ProgramContext, ProgramRun
@@ -81,10 +82,10 @@ class Machine(RuntimeMachine):
     # ------------------------------------------------------------ together with another language
 
     def adopt(self, name: str, value: Value) -> None:
-        foreign.adopt(self._run, name, value)
+        other_languages.adopt(self._run, name, value)
 
     def shared(self) -> Mapping[str, Value]:
-        return foreign.shared(self._run)
+        return other_languages.shared(self._run)
 
     def fixed(self, name: str) -> str | None:
         slot = self._run.root.table.get(name)
@@ -161,7 +162,7 @@ def _word(value: object) -> str:
 
 
 def _info(slot: Slot) -> BindingInfo:
-    adopted = slot.source is foreign.ELSEWHERE
+    adopted = slot.source is other_languages.ELSEWHERE
     return BindingInfo(slot.kind, slot.value, slot.key, slot.source, slot.span, slot.spawned, adopted)
 
 

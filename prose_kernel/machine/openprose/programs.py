@@ -16,7 +16,7 @@ from prose_kernel.language.openprose.contract import contract, is_executable, lo
 from prose_kernel.language.openprose.keywords import HOST_READS
 from prose_kernel.language.openprose.names import Contract
 from prose_kernel.language.source import Source
-from prose_kernel.machine.openprose import foreign
+from prose_kernel.machine.openprose import other_languages
 from prose_kernel.machine.openprose.bindings import bind
 from prose_kernel.machine.openprose.code import compile_statement, expression
 from prose_kernel.machine.openprose.program_context import ProgramContext, ProgramRun
@@ -132,7 +132,7 @@ def _define(s: ProgramContext, program: tree.Program) -> None:
         if isinstance(item, (tree.Agent, tree.Block)):
             s.run.define(item, s.source)
             if s.run.member is not None:
-                s.run.publish(item.name.id, foreign.offered(s.run, item))
+                s.run.publish(item.name.id, other_languages.offered(s.run, item))
 
 
 async def _execute(s: ProgramContext, step: Step) -> Value:

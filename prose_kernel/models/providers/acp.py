@@ -17,7 +17,8 @@ from urllib.parse import quote
 from msgspec import structs
 
 from prose_kernel.access import atomic
-from prose_kernel.access.session_permissions import Approvals, Policy
+from prose_kernel.access.approvals import Approvals
+from prose_kernel.access.session_permissions import Policy
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderError, SessionCancelled
 from prose_kernel.models.attachments import Attachment, attachments
 from prose_kernel.models.providers import load

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from prose_kernel.access.session_permissions import Approvals, Ask, Policy, who
+from prose_kernel.access.approvals import Approvals, Ask, who
+from prose_kernel.access.session_permissions import Policy
 from prose_kernel.errors import TaskRefused
 from prose_kernel.models.tools.files import TEXT, schema_of
 from prose_kernel.models.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec

@@ -11,7 +11,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from prose_kernel.access.session_permissions import KINDS, Approvals, Ask, Policy, who
+from prose_kernel.access.approvals import Approvals, Ask, who
+from prose_kernel.access.session_permissions import KINDS, Policy
 from prose_kernel.models.tools.files import TEXT, schema_of
 from prose_kernel.models.tools.tool import Tool, ToolFailed, ToolRefused, ToolSpec
 from prose_kernel.runtime.ports import SessionRequest

@@ -11,10 +11,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
+from prose_kernel.access.approvals import Approvals, Ask, who
 from prose_kernel.access.grants import RUNS, Reach
 from prose_kernel.access.path_resolver import is_below
 from prose_kernel.access.safe_files import Place, opened, resolve
-from prose_kernel.access.session_permissions import Approvals, Ask, Kind, Policy, Ruling, who
+from prose_kernel.access.session_permissions import Kind, Policy, Ruling
 from prose_kernel.models.request import memory_file, segment_file
 from prose_kernel.models.tools.tool import ToolFailed, ToolRefused
 from prose_kernel.runtime.content import full_content

@@ -11,7 +11,8 @@ from typing import Final
 
 from msgspec import MsgspecError, Raw, Struct
 
-from prose_kernel.access.session_permissions import TOUCHES, Approvals, Policy
+from prose_kernel.access.approvals import Approvals
+from prose_kernel.access.session_permissions import TOUCHES, Policy
 from prose_kernel.errors import ProviderError
 from prose_kernel.language.shortening import clipped
 from prose_kernel.models.attachments import Attachment, attachments

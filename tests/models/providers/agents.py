@@ -14,7 +14,8 @@ from pathlib import Path
 from models.people import ScriptedPerson
 from waiting import eventually
 
-from prose_kernel.access.session_permissions import Approvals, Policy
+from prose_kernel.access.approvals import Approvals
+from prose_kernel.access.session_permissions import Policy
 from prose_kernel.models.providers.acp import AcpSessions, AgentHost
 from prose_kernel.models.providers.acp_messages import Patience
 from prose_kernel.processes import Engine

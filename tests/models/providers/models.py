@@ -9,7 +9,8 @@ from typing import Any
 from models.people import ScriptedPerson
 from stubs.model_server import StubServer
 
-from prose_kernel.access.session_permissions import Approvals, Policy
+from prose_kernel.access.approvals import Approvals
+from prose_kernel.access.session_permissions import Policy
 from prose_kernel.models.providers.model_judge import ModelJudge
 from prose_kernel.models.providers.model_servers import ModelServers
 from prose_kernel.models.providers.model_sessions import ModelSessions

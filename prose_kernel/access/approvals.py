@@ -1,0 +1,178 @@
+"""Questions to the person whether a session may do what its rules do not settle; "always" is remembered for the run
+(openprose.md 4.5)."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from prose_kernel.access.session_permissions import Kind, Ruling
+from prose_kernel.errors import NoPerson
+from prose_kernel.runtime import question_forms
+from prose_kernel.runtime.asker import serial
+from prose_kernel.runtime.ports import Clock, SessionRequest
+from prose_kernel.runtime.question_forms import Button, Form
+from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.text import escaped, escaped_lines
+
+
+@dataclass(frozen=True, slots=True)
+class Ask:
+    """A question to the person. `always` describes what the answer "always" covers: shown, and remembered for the run.
+
+    `who` names the session (`agent reviewer`), `at` is its execution path, `what` the full request, any number of
+    lines; it is never cut. An answer applies only in `program`: another program may have an agent of that name too.
+    """
+
+    kind: Kind
+    who: str
+    at: str
+    what: str
+    always: str
+    program: str = ""
+
+    @classmethod
+    def of(cls, request: SessionRequest, kind: Kind, what: str, always: str) -> Ask:
+        """Return a question about a call of this session."""
+        return cls(kind, who(request), request.at, what, always, request.program)
+
+    @property
+    def covered(self) -> tuple[Kind, str, str]:
+        """Return the key under which the answer "always" is remembered."""
+        return self.kind, self.always, self.program
+
+
+def who(request: SessionRequest) -> str:
+    """Return a unique description of a session: its agent, its label, else its path."""
+    if request.agent:
+        return f"agent {request.agent}"
+    return f"session {request.label}" if request.label else f"the session at {request.at}"
+
+
+Note = Callable[[str, Mapping[str, object]], None]
+"""Writes an event into the audit log of the run. Raises `ToolRefused` if a mandatory log cannot be written."""
+
+
+def no_audit(event: str, payload: Mapping[str, object]) -> None:
+    """Write nothing: a run that is not stored has no audit log."""
+
+
+ANSWERS: Final[Mapping[str, Literal["yes", "no", "always"]]] = {
+    "y": "yes",
+    "yes": "yes",
+    "n": "no",
+    "no": "no",
+    "a": "always",
+    "always": "always",
+}
+_WIDTH: Final = 160
+_PROMPT: Final = "Allow? (y / n / always) "
+_BUTTONS: Final = Button("Allow", "y"), Button("Do not allow", "n"), Button("Always", "always")
+_NO_PERSON: Final = Ruling("deny", "it needs approval, and no person can be asked")
+
+
+class Approvals:
+    """Asks the person, one question at a time: y, n, or always (for this run).
+
+    Create one for each run: "always" applies for its lifetime. `note_ask` is called for each answered question, with
+    its execution path and its answer. `audit` writes refusals into the run's audit log.
+    """
+
+    def __init__(
+        self,
+        asker: Asker,
+        clock: Clock,
+        note_ask: Callable[[str, str, str], object] | None = None,
+        limit: float = 300.0,
+        audit: Note = no_audit,
+    ) -> None:
+        self.audit = audit
+        self._asker = serial(asker)
+        self._clock = clock
+        self._note_ask = note_ask
+        self._limit = limit
+        self._always: set[tuple[Kind, str, str]] = set()
+
+    @property
+    def available(self) -> bool:
+        return self._asker.available
+
+    async def ask(self, question: Ask) -> Ruling:
+        """Return `allow`, or `deny` with the reason (refused, no answer in time, no person). A cancelled question is
+        withdrawn."""
+        if question.covered in self._always:
+            return self._remembered()
+        if not self._asker.available:
+            return _NO_PERSON
+        try:
+            async with self._asker.turn():
+                if question.covered in self._always:  # answered while this one waited
+                    return self._remembered()
+                return await self._within_limit(question)
+        except (EOFError, NoPerson):
+            return _NO_PERSON
+
+    def _remembered(self) -> Ruling:
+        return Ruling("allow", "the person allowed it for this run")
+
+    async def _within_limit(self, question: Ask) -> Ruling:
+        asking = asyncio.ensure_future(self._answer(question))
+        timer = asyncio.ensure_future(self._clock.sleep(self._limit))
+        try:
+            await asyncio.wait((asking, timer), return_when=asyncio.FIRST_COMPLETED)
+            if not asking.done():
+                minutes = f"{self._limit / 60:g} minutes"
+                self._asker.show(f"No answer within {minutes}: not allowed.")
+                return Ruling("deny", f"it needs approval, and no answer came within {minutes}")
+            return self._settled(question, asking.result())
+        finally:
+            for task in (asking, timer):
+                task.cancel()
+            await asyncio.gather(asking, timer, return_exceptions=True)
+
+    async def _answer(self, question: Ask) -> Literal["yes", "no", "always"]:
+        self._asker.show(written(question))
+        end = self._clock.monotonic() + self._limit
+        always = f"always = {_one_line(question.always)}, for the rest of this run"
+        form = Form(
+            "permission",
+            "Allow?",
+            _BUTTONS,
+            None,
+            escaped_lines(question.what),
+            always,
+            above=True,
+            left=lambda: end - self._clock.monotonic(),
+        )
+        while True:
+            answer = ANSWERS.get((await question_forms.ask(self._asker, _PROMPT, form)).strip().lower())
+            if answer is not None:
+                return answer
+            self._asker.show("Please answer y, n or always.")
+
+    def _settled(self, question: Ask, answer: Literal["yes", "no", "always"]) -> Ruling:
+        if self._note_ask is not None:
+            self._note_ask(question.at, f"{question.kind}: {question.what}", answer)
+        if answer == "no":
+            return Ruling("deny", "the person said no")
+        if answer == "always":
+            self._always.add(question.covered)
+        return Ruling("allow", "the person allowed it")
+
+
+def written(question: Ask) -> str:
+    """Return the question as shown: complete, each line of the request marked, so that no part of it looks like our
+    text."""
+    asking = question.who if question.at in question.who else f"{question.who} · {question.at}"
+    lines = [f"Permission needed ({question.kind}): {_one_line(asking)} asks for", ""]
+    for line in question.what.split("\n"):
+        text = escaped(line)
+        lines += [f"  | {text[start : start + _WIDTH]}" for start in range(0, len(text), _WIDTH)] or ["  |"]
+    lines += ["", f"always = {_one_line(question.always)}, for the rest of this run"]
+    return "\n".join(lines)
+
+
+def _one_line(text: str) -> str:
+    return escaped(" ".join(text.split()))
