@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from prose_kernel.access import plain_files
 from prose_kernel.access.atomic import write_whole
 from prose_kernel.cli import result_text
 from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
@@ -43,7 +44,7 @@ def test_program(path: Path, name: str, options: Options) -> Tested:
         if not new and not path.exists():
             raise UsageError(f"{name} is missing", hint=f"delete {name}{SUFFIX}, or rename it with its program")
         cases = [Case(path.name, f"# {path.name}", CaseOptions())] if new else snapshot_file.read(file)
-        text = _text_of(path)
+        text = _text_of(path, name)
     except (UsageError, CompileError) as problem:
         hint = getattr(problem, "hint", None)
         message = f"{problem}" + (f" (hint: {hint})" if hint else "")
@@ -54,10 +55,10 @@ def test_program(path: Path, name: str, options: Options) -> Tested:
 test_program.__test__ = False  # type: ignore[attr-defined]  # it isn't a test of ours
 
 
-def _text_of(path: Path) -> str:
-    from prose_kernel.cli import program_files
-
-    return program_files.read_source(str(path)).text
+def _text_of(path: Path, name: str) -> str:
+    with usage_errors(f"cannot read {name}", lower=False):
+        data = plain_files.read_named(path)
+    return languages.of_file(name).decode(data, name).text
 
 
 class _Test:

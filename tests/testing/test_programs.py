@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import shutil
 from pathlib import Path
 
@@ -91,6 +92,14 @@ def test_a_snapshot_without_its_program_fails(capsys: pytest.CaptureFixture[str]
         assert "FAILED sub/p.prose" in capsys.readouterr().out
     Path("sub/p.prose.expected.md").rename("sub/q.prose.expected.md")
     assert prose("test") == 0
+
+
+def test_a_program_that_cannot_be_read_has_the_name_that_was_typed(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("sub").mkdir()
+    os.mkfifo("sub/p.prose")
+    Path("sub/p.prose" + SUFFIX).write_text("# program\n")
+    assert prose("test", "sub/p.prose") == 1
+    assert "FAILED sub/p.prose, program\n  cannot read sub/p.prose: it is a pipe\n" in capsys.readouterr().out
 
 
 def test_an_image_is_the_same_in_every_run(capsys: pytest.CaptureFixture[str]) -> None:
