@@ -32,6 +32,7 @@ from prose_kernel.views.display import Display, Output, Problem
 from prose_kernel.views.output_with_panel import OutputWithPanel, PanelRemovingAsker
 
 if TYPE_CHECKING:
+    from prose_kernel.runs.context import Given
     from prose_kernel.runs.languages import Compiled, Language, Programs
     from prose_kernel.runs.resumption import Resumption
     from prose_kernel.runs.run import Run
@@ -117,6 +118,7 @@ class Cells:
         self._workspace: Workspace | None = None
         self._stopped: Resumption | None = None  # a run that was restored, and whose last text was interrupted
         self._unrestored: Path | None = None  # the journal of a run that is to be restored before the next cell
+        self._given: Given | None = None  # what was given to that run in this process
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._in_program = False
@@ -569,12 +571,14 @@ class Cells:
             self._stopped = None
 
     async def _restored_from(self, path: Path, rewind: Callable[[JournalRead], int | None] = lambda _: None) -> None:
-        """Restore the run of this notebook once more, up to the record that `rewind` returns; None: to its end. If that
-        is interrupted or cannot be done now, the next cell restores it, to its end."""
+        """Restore the run of this notebook once more, up to the record that `rewind` returns; None: to its end.
+        Decisions that were given in this process before their gates hold. If that is interrupted or cannot be done now,
+        the next cell restores it, to its end."""
         from prose_kernel.runs.resumption import Resumption
         from prose_kernel.storage.journal_reading import read
 
         opening = self.provenance.calling
+        self._given = given = self._workspace.context.given if self._workspace is not None else self._given
         ending = asyncio.ensure_future(self.end())
         try:
             await asyncio.shield(ending)
@@ -591,6 +595,8 @@ class Cells:
             if isinstance(error, UsageError) and error.hint is None:
                 error.hint = "%reset begins a new run"
             raise
+        if given is not None:
+            self.workspace.context.given.take_over(given)
         if opening is not None:
             self.provenance.begin(opening)
 

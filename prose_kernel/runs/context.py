@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from prose_kernel.runs.resumption import Resumption
     from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
+    from prose_kernel.storage.gates.answers import Answer
     from prose_kernel.telemetry.spans_from_events import Spans
 
 
@@ -70,6 +71,7 @@ class Given:
     def __init__(self, start: Start, *, resumed: bool = False) -> None:
         self.supplied = dict(start.supplied)
         self.decisions = dict(start.decisions)
+        self.following: dict[str, deque[Answer]] = {}
         self._by_journal = set(start.supplied) if resumed else set[str]()
         self._declared: set[str] = set()
 
@@ -77,6 +79,12 @@ class Given:
         """`by_journal`: an earlier process of the run was given it."""
         self.supplied[name] = value
         (self._by_journal.add if by_journal else self._by_journal.discard)(name)
+
+    def take_over(self, former: Given) -> None:
+        """Take over the decisions that were given in this process, before the run was restored once more. Inputs belong
+        to their text."""
+        self.decisions.update(former.decisions)
+        self.following.update(former.following)
 
     def declare(self, names: Iterable[str]) -> None:
         """Texts of the run declare these inputs."""

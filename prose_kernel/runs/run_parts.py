@@ -211,7 +211,7 @@ def gatekeeper(context: RunContext, kept: StoredRun | None, started: Callable[[i
     database = kept.database if kept is not None else None
     waits = _report_waits(database, patience, context.emit) if database is not None else lambda reason: None
     policy = GatePolicy(settings.gates.mode, start.notebook, start.gate_files, believes, patience, waits)
-    prior = Prior(context.given.decisions, context.given.decision)
+    prior = Prior(context.given.decisions, context.given.decision, context.given.following)
     return Gatekeeper(_gate_records(kept, clock), context.asker, clock, policy, prior, started=started)
 
 

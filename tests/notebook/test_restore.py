@@ -299,6 +299,26 @@ def test_a33_an_approval_before_the_restart_is_asked_again(directory: Path, vvm:
         assert (directory / "ran").read_text() == "a\n"
 
 
+@pytest.mark.parametrize("given", ["--yes last", "%gate approve last"])
+def test_a_decision_after_the_restart_holds_in_the_interrupted_cell(directory: Path, given: str) -> None:
+    cell = (
+        'gate go:\n  prompt: "Go?"\nexec "touch on; test -e done || sleep 4823"\n'
+        'gate last:\n  prompt: "Last?"\nexec "echo a >> ran"'
+    )
+    with kernel(directory, forks=True) as client:
+        client.run("%gate approve go")
+        request = client.send(cell)
+        until((directory / "on").exists)
+        client.interrupt()
+        assert client.finish(request).status == "error"
+        again(client)
+        option, magic = ("", given) if given.startswith("%") else (given, "")
+        assert client.run(f"%restore --yes go {option}\n{magic}").status == "ok"
+        (directory / "done").touch()
+        assert client.run(cell).status == "ok"
+        assert (directory / "ran").read_text() == "a\n"
+
+
 def test_which_run_a_notebook_restores(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", "one.ipynb")
     with kernel(directory, forks=True) as client:

@@ -61,15 +61,19 @@ class Prior:
     """Decisions that a person gave before the gate was reached.
 
     `every` holds for each instance of a gate name in the run (`--yes`, `--no`). `supplied` looks up the value given for
-    an input of that name (`%input NAME=approve`), which counts when it is one of the accepted words.
+    an input of that name (`%input NAME=approve`), which counts when it is one of the accepted words. `following` are
+    the decisions for the next instances of a gate (`%gate approve|reject NAME`).
     """
 
     def __init__(
-        self, every: Mapping[str, bool] | None = None, supplied: Callable[[str], str | None] | None = None
+        self,
+        every: Mapping[str, bool] | None = None,
+        supplied: Callable[[str], str | None] | None = None,
+        following: dict[str, deque[Answer]] | None = None,
     ) -> None:
         self._every = every if every is not None else {}
         self._supplied = supplied
-        self._next: dict[str, deque[Answer]] = {}
+        self._next = following if following is not None else {}
 
     def give(self, name: str, answer: Answer) -> None:
         """A decision for the next instance of the gate `name` (`%gate approve|reject NAME`). Raises `UsageError` for an
