@@ -243,7 +243,7 @@ class Cells:
         approvals beforehand.
 
         Raises `UsageError` if another process runs it, `GateRejected` if its approvals are not confirmed, and
-        `ResumeMismatch`; then no run is here.
+        `ResumeMismatch`; then no run is here. `workspace.flush` writes what it keeps.
         """
         from prose_kernel.runs import languages
         from prose_kernel.runs.settings import DECIDES
@@ -274,7 +274,7 @@ class Cells:
             if text.ended is not None and text.ended.status == "done"
         }
         try:
-            await workspace.restore()
+            await workspace.replay()
             self.provenance.settle()
         except BaseException:
             await self.end()
@@ -567,13 +567,15 @@ class Cells:
 
         then = how.journal.texts[-1].record
         if (then.text, then.language, then.profile) == (text, language.name, language.profile or ""):
-            await self._restored_from(how.journal.path, interrupted_at)
-            self._stopped = None
+            try:
+                await self._restored_from(how.journal.path, interrupted_at)
+            finally:
+                self._stopped = None
 
     async def _restored_from(self, path: Path, rewind: Callable[[JournalRead], int | None] = lambda _: None) -> None:
         """Restore the run of this notebook once more, up to the record that `rewind` returns; None: to its end.
         Decisions that were given in this process before their gates hold. If that is interrupted or cannot be done now,
-        the next cell restores it, to its end."""
+        the next cell restores it, to its end. Raises `StateError` for a run that is restored, but cannot be kept."""
         from prose_kernel.runs.resumption import Resumption
         from prose_kernel.storage.journal_reading import read
 
@@ -599,6 +601,7 @@ class Cells:
             self.workspace.context.given.take_over(given)
         if opening is not None:
             self.provenance.begin(opening)
+        await self.workspace.flush()
 
     async def _listen(self, workspace: Workspace, compiled: Compiled, view: CellView) -> Value:
         record = self.record

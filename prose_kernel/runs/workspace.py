@@ -510,10 +510,19 @@ class Workspace:
         """Bring a run back: its finished texts run again, with the answers that they got then. A text that was
         running is not among them; the next one that is run continues there, if it is the same.
 
-        Raises `ResumeMismatch` when the program asks something else than it did, and `CancelledError` when it is
-        interrupted meanwhile: then the journal is as it was.
+        Raises `ResumeMismatch` when the program asks something else than it did, `CancelledError` when it is
+        interrupted meanwhile: then the journal is as it was; and what `flush` raises.
         """
+        await self.replay()
+        await self.flush()
 
+    async def flush(self) -> None:
+        """Write what is to be kept. Raises `StateError`; all names stay usable."""
+        with self._interruptible():
+            await self.opened.machine.host.ports.store.flush()
+
+    async def replay(self) -> None:
+        """Do what `restore` does, but keep nothing yet."""
         how = self.context.resumption
         assert how is not None
         with self._interruptible():
@@ -529,7 +538,6 @@ class Workspace:
             if run.journal is None or not run.journal.has_more:
                 self._caught_up()
                 run.give_back()
-            await run.machine.host.ports.store.flush()
 
     async def _run_again(self, run: Run, text: Text) -> None:
         """A text that has ended: by an error or an interrupt, if that is how it ended then."""

@@ -319,6 +319,19 @@ def test_a_decision_after_the_restart_holds_in_the_interrupted_cell(directory: P
         assert (directory / "ran").read_text() == "a\n"
 
 
+def test_a_restored_run_that_cannot_be_kept_fails_once_and_keeps_its_names(directory: Path) -> None:
+    with kernel(directory, forks=True) as client:
+        client.run('let a = exec "echo one"')
+        die(client)
+        (state,) = directory.glob(".prose/runs/*/state.md")
+        state.unlink()
+        state.mkdir()
+        failed = client.run("%restore")
+        assert failed.error["evalue"] == "'state.md' could not be stored: it is a directory"
+        assert failed.displays == ["1 cell of the run is back.\n  names: a"]
+        assert client.run('exec "echo {a}"').text() == "one\n"
+
+
 def test_which_run_a_notebook_restores(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JPY_SESSION_NAME", "one.ipynb")
     with kernel(directory, forks=True) as client:

@@ -56,6 +56,7 @@ async def restore(call: Call) -> None:
     head = f"{doc.counted(finished, 'cell')} of the run {'is' if finished == 1 else 'are'} back."
     unfinished = last.record if last.ended is None or last.ended.status == "interrupted" else None
     call.show(_restored(call.cells, head, kept.id, unfinished, lost))
+    await call.cells.workspace.flush()
     return None
 
 
@@ -132,6 +133,7 @@ async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], opt
     call.show(_restored(call.cells, head, new.head.run, how.interrupted_text))
     if files is not None:
         call.say("\n".join(files.summary()))
+    await call.cells.workspace.flush()
 
 
 def _cell_of(word: str, journal: JournalRead | None) -> TextRead:
