@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 from models.people import ScriptedPerson, SilentPerson
+from scaling import assert_linear
 
 from prose_kernel.errors import NoPerson, NoProvider, ProviderError, UsageError
 from prose_kernel.models.providers.default_provider import Unconfigured
@@ -153,6 +155,20 @@ def test_scripts_that_make_no_sense(tmp_path: Path, text: str, message: str) -> 
     with pytest.raises(UsageError) as refused:
         load_script(path)
     assert str(refused.value) == message
+
+
+def test_a_script_of_brackets_is_refused_quickly(tmp_path: Path) -> None:
+    def refused(count: int) -> Callable[[], None]:
+        path = tmp_path / f"{count}.yaml"
+        path.write_text("[" * count)
+
+        def load() -> None:
+            with pytest.raises(UsageError):
+                load_script(path)
+
+        return load
+
+    assert_linear(refused, 500)
 
 
 def test_a_script_that_is_not_there(tmp_path: Path) -> None:

@@ -39,6 +39,9 @@ _SECTIONS = ("sessions", "judge", "extract", "items")
 _DELAY = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)")
 _SECONDS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "": 1.0}
 
+_DEEPEST = 200
+"""Brackets in brackets of a script."""
+
 _PARTS = frozenset({"reply", "delay", "error", "retryable"})
 
 Answer = str | Mapping[str, object] | Callable[[SessionRequest], str]
@@ -183,10 +186,16 @@ def load_script(path: str | Path) -> Script:
     """Load the script in a YAML file (JSON is YAML too). Raises `UsageError` if it cannot be read or is invalid."""
     import yaml  # only if there is a script: the kernel must start fast
 
+    class Loader(yaml.BaseLoader):  # type: ignore[misc]  # it has no types
+        def fetch_flow_collection_start(self, token: type[yaml.Token]) -> None:
+            if self.flow_level == _DEEPEST:  # for each token, the scanner looks at all open brackets
+                raise RecursionError
+            super().fetch_flow_collection_start(token)
+
     name = Path(path).name
     try:
         # scalars stay text: `no`, `1.10`
-        loaded = yaml.load(plain_files.read_named(path, plain_files.SMALL, follow=False), Loader=yaml.BaseLoader)  # noqa: S506 - it makes only text, lists and mappings
+        loaded = yaml.load(plain_files.read_named(path, plain_files.SMALL, follow=False), Loader=Loader)  # noqa: S506 - it makes only text, lists and mappings
     except OSError as problem:
         raise UsageError(f"script {name} cannot be read: {reason_of(problem)}") from None
     except RecursionError:
