@@ -11,6 +11,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import ModuleType
 from typing import Any, Final
 
@@ -72,7 +73,7 @@ class Assertions:
                 )
             if one.kind == "python" and one.python not in self._functions:
                 try:
-                    self._functions[one.python] = PythonFunction(spec.path.parent, one.python)
+                    self._functions[one.python] = PythonFunction(spec.path.parent, one.python, one.seconds)
                 except UsageError as problem:
                     raise spec.mistake(("assert", number, "python"), str(problem), problem.hint) from None
 
@@ -156,13 +157,13 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 class PythonFunction:
     """A function of a file, called in its own thread. One that has not ended in time is not called again: its
-    thread cannot be ended. Raises `UsageError` where there is none."""
+    thread cannot be ended. Raises `UsageError` where there is none, and for a file that is not loaded in `seconds`."""
 
-    def __init__(self, directory: Path, place: str) -> None:
+    def __init__(self, directory: Path, place: str, seconds: float = 30) -> None:
         file, _, name = place.rpartition(":")
         self._name = name
         self._blocks = False
-        self._function: Callable[..., Any] = _loaded(directory, file, name)
+        self._function: Callable[..., Any] = _loaded(directory, file, name, seconds)
         if inspect.iscoroutinefunction(self._function):
             raise UsageError(f"{name} is asynchronous", hint=f"write it without async: def {name}(...)")
         try:
@@ -241,7 +242,7 @@ def _scored(name: str, value: object) -> tuple[float, str]:
     return _number(value), str(reason)
 
 
-def _loaded(directory: Path, file: str, name: str) -> Callable[..., Any]:
+def _loaded(directory: Path, file: str, name: str, seconds: float) -> Callable[..., Any]:
     path = directory / file
     require_agreed([path])
     try:
@@ -254,12 +255,22 @@ def _loaded(directory: Path, file: str, name: str) -> Callable[..., Any]:
     module = ModuleType(title)
     module.__file__ = str(path)
     sys.modules[title] = module  # dataclasses look there for the module of their annotations
-    try:  # its text: a compiled file in a cache may have been put there
-        exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
-    except BaseException as problem:
-        if isinstance(problem, KeyboardInterrupt):
-            raise
-        raise UsageError(f"{file} cannot be loaded: {type(problem).__name__}: {problem}") from None
+    problems: SimpleQueue[BaseException | None] = SimpleQueue()
+
+    def load() -> None:
+        try:  # its text: a compiled file in a cache may have been put there
+            exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
+            problems.put(None)
+        except BaseException as problem:  # also SystemExit
+            problems.put(problem)
+
+    threading.Thread(target=load, daemon=True, name=f"loading {file}").start()
+    try:
+        failed = problems.get(timeout=seconds)
+    except Empty:
+        raise UsageError(f"{file} was not loaded within {seconds:g} s", hint="seconds = N is its limit") from None
+    if failed is not None:
+        raise UsageError(f"{file} cannot be loaded: {type(failed).__name__}: {failed}")
     found = getattr(module, name, None)
     if not callable(found):
         names = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from uuid import uuid4
 
 from prose_kernel.notebook.magics.registry import Call, below, magic, taken, use
@@ -51,7 +52,8 @@ async def evaluate(call: Call) -> None:
         if done % _STEP == 0:
             call.output.update(bundle(paragraph(f"{done:,} of {planned:,} runs")), progress)
 
-    evaluation = Evaluation(read(below(call.cells, words[0])), options, count)
+    spec = read(below(call.cells, words[0]))
+    evaluation = await asyncio.to_thread(Evaluation, spec, options, count)  # an interrupt ends only the wait for it
     call.output.display(bundle(paragraph(f"{evaluation.planned:,} runs")), progress)
     summary = await evaluation.run()
     call.output.update(bundle(paragraph(f"{evaluation.planned:,} runs")), progress)

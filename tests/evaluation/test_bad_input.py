@@ -205,6 +205,14 @@ def test_a_function_that_blocks_is_given_up_once(tmp_path: Path) -> None:
     assert sum(one.name == "assertion waits" for one in threading.enumerate()) == 1
 
 
+def test_a_file_of_functions_that_blocks_is_given_up(tmp_path: Path) -> None:
+    (tmp_path / "checks.py").write_text("import threading\nthreading.Event().wait(600)\ndef check(): return True\n")
+    path = write(tmp_path, '[[assert]]\npython = "checks.py:check"\nseconds = 0.05\n', CASES)
+    with pytest.raises(UsageError, match=r"checks\.py was not loaded within 0\.05 s") as caught:
+        evaluate(path)
+    assert caught.value.hint == "seconds = N is its limit"
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
