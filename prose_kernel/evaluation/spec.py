@@ -29,7 +29,7 @@ class Assertion(Struct, frozen=True):
     judge: str = ""
     python: str = ""
     name: str = ""
-    weight: Annotated[float, Meta(ge=0, description="a number, 0 or more")] = 1.0
+    weight: Annotated[float, Meta(ge=0, le=1_000_000, description="a number from 0 to 1,000,000")] = 1.0
     """Its part in the score of a run."""
     threshold: Share = 0.5
     """The least score that passes."""

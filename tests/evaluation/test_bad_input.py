@@ -123,6 +123,11 @@ def test_a_program_with_errors_runs_nothing(tmp_path: Path, model: Model) -> Non
         ('[[assert]]\nrule = "a > 1"\njudge = "good"\n', "rule and judge together"),
         ('[[assert]]\nrule = "it is rather nice"\n', "no rule reads `it is rather nice`"),
         ('[[assert]]\npython = "checks.py"\n', "FILE.py:FUNCTION"),
+        (
+            '[[assert]]\nrule = "a > 1"\nweight = 1e308\n',
+            r"assert\[1\]\.weight: a number from 0 to 1,000,000, not 1e\+308",
+        ),
+        ('[[assert]]\nrule = "a > 1"\nweight = inf\n', r"assert\[1\]\.weight: a number from 0 to 1,000,000, not inf"),
         (RIGHT + RIGHT, "a second one with the name 'right'"),
         ('budget = "2 bananas"\n' + RIGHT, "budget: not a limit"),
         ("repeat = \n", "is not TOML"),
