@@ -67,6 +67,14 @@ async def wrong(cells: Cells, code: str) -> tuple[str, str, str]:
 # ---------------------------------------------------------------- looking
 
 
+@pytest.mark.parametrize("mode", ["replay", "auto", "record"])
+async def test_prompt_advises_to_record_only_where_nothing_is_recorded(cells: Cells, mode: str) -> None:
+    await fine(cells, f"%cassette --mode {mode}")
+    (shown,) = (await fine(cells, '%prompt session "Hello"')).texts
+    assert f"mode {mode}" in shown
+    assert ("nothing is recorded for session" in shown, "%cassette --mode auto" in shown) == (True, mode == "replay")
+
+
 async def test_an_error_without_a_message_has_no_empty_place_for_one(cells: Cells) -> None:
     _, evalue, trace = await wrong(cells, 'throw "a\\n  b\\n"')
     assert evalue == "a b" and ": a b [E207]\n" in trace

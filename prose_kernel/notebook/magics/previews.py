@@ -68,12 +68,13 @@ def _sections(description: Description) -> list[tuple[str, str]]:
 
 
 def _recording(preview: Preview, description: Description) -> list[tuple[str, str]]:
-    """Its record; on a miss, the nearest one and the differences."""
+    """Its record; on a miss, the nearest one and the differences, and how to record it where the mode does not."""
     if preview.unknown and description.found is not None:
         names = ", ".join(preview.unknown)
         return [("recording", f"unknown before the run: it depends on {names}")]
     rows = [("recording", description.recording)]
-    message, hint = getattr(description.found, "message", ""), getattr(description.found, "hint", "")
+    message = getattr(description.found, "message", "")
+    hint = getattr(description.found, "hint", "") if description.mode == "replay" else ""
     rows += [("", line) for text in (message, hint) for line in text.split("\n") if line]
     return rows
 
