@@ -123,11 +123,15 @@ def reading_if_there(path: Path | str) -> Iterator[BinaryIO | None]:
         yield None
         return
     except OSError as error:
-        name = os.path.basename(path)  # noqa: PTH119 - text in, text out
-        words = (error.strerror or "it cannot be read").lower()
-        raise ValueError(f"{name} {words[3:]}" if words.startswith("it is ") else f"{name}: {words}") from None
+        raise ValueError(named(error, os.path.basename(path))) from None  # noqa: PTH119 - text in, text out
     with os.fdopen(found, "rb") as file:
         yield file
+
+
+def named(error: OSError, name: str) -> str:
+    """Return the reason of an error with the name of its file: `a.md is a link`."""
+    words = (error.strerror or "it cannot be read").lower()
+    return f"{name} {words[3:]}" if words.startswith("it is ") else f"{name}: {words}"
 
 
 def is_directory(path: Path | str) -> bool:

@@ -5,10 +5,11 @@ A record is one write under a lock that other kernels respect; rewriting is atom
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Final
@@ -264,16 +265,28 @@ class Writer:
         """Add whole lines; return the number of the first one. If not all of them can be written, the file is not
         changed."""
         self._prepare()
-        lock = plain_files.locked(self.path.parent / LOCK, patience)
-        with lock, plain_files.closing(jsonl.opened(self.path, private=self._private)) as descriptor:
+        with self._locked(patience), plain_files.closing(jsonl.opened(self.path, private=self._private)) as descriptor:
             return self._append(descriptor, lines)
 
     def rewrite(self, change: Callable[[bytes], bytes]) -> None:
         """Replace the content by the result of `change`, atomically."""
         if os.path.lexists(self.path):
-            with plain_files.locked(self.path.parent / LOCK, PATIENCE):
+            with self._locked(PATIENCE):
                 data = change(plain_files.read(self.path, plain_files.HUGE))
                 atomic.write_whole(self.path, data, durable=True, in_place=True)
+
+    @contextlib.contextmanager
+    def _locked(self, patience: float) -> Iterator[None]:
+        """Hold the lock of the directory; an error of it names its file."""
+        lock = self.path.parent / LOCK
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(plain_files.locked(lock, patience))
+            except BlockingIOError:
+                raise
+            except OSError as error:
+                raise OSError(error.errno, plain_files.named(error, f"{lock.parent.name}/{LOCK}")) from None
+            yield
 
     def _append(self, descriptor: int, lines: bytes) -> int:
         """Write to the end of an open file, after a line end if the last line is torn."""

@@ -175,6 +175,13 @@ async def test_what_cannot_be_written_loses_no_answer(there: Recording) -> None:
     assert there.person.transcript[0] == told
 
 
+async def test_a_lock_that_is_a_directory_is_named(there: Recording) -> None:
+    (there.cwd / "cassettes" / ".lock").mkdir(parents=True)
+    await there.run(ONE, provider=Provider(FakeClock()))
+    told = "Warning: cassettes/session.jsonl: a record could not be written: cassettes/.lock is a directory"
+    assert there.person.transcript[0] == told
+
+
 async def test_private_files(there: Recording) -> None:
     await there.run(ONE, provider=Provider(FakeClock()), private=True)
     assert there.path().stat().st_mode & 0o777 == 0o600
