@@ -9,7 +9,6 @@ import itertools
 import json
 import os
 import py_compile
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
@@ -18,6 +17,7 @@ from typing import Any
 
 import psutil
 import pytest
+from later import Later
 from models.benches import answer_of
 from models.people import ScriptedPerson
 from stubs.http_server import hang, response, running
@@ -41,7 +41,6 @@ from prose_kernel.runtime.session_options import CassetteOptions, McpServer, Mod
 
 START = "prose_kernel.models.tools.user_tools.mcp_server.START"  # imported with the SDK of MCP when it is patched
 
-SERVER = str(Path(__file__).parents[1] / "stubs" / "mcp_tools.py")  # over HTTP
 BY_HAND = str(Path(__file__).parents[1] / "stubs" / "mcp_by_hand.py")
 STDIO = McpServer((sys.executable, BY_HAND, "weather"), env={"WEATHER_TOKEN": "$TOKEN_OF_MINE"}, timeout=20)
 FUNCTIONS = '''
@@ -218,21 +217,15 @@ async def test_a_server_that_is_none(tmp_path: Path, guard: Helpers, command: tu
 
 
 async def test_a_server_over_http(tmp_path: Path, guard: Helpers) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    serving = subprocess.Popen([sys.executable, SERVER, "http", str(port)], stderr=subprocess.DEVNULL)
-    http = Bench(tmp_path, guard, mcp={"weather": McpServer(url=f"http://127.0.0.1:{port}/mcp", timeout=20)})
-    try:
-        await asyncio.to_thread(until, lambda: _listens(port))
-        bench = await http.of("weather")
-        assert await answer_of(bench, "weather__forecast", {"city": "Oslo"}) == "Oslo: sunny for 1 days"
-        assert await answer_of(bench, "weather__broken", {}) == "failed: Error executing tool broken"
-        assert (await answer_of(bench, "weather__big", {})).startswith("failed: ")
-    finally:
-        await http.pool.close()
-        serving.kill()
-        serving.wait()
+    with Later("stubs.mcp_tools").over_http() as url:
+        http = Bench(tmp_path, guard, mcp={"weather": McpServer(url=url, timeout=20)})
+        try:
+            bench = await http.of("weather")
+            assert await answer_of(bench, "weather__forecast", {"city": "Oslo"}) == "Oslo: sunny for 1 days"
+            assert await answer_of(bench, "weather__broken", {}) == "failed: Error executing tool broken"
+            assert (await answer_of(bench, "weather__big", {})).startswith("failed: ")
+        finally:
+            await http.pool.close()
 
 
 @pytest.mark.parametrize(
@@ -258,11 +251,6 @@ async def test_an_address_that_is_not_a_server_of_tools(
             await bench.of("far")
         await bench.pool.close()
     assert str(caught.value) == f"the tool 'far' is not available: the tool server far {said}"
-
-
-def _listens(port: int) -> bool:
-    with socket.socket() as probe:
-        return probe.connect_ex(("127.0.0.1", port)) == 0
 
 
 async def test_a_server_of_the_package_index(tmp_path: Path, guard: Helpers) -> None:
