@@ -145,7 +145,7 @@ def test_a_session_that_hangs_can_be_interrupted(client: Client, stub: StubServe
 
 
 def test_a_huge_reply_is_shown_in_part_and_cheaply(client: Client, stub: StubServer) -> None:
-    client.run("%provider stub:big-6")
+    client.run("%provider stub:big-2")
     ran = client.run('let huge = session "Say much"', allow_stdin=True)
     assert ran.status == "ok"
     sizes = [len(json.dumps(message["content"])) for message in ran.outputs]

@@ -421,7 +421,7 @@ async def test_red_team_what_is_killed_is_forked_again(bench: Bench) -> None:
     code = (
         "import os, sys, time, signal\n"
         "signal.signal(signal.SIGTERM, signal.SIG_IGN)\n"
-        "for _ in range(6):\n"
+        "for _ in range(3):\n"
         "    if os.fork() == 0:\n"
         "        end = time.monotonic() + 20\n"
         "        while time.monotonic() < end:\n"

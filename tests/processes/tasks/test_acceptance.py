@@ -29,7 +29,7 @@ from prose_kernel.processes.tasks.store import Store
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.services import CommandCompleted, CommandPromoted, CommandRunning, TaskCaller
 
-LOOPS, FLOOD = 150, 1024**3 // 4
+LOOPS, FLOOD = 90, 1024**3 // 4
 """Repetitions of a race, and bytes of output, in an ordinary run; `HYPOTHESIS_PROFILE=thorough` takes the 1000, and the
 gigabyte, of the reference."""
 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough":
