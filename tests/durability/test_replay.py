@@ -90,7 +90,7 @@ def prefixes(records: Sequence[Record], rng: random.Random, most: int) -> list[i
     return every if len(every) <= most else sorted({1, 2, len(every), *rng.sample(every, most)})
 
 
-EXAMPLES = int(os.environ.get("DURABILITY_EXAMPLES", "12"))
+EXAMPLES = int(os.environ.get("DURABILITY_EXAMPLES", "8"))
 CONCURRENCY = st.sampled_from([None, None, 1, 2])
 
 

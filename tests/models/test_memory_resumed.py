@@ -176,7 +176,7 @@ def test_a_run_killed_at_any_instant_leaves_what_an_unbroken_one_leaves(tmp_path
     work = run(cwd, text, name, **chosen)
     instants = unbroken(cwd, work)
     whole, calls = left(cwd), Path("calls").read_text().split()
-    sample = {*range(1, instants + 1, max(1, instants // 6)), *range(instants - 9, instants + 1)}
+    sample = {*range(1, instants + 1, max(1, instants // 4)), *range(instants - 3, instants + 1)}
     for at in range(1, instants + 1) if EVERY_INSTANT else sorted(sample):
         prepare(cwd)
         if in_a_child(cwd, work, at) is None:
