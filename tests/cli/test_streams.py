@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import shutil
 from pathlib import Path
 
 import forked
@@ -47,8 +48,10 @@ CALLS = {
 }
 
 
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A program, a run of it, and a notebook."""
+    tmp_path = tmp_path_factory.mktemp("made")
     (tmp_path / "p.prose").write_text('let a = exec "echo one"\noutput r = a\n')
     cell = {
         "cell_type": "code",
@@ -63,6 +66,11 @@ def place(tmp_path: Path) -> Path:
     (tmp_path / "n.ipynb").write_text(json.dumps(book))
     forked.prose("run", "p.prose", cwd=tmp_path)
     return tmp_path
+
+
+@pytest.fixture
+def place(made: Path, tmp_path: Path) -> Path:
+    return shutil.copytree(made, tmp_path, dirs_exist_ok=True)
 
 
 def test_a41_every_subcommand_is_tried() -> None:

@@ -10,7 +10,7 @@
 - `kept`: files of the run directory with their whole text (null: absent). `listing`: a directory of it with its names.
 - `left`: files of the working directory with their text. `nothing`: no run directory at all.
 
-All programs run in this process; every twentieth one again as a separate command, several in parallel.
+All programs run in this process; every sixtieth one again as a separate command, several in parallel.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import pytest
 from prose_kernel.cli.main import main
 
 CASES = sorted((Path(__file__).parent / "run").glob("*.json"))
-SAMPLE = CASES[::20]
+SAMPLE = CASES[::60]
 KEYS = {
     *("why", "args", "env", "script", "files", "exit", "outputs", "bindings", "unbound", "error", "codes", "stderr"),
     *("stderr_lacks", "trace", "kept", "listing", "left", "nothing"),
@@ -147,7 +147,7 @@ def test_program(
 
 @pytest.fixture(scope="module")
 def commands(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Future[tuple[Case, int, str, str]]]:
-    """Every twentieth program as a separate command, four in parallel."""
+    """Every sixtieth program as a separate command, four in parallel."""
     place = tmp_path_factory.mktemp("commands")
     clean = {k: v for k, v in os.environ.items() if not k.startswith("PROSE_")}
 

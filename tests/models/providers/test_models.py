@@ -393,7 +393,7 @@ async def test_cancelling_while_a_tool_runs_ends_the_tool(stub: StubServer, wire
 
 
 async def test_80_sessions_go_8_at_a_time(stub: StubServer, wire: str, tmp_path: Path) -> None:
-    number = 80 if wire == "chat" else 40
+    number = 80 if wire == "chat" else 16
     async with Live(stub, wire, "ok-20", tmp_path) as live:
         results = await asyncio.gather(*(live.run() for _ in range(number)))
     assert {result.text for result in results} == {ANSWER}
