@@ -49,11 +49,11 @@ def test_a_killed_run_continues_in_a_database(case: str, server: Server, tmp_pat
 def test_a52_a_killed_run_continues_without_its_directory(
     case: str, server: Server, tmp_path: Path, postgres_server: PostgresServer
 ) -> None:
-    row = Matrix(server, tmp_path, "postgres", postgres_server.empty_database).row_without_directory(case, points=2)
+    row = Matrix(server, tmp_path, "postgres", postgres_server.empty_database).row_without_directory(case, points=1)
     assert not row.problems
 
 
-AGAIN = 20 if "DURABILITY_EXAMPLES" in os.environ else 8
+AGAIN = 20 if "DURABILITY_EXAMPLES" in os.environ else 5
 """A sample; `make durability` kills more often."""
 
 

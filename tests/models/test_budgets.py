@@ -169,7 +169,8 @@ async def test_the_largest_share_is_named() -> None:
     )
 
 
-async def test_a_program_that_continues_asking_is_ended() -> None:
+async def test_a_program_that_continues_asking_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budgets, "MOST_CAUGHT", 50)
     text = 'let n = 0\nloop:\n  try:\n    session "One"\n  catch:\n    n = n + 1\n'
     found = await ran(text, "2 sessions")
     assert isinstance(found.error, BudgetSpent)

@@ -385,7 +385,7 @@ async def test_a_link_swapped_in_between_check_and_use_gains_nothing(cwd: Path, 
     attacker.start()
     bench, answers = Bench(cwd, OPEN), set()
     try:
-        for _ in range(150):
+        for _ in range(75):
             answers.add((await bench("read", path="d/f"))[:8])
             answers.add((await bench("search", path="d", text="e"))[-6:])
             await bench("write", path="d/f", content="harmless")

@@ -16,6 +16,7 @@ from models.providers.agents import Bench, agent, request, target
 from waiting import appears, eventually
 
 from prose_kernel.errors import PermissionDenied, ProviderBadReply, ProviderError
+from prose_kernel.models.providers import acp_conversation
 from prose_kernel.models.usage import Line, UsageTotals
 from prose_kernel.runtime.ports import AgentMemory, ContextItem, FileWrite, ToolUse, Usage
 
@@ -149,10 +150,13 @@ async def test_a_prompt_of_ten_megabytes_and_a_reply_of_ten_arrive_whole(bench: 
     assert result.text == "x" * 10_000_000
 
 
-async def test_a_reply_without_end_is_refused_and_the_agent_lives_on(bench: Bench) -> None:
+async def test_a_reply_without_end_is_refused_and_the_agent_lives_on(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(acp_conversation, "LONGEST_REPLY", 4 << 20)
     before = bench.processes
     with pytest.raises(ProviderBadReply, match="the agent stub says more than a reply can hold") as refused:
-        await bench.run("big 40")
+        await bench.run("big 5")
     assert not refused.value.retryable
     assert (await bench.run("say still here")).text == "still here "
     assert bench.processes == before
