@@ -16,6 +16,7 @@ _HIDDEN = "\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2
 _COLOUR = re.compile(r"\x1b\[[0-9;:]{0,64}m")
 _TERMINAL = re.compile(rf"\x1b\[[0-9;:]{{0,64}}m|[{_HIDDEN}]")
 _PLAIN = re.compile(rf"\r(?!\n)|[{_HIDDEN}]")
+_SPECIAL = re.compile("[&<>\"']")
 _PARTIAL = re.compile(r"\x1b(\[[0-9;:]{0,64})?\Z")
 _ASCII_HIDDEN = bytes(c for c in range(128) if (c < 32 and c not in (9, 10, 13)) or c == 127)
 
@@ -78,7 +79,8 @@ def visible(text: str) -> str:
 
 def html_text(text: str) -> str:
     """Text as HTML content or attribute value."""
-    return html.escape(visible(text))
+    shown = visible(text)
+    return html.escape(shown) if _SPECIAL.search(shown) else shown
 
 
 LITERAL = "mathjax_ignore tex2jax_ignore"

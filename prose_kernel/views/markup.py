@@ -15,7 +15,7 @@ class Html(str):
 
 def html(*parts: str) -> Html:
     """Join parts, and escape those that are not `Html`."""
-    return Html("".join([part if isinstance(part, Html) else html_text(part) for part in parts]))
+    return Html("".join([part if type(part) is Html else html_text(part) for part in parts]))
 
 
 def tag(name: str, /, *parts: str, **attributes: str | bool | None) -> Html:

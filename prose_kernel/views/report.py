@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.language.flow import Step, Way
+from prose_kernel.language.nodes import uncollected
 from prose_kernel.language.source import Source, Span
 from prose_kernel.models.usage import UsageTotals
 from prose_kernel.runs import languages
@@ -24,7 +25,7 @@ from prose_kernel.runtime.request_steps import folded
 from prose_kernel.storage.journal_reading import JournalRead, TextRead
 from prose_kernel.storage.run_history import cells_of, made_under_way
 from prose_kernel.views.cards import readable
-from prose_kernel.views.diagram import Mark, Part
+from prose_kernel.views.diagram import NODES, Mark, Part
 from prose_kernel.views.document import Code, Fields, Table, counted
 from prose_kernel.views.escaping import clip
 from prose_kernel.views.flow_drawing import flow_svg
@@ -91,7 +92,8 @@ async def run_report(found: JournalRead, state: str, settings: Settings, redact:
         usage.again(codec.notes(one.aside).get("usage", ()))
     for steps in found.steps_under_way().values() if state not in ("done", "failed") else ():
         usage.again([note for one in folded(steps) for note in one.notes()])
-    return _Report(found, state, story, replayed, usage, shown).page()
+    with uncollected():  # the page is made of texts
+        return _Report(found, state, story, replayed, usage, shown).page()
 
 
 class _StoryListener(ReplayListener):
@@ -218,13 +220,13 @@ class _Report:
             parts.append(Part(counted(earlier, "earlier cell"), ()))
         for number, one in list(enumerate(self.story.texts, 1))[-CELLS:]:
             program = one.language.compile(one.source, cell=self.found.head.notebook).program
-            steps = tuple(_redacted(step, self.redact) for step in one.language.flow(program, one.source))
+            steps = one.language.flow(program, one.source)
+            drawn = tuple(_redacted(step, self.redact) for step in steps[:NODES])  # the others are only counted
             known = {
-                span: replace(mark, words=self.redact(mark.words), figures="")
-                for span, mark in marks(list(cells), one.source).items()
+                span: Mark(mark.state, self.redact(mark.words)) for span, mark in marks(list(cells), one.source).items()
             }
             known.update((span, Mark("running", "under way")) for span in self.story.waiting(one.source))
-            parts.append(Part(_cell(number, one) if many else "", steps, known))
+            parts.append(Part(_cell(number, one) if many else "", (*drawn, *steps[NODES:]), known))
             if not many:
                 links = {span: link for (key, span), link in self.links.items() if key == id(one.source)}
         if not any(part.steps for part in parts):

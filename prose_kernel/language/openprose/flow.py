@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
 from typing import Any, Final
 
 from prose_kernel.language.flow import DEPTH, FlowOf, Step, Way, shortened, statements
@@ -209,12 +210,18 @@ def _modifiers(modifiers: tree.Modifiers) -> list[str]:
 # ---------------------------------------------------------------- looking into expressions
 
 
-def _parts(node: Any) -> Iterator[Any]:
+def _parts(node: Any) -> Iterable[Any]:
     if isinstance(node, tuple):
-        yield from node
-    elif isinstance(node, tree.Node):
-        words = _WORDS.get(type(node), ())
-        yield from (getattr(node, name) for name in node.__struct_fields__ if name != "span" and name not in words)
+        return node
+    if isinstance(node, tree.Node):
+        return [getattr(node, name) for name in _fields(type(node))]
+    return ()
+
+
+@cache
+def _fields(kind: type[tree.Node]) -> tuple[str, ...]:
+    """The names of the fields that may hold steps or names of variables."""
+    return tuple(name for name in kind.__struct_fields__ if name != "span" and name not in _WORDS.get(kind, ()))
 
 
 def _active_in(root: Any) -> list[Any]:
