@@ -18,7 +18,6 @@ from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, usage_errors
 
 _PIECE: Final = 1 << 20
-_LOOKED_AT: Final = 4096
 
 
 def write_whole(
@@ -66,8 +65,7 @@ def check_replaced(path: Path, shown: str, kind: str, mark: bytes) -> None:
     with usage_errors(f"cannot write {shown}"):
         if not path.exists():
             return
-        with plain_files.reading(path, None, follow=True) as file:
-            head = file.read(_LOOKED_AT)
+        head = plain_files.head(path)
     if head and mark not in head:
         raise UsageError(f"{shown} exists and isn't a {kind}", hint="name another file")
 

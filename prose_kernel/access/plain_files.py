@@ -33,6 +33,9 @@ LARGE: Final = 256 * 1024 * 1024
 HUGE: Final = 1024 * 1024 * 1024
 """Bytes of a value that a run has kept: 100,000,000 characters, escaped."""
 
+Stamp = tuple[int, int, int, int]
+
+_HEAD: Final = 4096
 _LOCK_PAUSE: Final = 0.01
 _SAFE: Final = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
 _OPENED_BY_A_SHELL: Final = re.compile(r"/dev/(?:stdin|fd/\d+)|/proc/(?:self|\d+)/fd/\d+")
@@ -96,6 +99,12 @@ def read(path: Path | str, limit: int = LARGE, *, follow: bool = False) -> bytes
         return _whole(file, limit)
 
 
+def head(path: Path | str) -> bytes:
+    """Return the beginning of a plain file, whose links are followed: it shows what a file is. Raises `OSError`."""
+    with reading(path, None, follow=True) as file:
+        return file.read(_HEAD)
+
+
 def read_text(path: Path | str, limit: int = LARGE, *, errors: str = "strict") -> str:
     """Return the text of a plain file in UTF-8, line ends as LF. Raises `OSError` and `UnicodeDecodeError`."""
     text = read(path, limit).decode("utf-8", errors)
@@ -132,6 +141,19 @@ def named(error: OSError, name: str) -> str:
     """Return the reason of an error with the name of its file: `a.md is a link`."""
     words = (error.strerror or "it cannot be read").lower()
     return f"{name} {words[3:]}" if words.startswith("it is ") else f"{name}: {words}"
+
+
+def stamp(status: os.stat_result) -> Stamp:
+    """Return values of which one changes whenever the file is written or replaced."""
+    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """Return the stamp of a file, or of the link that is there; None if there is none. Never raises."""
+    try:
+        return stamp(path.lstat())
+    except (OSError, ValueError):
+        return None
 
 
 def is_directory(path: Path | str) -> bool:

@@ -29,8 +29,6 @@ BOM: Final = b"\xef\xbb\xbf"
 LISTED: Final = 10
 """Damaged lines of one file that are named."""
 
-Signature = tuple[int, int, int]
-
 
 @dataclass(slots=True, eq=False)
 class Entry:
@@ -90,7 +88,7 @@ class CassetteFile:
 
     path: Path
     name: str
-    signature: Signature | None = None
+    signature: plain_files.Stamp | None = None
     entries: list[Entry] = field(default_factory=list)
     bad: list[Bad] = field(default_factory=list)
     places: dict[str, str] = field(default_factory=dict)
@@ -137,22 +135,13 @@ class CassetteFile:
             )
 
 
-def signature_of(path: Path) -> Signature | None:
-    """Return a stamp that changes with the file; None if the file does not exist."""
-    try:
-        found = path.lstat()
-    except OSError:
-        return None
-    return (found.st_mtime_ns, found.st_size, found.st_ino)
-
-
 def read_file(path: Path, name: str) -> CassetteFile:
     """Read a cassette. Raises `OSError`; an invalid line is set aside and never fatal."""
-    signature = signature_of(path)
+    signature = plain_files.stamp_of(path)
     return parse(plain_files.read(path, plain_files.HUGE), path, name, signature)
 
 
-def parse(data: bytes, path: Path, name: str, signature: Signature | None = None) -> CassetteFile:
+def parse(data: bytes, path: Path, name: str, signature: plain_files.Stamp | None = None) -> CassetteFile:
     """Parse the bytes of a cassette."""
     found = CassetteFile(path, name, signature)
     for number, line, torn in jsonl.lines(data.removeprefix(BOM)):

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import to_builtins
 
 from prose_kernel._version import __version__
+from prose_kernel.access import plain_files
 from prose_kernel.cassettes import cassette_edits, differences, records
 from prose_kernel.cassettes import cassette_files as files
 from prose_kernel.cassettes.cassette_files import PATIENCE, CassetteFile, Entry, Writer
@@ -73,7 +74,7 @@ class CassetteStore:
     def load(self) -> bool:
         """Read new data from disk; return whether there was any."""
         paths = [self.own] if self.options.alone else files.all_paths(self.own, self._workspace)
-        signatures = {path: found for path in paths if (found := files.signature_of(path)) is not None}
+        signatures = {path: found for path in paths if (found := plain_files.stamp_of(path)) is not None}
         if signatures == {path: found.signature for path, found in self._files.items()}:
             return False
         used = {(e.file, e.raw) for e in self.entries() if e.used}
@@ -282,7 +283,7 @@ class CassetteStore:
             self._pending.clear()
             return True
         own = self._files.get(self.own)
-        unchanged = (own.signature if own is not None else None) == files.signature_of(self.own)
+        unchanged = (own.signature if own is not None else None) == plain_files.stamp_of(self.own)
         try:
             first = self._writer.append(b"".join(line for _, line in batch), patience=patience)
         except BlockingIOError:
@@ -294,7 +295,7 @@ class CassetteStore:
             entry.line = number
             self._pending.popleft()
         if unchanged and own is not None:
-            own.signature = files.signature_of(self.own)
+            own.signature = plain_files.stamp_of(self.own)
         return True
 
     def _give_up(self, why: str = "another process keeps writing to it") -> None:

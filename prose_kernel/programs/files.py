@@ -12,7 +12,7 @@ from prose_kernel.access import plain_files
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language.diagnostics import Diagnostic
 
-Stamp = tuple[int, int, int]
+Stamp = plain_files.Stamp
 """Changes when a file does."""
 
 _LARGEST: Final = 256 * 1024 * 1024
@@ -43,7 +43,7 @@ def stamp(path: str) -> Stamp:
         raise Unreadable("it is a device, not a program")
     if status.st_size > _LARGEST:
         raise Unreadable("no program is that large")
-    return status.st_mtime_ns, status.st_size, status.st_ino
+    return plain_files.stamp(status)
 
 
 def read(path: str) -> bytes:

@@ -79,7 +79,7 @@ class LockFile:
     def __init__(self, path: Path, mutex: Path | None = None) -> None:
         self.path = path
         self._mutex = mutex
-        self._read: tuple[tuple[int, int, int], dict[str, Pin]] | None = None
+        self._read: tuple[plain_files.Stamp, dict[str, Pin]] | None = None
 
     def pins(self) -> Mapping[str, Pin]:
         """The pins by URL, sorted; read again if the file has changed.
@@ -88,7 +88,7 @@ class LockFile:
         """
         try:
             status = self.path.lstat()
-            stamp = status.st_mtime_ns, status.st_size, status.st_ino
+            stamp = plain_files.stamp(status)
             known = self._read
             if known is None or known[0] != stamp:
                 if not stat.S_ISREG(status.st_mode):

@@ -15,6 +15,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Final
 
+from prose_kernel.access import plain_files
 from prose_kernel.access.globs import Glob, static_part
 from prose_kernel.storage.layout import STATE, VVM
 
@@ -26,8 +27,6 @@ LEFT_OUT: Final = frozenset({STATE, VVM, ".git"})
 _SETTLED: Final = 2.0
 _PIECE: Final = 1 << 20
 
-_State = tuple[int, int, int, int]
-
 
 class TooMuch(Exception):
     """More files or bytes than are digested, or a file that does not stay the same or cannot be read to its end."""
@@ -37,7 +36,7 @@ class FileDigests:
     """A part of the `Files` port. It is called in threads; two that digest the same file do the work twice."""
 
     def __init__(self) -> None:
-        self._known: dict[str, tuple[_State, str]] = {}
+        self._known: dict[str, tuple[plain_files.Stamp, str]] = {}
 
     def matching(self, directory: str, globs: Sequence[str]) -> dict[str, str] | None:
         found: dict[str, str] = {}
@@ -80,7 +79,7 @@ class FileDigests:
                 os.close(descriptor)
                 return None, 0
             with open(descriptor, "rb", buffering=0) as file:  # noqa: PTH123
-                state = _state(status)
+                state = plain_files.stamp(status)
                 if status.st_size > BYTES:
                     raise TooMuch
                 whole = hashlib.sha256()
@@ -89,24 +88,20 @@ class FileDigests:
                         whole.update(piece)
                 except OSError as error:  # a damaged disk
                     raise TooMuch from error
-                if _state(os.fstat(descriptor)) == state:
+                if plain_files.stamp(os.fstat(descriptor)) == state:
                     if time.time() - status.st_mtime > _SETTLED:
                         self._known[path] = state, whole.hexdigest()
                     return whole.hexdigest(), status.st_size
         raise TooMuch
 
 
-def _size_if(path: str, state: _State) -> int | None:
+def _size_if(path: str, state: plain_files.Stamp) -> int | None:
     """The size of a file that is in this state; None if it is in another. It is not opened, which takes longer."""
     try:
         status = os.stat(path)  # noqa: PTH116
     except OSError:
         return None
-    return status.st_size if stat.S_ISREG(status.st_mode) and _state(status) == state else None
-
-
-def _state(status: os.stat_result) -> _State:
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    return status.st_size if stat.S_ISREG(status.st_mode) and plain_files.stamp(status) == state else None
 
 
 def _matching(directory: str, globs: Sequence[str]) -> Iterator[str]:

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 
 GENERATOR: Final = "prose_kernel"
 """The generator that our pages name in their metadata; pages with it may be replaced."""
-_LOOKED_AT: Final = 4096
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +151,7 @@ def is_ours(path: Path) -> bool:
     """Whether a file is a page that was written here. Raises `OSError`."""
     if not path.is_file():
         return False
-    with plain_files.reading(path, None, follow=True) as file:
-        head = file.read(_LOOKED_AT)
+    head = plain_files.head(path)
     return head.startswith(b"<!doctype html>\n") and f'name="generator" content="{GENERATOR}"'.encode() in head
 
 

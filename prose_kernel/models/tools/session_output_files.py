@@ -7,7 +7,7 @@ from typing import Final
 
 from msgspec import structs
 
-from prose_kernel.access.plain_files import reading_if_there
+from prose_kernel.access.plain_files import Stamp, reading_if_there, stamp_of
 from prose_kernel.models.request import memory_file, segment_file, summarise
 from prose_kernel.runtime.ports import SessionRequest, SessionResult
 from prose_kernel.runtime.session_options import Surroundings
@@ -15,8 +15,6 @@ from prose_kernel.runtime.structured_text import value_of
 
 BINDING_LIMIT: Final = 256 * 1024 * 1024
 MEMORY_LIMIT: Final = 4 * 1024 * 1024
-
-Mark = tuple[int, int, int, int] | None
 
 
 class SessionOutputFiles:
@@ -64,14 +62,8 @@ class _File:
         self._path = Path(where.cwd, location) if location else None
         self._before = self._mark()
 
-    def _mark(self) -> Mark:
-        if self._path is None:
-            return None
-        try:
-            found = self._path.lstat()
-        except (OSError, ValueError):
-            return None
-        return found.st_size, found.st_mtime_ns, found.st_ctime_ns, found.st_ino
+    def _mark(self) -> Stamp | None:
+        return stamp_of(self._path) if self._path is not None else None
 
     def since(self, limit: int) -> str | None:
         """Return the text of the file if it was written since; None if it was not, or is not a plain, readable file.
