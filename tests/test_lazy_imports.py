@@ -37,6 +37,7 @@ import asyncio, json, os, sys
 from pathlib import Path
 from prose_kernel.notebook import app, kernel
 from prose_kernel.notebook.cells import Cells
+from prose_kernel.runs import languages
 from prose_kernel.runtime.asker import Unattended
 
 class Output:
@@ -54,8 +55,10 @@ async def run(texts):
         await cells.run(cell, Output(), live=False)
     await cells.close()
 
-def fork(given, among):
+def fork(given, among, warm):
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    if warm:
+        Cells(Path.cwd(), None, languages.of_magic(warm)).warm_up()
     for directory, texts in given:
         os.chdir(directory)
         asyncio.run(run(texts))
@@ -99,14 +102,19 @@ def started() -> Iterator[subprocess.Popen[str]]:
 
 @pytest.fixture
 def imported(started: subprocess.Popen[str]) -> Imported:
-    """Which of the named modules cells in a directory bring in, as a list; `more`: cells in others, before them."""
+    """Which of the named modules cells in a directory bring in, as a list; `more`: cells in others, before them; `warm`: the
+    magic of the language that the kernel warms up for, before all of them."""
 
     def among(
-        directory: Path, *cells: str, among: tuple[str, ...] = HEAVY, more: Sequence[tuple[Path, Sequence[str]]] = ()
+        directory: Path,
+        *cells: str,
+        among: tuple[str, ...] = HEAVY,
+        more: Sequence[tuple[Path, Sequence[str]]] = (),
+        warm: str = "",
     ) -> str:
         assert started.stdin is not None and started.stdout is not None
         given = [(str(place), texts) for place, texts in (*more, (directory, cells))]
-        started.stdin.write(json.dumps([given, among]) + "\n")
+        started.stdin.write(json.dumps([given, among, warm]) + "\n")
         started.stdin.flush()
         *seen, status = _until_status(started.stdout)
         assert status == "status 0\n", seen
@@ -213,21 +221,7 @@ def test_a_cell_loads_only_its_own_language(imported: Imported, tmp_path: Path) 
     assert used("let a = 1", "%%vvm\na + 1") == str(sorted(LANGUAGES))
 
 
-WARM = """
-import sys
-from pathlib import Path
-from prose_kernel.runs import languages
-from prose_kernel.notebook import app, kernel
-from prose_kernel.notebook.cells import Cells
-
-Cells(Path.cwd(), None, languages.of_magic(sys.argv[1])).warm_up()
-print(sorted({".".join(name.split(".")[:3]) for name in sys.modules} & set(sys.argv[2:])))
-"""
-
-
 @pytest.mark.parametrize("language", ["openprose", "vvm"])
-def test_a_kernel_warms_up_only_its_own_language(tmp_path: Path, language: str) -> None:
+def test_a_kernel_warms_up_only_its_own_language(imported: Imported, tmp_path: Path, language: str) -> None:
     magic = {"openprose": "prose"}.get(language, language)
-    command = [sys.executable, "-c", WARM, magic, *LANGUAGES]
-    ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert ran.stdout.strip() == str([name for name in LANGUAGES if language in name]), ran.stderr
+    assert imported(tmp_path, among=LANGUAGES, warm=magic) == str([name for name in LANGUAGES if language in name])
