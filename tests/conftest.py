@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import faulthandler
+import functools
 import gc
 import os
 import signal
 import sys
 import time
+import types
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +22,8 @@ import waiting
 from _pytest.assertion.rewrite import AssertionRewritingHook
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis.configuration import set_hypothesis_home_dir
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants, constants_from_module
 
 if TYPE_CHECKING:
     from postgres import PostgresServer
@@ -42,6 +46,23 @@ hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "default")
 # What Hypothesis keeps (tables of characters, constants of the package) takes seconds to compute. It would be kept in the
 # directory of the first test that uses Hypothesis, which is often one of its own.
 set_hypothesis_home_dir(Path(__file__).parents[1] / ".hypothesis")
+
+
+@functools.cache
+def _constants() -> Constants:
+    """The constants of all modules of the package, for Hypothesis to try. It would take those of the modules that are loaded,
+    which depends on the tests that a worker ran before; the same program would be thought up in some runs only."""
+    new = Constants()
+    for path in sorted(Path(__file__).parents[1].glob("prose_kernel/**/*.py")):
+        module = types.ModuleType(path.stem)
+        module.__file__ = str(path)
+        new |= constants_from_module(module)
+    found = providers._local_constants
+    found |= new
+    return found
+
+
+providers._get_local_constants = _constants
 
 
 OF_THE_TESTS = ("PROSE_TESTS_REQUIRE_ALL", "PROSE_SCREENSHOTS", "PROSE_PLATFORM")
@@ -125,7 +146,8 @@ def pytest_collection_finish(session: pytest.Session) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     def rank(item: pytest.Item) -> int:
-        return next((n for n, place in enumerate(LONG) if item.nodeid.startswith(place)), len(LONG))
+        path = item.nodeid
+        return next((n for n, place in enumerate(LONG) if path.startswith(place)), len(LONG))
 
     items.sort(key=rank)
     scopes = [item.nodeid.rpartition("::")[0] for item in items]
