@@ -295,7 +295,7 @@ async def test_output_is_delivered_in_the_callers_thread_and_before_the_result(r
     assert len(seen.text()) == result.stdout_bytes
 
 
-BIG = 300_000_000
+BIG = 150_000_000
 """Characters of a command that a consumer cannot take in while it is busy: far more than may wait."""
 
 
@@ -307,7 +307,7 @@ def _waiting() -> int:
 
 @pytest.mark.linux
 async def test_a21_what_waits_for_a_busy_display_is_bounded_and_its_ends_are_exact(engine: Engine, run: Runner) -> None:
-    """The caller's loop is blocked while 300 MB arrive: both ends are shown, with the size of the part between them."""
+    """The caller's loop is blocked while 150 MB arrive: both ends are shown, with the size of the part between them."""
     pieces: list[tuple[str, Omitted]] = []
 
     def consume(stream: Stream, text: str, omitted: Omitted = NOTHING_OMITTED) -> None:

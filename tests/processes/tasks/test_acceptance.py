@@ -29,7 +29,7 @@ from prose_kernel.processes.tasks.store import Store
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.services import CommandCompleted, CommandPromoted, CommandRunning, TaskCaller
 
-LOOPS, FLOOD = 90, 1024**3 // 4
+LOOPS, FLOOD = 90, 1024**3 // 8
 """Repetitions of a race, and bytes of output, in an ordinary run; `HYPOTHESIS_PROFILE=thorough` takes the 1000, and the
 gigabyte, of the reference."""
 if os.environ.get("HYPOTHESIS_PROFILE") == "thorough":
@@ -272,7 +272,7 @@ async def test_10_a_killed_kernel_leaves_records_and_no_process(tmp_path: Path) 
 
 @pytest.mark.slow
 async def test_11_a_flood_of_output(make_desk: MakeDesk) -> None:
-    """Four times as much as the memory may grow, sixteen times as much as is kept."""
+    """Twice as much as the memory may grow, eight times as much as is kept."""
     desk = make_desk()
     before = memory()
     receipt = await desk.start(f"echo FIRST; yes | head -c {FLOOD}; echo LAST", yield_time_ms=50)
