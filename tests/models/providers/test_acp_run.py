@@ -5,11 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import forked
@@ -28,21 +25,6 @@ def mark(tmp_path: Path) -> str:
         f'env = {{ PYTHONPATH = "{TESTS}", ACP_MARK = "{mark}" }}\n\n[models."acp:stub"]\nopus = "large"\n'
     )
     return mark
-
-
-@contextmanager
-def prose(cwd: Path, program: str, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """The command, which does not outlive the block whatever the test finds."""
-    (cwd / "p.prose").write_text(program)
-    argv = [sys.executable, "-c", "from prose_kernel.cli.main import main; main()", "run", *options, "p.prose"]
-    environment = {**os.environ, "PYTHONPATH": str(TESTS.parent), "CI": ""}
-    with subprocess.Popen(
-        argv, cwd=cwd, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    ) as running:
-        try:
-            yield running
-        finally:
-            running.kill()
 
 
 PROGRAM = """\
@@ -75,9 +57,11 @@ def test_a_program_runs_with_an_agent_and_replays_without_it(tmp_path: Path, mar
 
 def test_an_interrupt_ends_a_stubborn_agent_with_all_that_it_started(tmp_path: Path, mark: str) -> None:
     program = 'parallel:\n  x = session "do: hang"\n  y = session """\ndo: fork\ndo: hang\n"""\n'
-    with prose(tmp_path, program, "--cassette-mode=off") as running:
+    (tmp_path / "p.prose").write_text(program)
+    options = ("--cassette-mode=off", "p.prose")
+    with forked.Command("run", *options, cwd=tmp_path, env={**os.environ, "CI": ""}) as running:
         until(lambda: running.poll() is not None or len(marked(f"ACP_MARK={mark}")) >= 2)
         running.send_signal(signal.SIGINT)
-        said = running.communicate(timeout=60)[0]
+        said = "".join(running.communicate(timeout=60))
     assert "interrupted" in said
     assert marked(f"ACP_MARK={mark}") == []
