@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import forked
@@ -134,22 +132,12 @@ def test_no_one_can_answer(capsys: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_an_interrupt_ends_a_loop(number: signal.Signals) -> None:
     Path("v.vvm").write_text("agent a()\nx = @a `Go`()\ntry:\n  while true:\n    pass\nfinally:\n  y = @a `Never`()\n")
-    command = [
-        sys.executable,
-        "-c",
-        "from prose_kernel.cli.main import main; import sys; sys.exit(main())",
-        "run",
-        "v.vvm",
-        "--provider",
-        "scripted",
-        "--script",
-        "s.yaml",
-    ]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
-        assert run.stderr is not None and run.stdout is not None
+    options = ("v.vvm", "--provider", "scripted", "--script", "s.yaml")
+    with forked.Command("run", *options, cwd=Path.cwd()) as run:
         told = next(line for line in run.stderr if line.startswith("x = "))
         run.send_signal(number)
         rest = run.stderr.read()
+        run.wait(60)
     assert (told, run.returncode) == ("x = an answer\n", 128 + number)
     assert "interrupted" in rest and "Never" not in rest and "y = " not in rest
 
