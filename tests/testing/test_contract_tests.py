@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
-import sys
 from pathlib import Path
 from xml.etree import ElementTree
 
+import forked
 import pytest
 import waiting
 from cli.contract_world import ContractWorld, function, parameters, returns, script
@@ -123,14 +122,11 @@ def test_the_subject_fails(world: ContractWorld) -> None:
 def test_an_interrupt_leaves_no_empty_code(world: ContractWorld) -> None:
     world.write(slow=function("slow", returns("`x`"), script('exec "echo > begun; sleep 600"', 'return "a"')))
     write_test(world, "### Expects", "- `x`: contains `a`", subject="slow")
-    command = "import sys; from prose_kernel.cli.main import main; sys.exit(main(['test', 't.prose.md']))"
-    process = subprocess.Popen(
-        [sys.executable, "-c", command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-    waiting.until(Path("begun").exists)
-    process.send_signal(signal.SIGINT)
-    out, _ = process.communicate(timeout=60)
-    assert process.returncode == 130, out
+    with forked.Command("test", "t.prose.md", cwd=Path.cwd()) as running:
+        waiting.until(Path("begun").exists)
+        running.send_signal(signal.SIGINT)
+        out, err = running.communicate(timeout=60)
+    assert running.returncode == 130, (out, err)
     assert "(the subject failed: it was interrupted)" in out
 
 
