@@ -137,6 +137,19 @@ def test_completion_in_a_large_cell_costs_what_its_size_says(cells: Cells) -> No
     assert_linear(work, 250)
 
 
+@pytest.mark.parametrize(("begin", "end"), [("", ""), ('let a = "', ""), ('let a = "', '"\nlet x = f(a, '), ("f(", "")])
+def test_completion_after_a_long_word_costs_what_its_size_says(cells: Cells, begin: str, end: str) -> None:
+    def work(length: int) -> Callable[[], None]:
+        code = begin + "x" * length + end
+
+        def ask() -> None:
+            complete(cells, code, len(code))
+
+        return ask
+
+    assert_linear(work, 4000)
+
+
 @pytest.mark.parametrize("word", sorted({*catalogue("openprose").keywords, *catalogue("openprose").properties}))
 def test_every_word_has_documentation_with_an_example(cells: Cells, word: str) -> None:
     found = cells.inspect(word, len(word))

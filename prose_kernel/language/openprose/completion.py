@@ -27,7 +27,9 @@ from prose_kernel.language.words import Completion, Offer, catalogue
 _words: Final = partial(catalogue, "openprose")
 _DELIMITERS: Final = ("***", "**")
 _NAME: Final = r"[A-Za-z_][\w-]*"
-_WORD: Final = re.compile(rf"{_NAME}\Z")
+_BEGIN: Final = r"(?<![\w-])(?:[^\WA-Za-z_]|-)*"
+"""Where a word begins: a search that tried every letter of a long word would take the square of its length."""
+_WORD: Final = re.compile(rf"{_BEGIN}({_NAME})\Z")
 _STILL_COMING = frozenset({"E003", "E180", "E190"})
 """Errors that later lines may resolve: a missing prompt, `catch` or `option`."""
 
@@ -57,7 +59,7 @@ def complete(
         return _interpolated(known, text) or Completion(len(text))
     line = text[text.rfind("\n") + 1 :]
     word = _WORD.search(line)
-    begin = len(text) - len(word.group()) if word else len(text)
+    begin = len(text) - len(word[1]) if word else len(text)
     if profile in SCRIPTS and (called := _called(known, text[:begin])) is not None:
         return Completion(begin, called)
     offers = _code(known, text[:begin], line[: len(line) - (len(text) - begin)])
@@ -151,7 +153,7 @@ def _inputs_of(target: CallTarget, given: set[str]) -> list[Offer]:
 
 # ---------------------------------------------------------------- fields and types of typed answers
 
-_MEMBER: Final = re.compile(rf"(?:{_NAME}|\])\.((?:{_NAME})?)\Z")
+_MEMBER: Final = re.compile(rf"(?:{_BEGIN}{_NAME}|\])\.((?:{_NAME})?)\Z")
 _ASKED: Final = "field-that-the-cursor-asks-for"
 _IN_TEXTS: Final = {"string": ('}"',), "triple": ('}"""',)}
 _IN_CODE: Final = ("", ")", "]", ":\n  BODY", "\n  BODY", " is 1:\n  BODY")
@@ -181,7 +183,7 @@ def _fields(known: Known, text: str, inside: str, values: Mapping[str, Any]) -> 
 
 def _outputs(known: Known, text: str, values: Mapping[str, Any]) -> list[str]:
     """The fields of the name before the dot that ends `text`: an object of an earlier cell, or a program's result."""
-    named = re.search(rf"({_NAME})\.\Z", text)
+    named = re.search(rf"{_BEGIN}({_NAME})\.\Z", text)
     if named is None:
         return []
     calls = re.findall(rf"^[ \t]*(?:(?:let|const|output)[ \t]+)?{named[1]}[ \t]*=[ \t]*({_NAME})[ \t]*\(", text, re.M)
@@ -189,7 +191,7 @@ def _outputs(known: Known, text: str, values: Mapping[str, Any]) -> list[str]:
     if contract is not None:
         return list(contract.outputs or ())
     value = values.get(named[1])
-    return [name for name in value if _WORD.match(name)] if isinstance(value, dict) else []
+    return [name for name in value if re.fullmatch(_NAME, name)] if isinstance(value, dict) else []
 
 
 def _is_type(before: str, head: str) -> bool:
@@ -275,7 +277,7 @@ def _code(known: Known, before: str, head: str) -> list[Offer]:
 
 def _inputs(known: Known, head: str) -> list[Offer]:
     """Offer the inputs of the program whose call contains the cursor, if an input name is possible there."""
-    call = re.search(rf"({_NAME})[ \t]*\((?:[^()]*,)?[ \t]*\Z", head)
+    call = re.search(rf"{_BEGIN}({_NAME})[ \t]*\((?:[^()]*,)?[ \t]*\Z", head)
     contract = known.programs.get(call[1]) if call else None
     if call is None or contract is None:
         return []
