@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language
 
 _LARGEST: Final = 100_000_000
+_CONFLICT: Final = re.compile(r"^(?:<{7}|>{7}|\|{7})(?: |\r?$)", re.MULTILINE)
 _KERNEL: Final = (("kernelspec", "language"), ("language_info", "name"), ("kernelspec", "name"))
 
 
@@ -43,6 +45,10 @@ def decoded(name: str, content: bytes) -> tuple[str, dict[str, Any]]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as problem:
+        if (marker := _CONFLICT.search(text)) is not None:
+            line = text.count("\n", 0, marker.start()) + 1
+            hint = "keep the cells of one side, or of both, and remove the markers"
+            raise UsageError(f"{name} is not a notebook: line {line} is a conflict marker of git", hint=hint) from None
         where = f": {problem}" if isinstance(problem, json.JSONDecodeError) else ""
         raise UsageError(f"{name} is not a notebook: it is not JSON{where}") from None
     _check(name, data)
@@ -65,7 +71,7 @@ def _check(name: str, data: Any) -> None:
     for number, cell in enumerate(cells, 1):
         wrong = _wrong(cell)
         if wrong:
-            raise UsageError(f"{name} is not a notebook: {wrong} of its cell {number}")
+            raise UsageError(f"{name} is not a notebook: {wrong} of its cell {number} is missing or wrong")
 
 
 def _wrong(cell: Any) -> str:

@@ -344,6 +344,8 @@ def test_what_fails_is_never_saved() -> None:
     [
         (b"", "it is not JSON"),
         (b"{", "it is not JSON: Expecting"),
+        (b'{"nbformat": 4,\n<<<<<<< HEAD\n"cells": []}', "line 2 is a conflict marker of git"),
+        (b'{"nbformat": 4,\r\n"cells": []\r\n>>>>>>> theirs\r\n}', "line 3 is a conflict marker of git"),
         (b"\xff\xfe", "it is not UTF-8 text"),
         (b"[1]", "it has no `nbformat`"),
         (b"{}", "it has no `nbformat`"),
@@ -352,7 +354,7 @@ def test_what_fails_is_never_saved() -> None:
         (b'{"nbformat": 4, "cells": 3}', "it has no list of cells"),
         (b'{"nbformat": 4, "metadata": [], "cells": []}', "its `metadata` isn't an object"),
         (b'{"nbformat": 4, "cells": [{}]}', "the `cell_type` of its cell 1"),
-        (b'{"nbformat": 4, "cells": [{"cell_type": "code"}]}', "the `source` of its cell 1"),
+        (b'{"nbformat": 4, "cells": [{"cell_type": "code"}]}', "the `source` of its cell 1 is missing or wrong"),
         (b'{"nbformat": 4, "cells": [{"cell_type": "code", "source": "", "outputs": 1}]}', "the list of `outputs`"),
         (b'{"nbformat": 4, "cells": []}', "it is a notebook of another kernel"),
         (b"[" * 100_000, "it is not JSON"),
