@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -69,7 +69,8 @@ def test(
 
     Default: Prose and VVM notebooks and programs with expected results below this directory, contract files only in it.
 
-    Exit status 1: something differs; 3: a missing answer or judge; 5: nothing to test.
+    Exit status 1: something differs or is not recorded; 3: a contract test lacks an answer or judge;
+    5: nothing to test.
     """
     from prose_kernel.runs.run_parts import offer_commands
     from prose_kernel.testing import suite
@@ -83,15 +84,18 @@ def test(
         )
     how = Options(**{**options, "seconds": options["seconds"] or SECONDS}, rules=Rules(sanitize))
     cwd = Path.cwd()
+    nothing = _NOTHING
     found = suite.targets(targets, cwd, update=how.update, recursive=recursive)
     if expression:
-        found = suite.chosen(found, expression)
+        every, found = found, suite.chosen(found, expression)
+        if every and not found:
+            nothing = f"nothing to test: no name of a file matches -k {expression!r}"
     offer_commands()
     if junit is not None:
         check_junit(_path(junit), junit)
     report = Report(verbose)
     results = suite.run_all(found, how, workers, report.file)
-    status = report.summary(results)
+    status = report.summary(results, nothing)
     if junit is not None:
         with usage_errors(f"cannot write {junit}"):
             write_junit(_path(junit), results)
@@ -100,6 +104,12 @@ def test(
 
 def _path(name: str) -> Path:
     return Path(expanded(name))
+
+
+_NOTHING: Final = (
+    "nothing to test: there is no notebook of the kernels Prose and VVM, and no program with expected results\n"
+    "hint: to write those of a program: prose test --update FILE"
+)
 
 
 class Report:
@@ -123,8 +133,8 @@ class Report:
                 why = f" ({outcome.why})" if outcome.why else ""
                 click.echo(f"  {outcome.status:7}  {outcome.name}{why}")
 
-    def summary(self, results: Sequence[Tested]) -> int:
-        """Print all findings and the sum; the exit status is returned."""
+    def summary(self, results: Sequence[Tested], nothing: str) -> int:
+        """Print all findings and the sum, or `nothing`; the exit status is returned."""
         for tested in results:
             for outcome in tested.outcomes:
                 if outcome.findings and not tested.report:
@@ -142,11 +152,7 @@ class Report:
             click.echo("interrupted", err=True)
             return INTERRUPTED
         if not files:
-            click.echo(
-                "nothing to test: there is no notebook of the kernels Prose and VVM, and no program with expected "
-                "results\nhint: to write those of a program: prose test --update FILE",
-                err=True,
-            )
+            click.echo(nothing, err=True)
             return NOTHING_FOUND
         return self._sum(results, files)
 

@@ -84,7 +84,9 @@ def test_exit_statuses_and_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert prose("test", "-x") == 1
     assert capsys.readouterr().out.endswith("\n\n1 failed, 1 passed in 2 files\n")
     assert prose("test", "-k", "a.ipynb") == 0
+    capsys.readouterr()
     assert prose("test", "-k", "nothing") == 5
+    assert capsys.readouterr().err == "nothing to test: no name of a file matches -k 'nothing'\n"
     assert prose("test", "--timeout", "0") == 2
     assert prose("test", "--sanitize-with", "gone.cfg") == 2
 
