@@ -82,7 +82,9 @@ async def rebuild(journal: JournalRead, settings: Settings, cwd: Path) -> Rebuil
     except run_parts.DatabaseUnavailable as problem:
         raise UsageError(f"run {run} cannot be rebuilt: {problem} [E219]", hint=problem.hint or None) from None
     except (StateError, schema.DatabaseError, OSError) as problem:
-        hint = getattr(problem, "hint", None) or "nothing was changed; look after the database, then rebuild it again"
+        lite = journal.head.settings["state"] == "sqlite"
+        first = "remove a damaged state.db of the run" if lite else "repair the database"
+        hint = getattr(problem, "hint", None) or f"nothing was changed; {first}, then rebuild it again"
         raise UsageError(f"run {run} cannot be rebuilt: {problem} [E219]", hint=hint) from None
     finally:
         lock.close()

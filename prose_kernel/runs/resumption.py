@@ -230,7 +230,7 @@ def point_of(journal: JournalRead, at: str) -> int:
                 near.append(key)
     shown = ", ".join([*near[:3], "…", *near[-3:]] if len(near) > 6 else near) or "nothing"
     cells = "c1" if len(journal.texts) == 1 else f"c1 to c{len(journal.texts)}"
-    hint = f"it has the cells {cells}; asked was {shown}"
+    hint = f"it has the cells {cells}; its requests: {shown}"
     raise UsageError(f"run {journal.head.run} asked nothing at {at}", hint=hint)
 
 

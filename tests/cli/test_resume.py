@@ -636,7 +636,7 @@ def test_a_branch_begins_before_a_request_or_statement(place: Place) -> None:
     assert wrong.status == 2
     assert wrong.remarks == [
         "Error: run RUN asked nothing at c1/9",
-        "hint: it has the cells c1; asked was c1/1/x0, c1/2/x0, c1/3/x0",
+        "hint: it has the cells c1; its requests: c1/1/x0, c1/2/x0, c1/3/x0",
     ]
 
 

@@ -178,7 +178,8 @@ def test_what_cannot_be_rebuilt_says_why(
     for file in finished.glob("state.db*"):
         file.unlink()
     state.write_bytes(b"no database" * 100)
-    assert "[E219]" in refused(capsys, finished.name)
+    seen = refused(capsys, finished.name)
+    assert "[E219]" in seen and "remove a damaged state.db of the run" in seen
     (finished.parents[2] / "elsewhere").mkdir()
     monkeypatch.chdir(finished.parents[2] / "elsewhere")
     assert "was begun in another directory" in refused(capsys, str(finished))
