@@ -15,6 +15,7 @@ import os.path
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from hashlib import blake2b, sha256
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
@@ -60,6 +61,11 @@ class Equal(Generic[A]):
         return self.answers[self._next] if self._next < len(self.answers) else None
 
 
+@lru_cache
+def _named(part: str) -> bytes:
+    return b"\0%b\0" % part.encode()
+
+
 class Key(Struct, frozen=True):
     """`digest` is "" for a request without a key; `parts` are shorter digests of its parts, by their names."""
 
@@ -72,7 +78,8 @@ def key_of(kind: str, encoded: Iterable[tuple[str, bytes]]) -> Key:
     whole, short = blake2b(kind.encode(), digest_size=_WHOLE), {}
     for name, data in encoded:
         digest = blake2b(data, digest_size=_WHOLE).digest()
-        whole.update(b"\0%b\0%b" % (name.encode(), digest))
+        whole.update(_named(name))
+        whole.update(digest)
         short[name] = digest[:_PART].hex()
     return Key(whole.hexdigest(), short) if short else Key()
 
@@ -109,7 +116,8 @@ class Keys:
         data = value.encode("utf-8", "surrogatepass") if isinstance(value, str) else dumps(value)
         for run_id in self.run_ids:
             data = data.replace(run_id, b"*")
-        if b"/bindings/b" in data:  # the numbers of these files depend on the place in the program
+        # The numbers of these files depend on the place in the program. (`in` would first make and drop a TypeError.)
+        if data.find(b"/bindings/b") >= 0:
             data = _ANSWER.sub(self._content_of, data)
         return data
 

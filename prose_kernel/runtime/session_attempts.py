@@ -80,6 +80,7 @@ class SessionAttempts:
 
     def __post_init__(self) -> None:
         self.number = self.s.host.next_spawn()
+        self.place = self.s.place(self.node)
 
     def target(self) -> Target | None:
         """Return the file for the session's answer, looked up before each attempt; None: its reply is the answer."""
@@ -127,6 +128,8 @@ class SessionAttempts:
 
     async def run(self) -> Success | Failure:
         """Make attempts until one succeeds or no further one is allowed."""
+        if not self.allowed.budgets:
+            return await self._run()
         with self.s.within(*self.allowed.budgets):
             return await self._run()
 
@@ -136,7 +139,7 @@ class SessionAttempts:
             await s.flush()
             current = structs.replace(self.request, target=self.target(), attempt=attempt)
             if s.host.listeners:
-                s.emit(SessionStarted(s.place(self.node), self.number, current, self.bound_to))
+                s.emit(SessionStarted(self.place, self.number, current, self.bound_to))
             again = replayed = False
             asked_wait = 0.0
             cause: ProviderError | None = None
@@ -169,17 +172,16 @@ class SessionAttempts:
     def refused(self, failure: Failure) -> Failure:
         """The session failed before a provider was asked: report it like any other."""
         if self.s.host.listeners:
-            self.s.emit(SessionStarted(self.s.place(self.node), self.number, self.request, self.bound_to))
+            self.s.emit(SessionStarted(self.place, self.number, self.request, self.bound_to))
         self._finished(self.request, error=failure.error)
         return failure
 
     async def _attempt(self, request: SessionRequest) -> SessionResult:
         s = self.s
-        place = s.place(self.node)
 
         def progress(step: SessionProgress) -> None:
             if s.host.listeners:
-                s.emit(SessionProgressed(place, self.number, step.kind, step.text, step.tool, step.seconds))
+                s.emit(SessionProgressed(self.place, self.number, step.kind, step.text, step.tool, step.seconds))
 
         def ask() -> Awaitable[SessionResult]:
             self.asks()
@@ -233,9 +235,8 @@ class SessionAttempts:
         s = self.s
         s.recent.note(f"session {self.bound_to or self.key.name}: {error.message if error is not None else 'done'}")
         if s.host.listeners:
-            place = s.place(self.node)
             ended = (result, value, error, final, self.consumed)
-            s.emit(SessionFinished(place, self.number, request, self.bound_to, self.key, *ended))
+            s.emit(SessionFinished(self.place, self.number, request, self.bound_to, self.key, *ended))
 
 
 async def _all_ended(*tasks: asyncio.Future[T] | asyncio.Future[None]) -> None:
