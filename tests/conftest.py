@@ -208,6 +208,7 @@ _FORKS, _IDS = "forks", "ids"
 def pytest_configure(config: pytest.Config) -> None:
     """One process forks the commands and kernels of all workers: to load it takes as long as two hundred commands. And one
     collects the tests of all workers."""
+    gc.set_threshold(7000)  # ten times the usual: to look for garbage took a tenth of the time of the tests
     if _is_worker(config):
         import forked
 
