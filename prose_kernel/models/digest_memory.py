@@ -229,8 +229,8 @@ def _place(binding: MemoryBinding) -> str:
 def _state(directory: str) -> str | None:
     """Return a hash that differs between two states of a memory; None for an empty one."""
     try:
-        digest, _ = memory_directory.contents(Path(directory, DIGEST), _TAIL)
-        _, size = memory_directory.contents(Path(directory, LEDGER), 0)
+        digest, _ = memory_directory.contents(f"{directory}/{DIGEST}", _TAIL)  # called for every session
+        _, size = memory_directory.contents(f"{directory}/{LEDGER}", 0)
     except ValueError:
         return None
     return memory_directory.digest_of(b"%d %b" % (size, digest or b"")) if digest or size else None

@@ -124,7 +124,7 @@ async def locked(
 # ---------------------------------------------------------------- files
 
 
-def contents(path: Path, limit: int, *, tail: bool = False) -> tuple[bytes | None, int]:
+def contents(path: Path | str, limit: int, *, tail: bool = False) -> tuple[bytes | None, int]:
     """Return the first or the last bytes of a file, and its size; None if there is no file. Raises `ValueError` with
     the reason for anything but a plain file."""
     with plain_files.reading_if_there(path) as file:
@@ -184,7 +184,7 @@ def remember(directory: str, names: tuple[str, ...], *, growing: tuple[str, ...]
 def forget(directory: str) -> None:
     """Keep the memory as it is now. Never raises."""
     with contextlib.suppress(OSError):
-        Path(directory, FILE).unlink()
+        os.unlink(f"{directory}/{FILE}")  # noqa: PTH108 - called for every session
 
 
 def put_back(directory: str) -> None:
