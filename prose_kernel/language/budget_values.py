@@ -49,7 +49,7 @@ def parse(text: str) -> Limits:
     found: dict[str, float] = {}
     parts = [part.strip() for part in text.split(",")]
     if not all(parts):
-        raise ValueError("a limit is missing beside a comma" if any(parts) else "a budget needs a limit")
+        raise ValueError("a limit is missing next to a comma" if any(parts) else "a budget needs a limit")
     for part in parts:
         name, value = _limit(part)
         if value <= 0:

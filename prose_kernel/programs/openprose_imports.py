@@ -254,7 +254,7 @@ class LocalPrograms:
                 return found
             for one in found:
                 if self._resolver is None:
-                    hint = f"save {one.address} beside this program and `use` the file"
+                    hint = f"save {one.address} next to this program and `use` the file"
                     raise ImportProgramError(
                         f'"{one.shown}" cannot be loaded: offline, only local files are', hint=hint
                     )

@@ -98,7 +98,7 @@ class SessionAttempts:
         """An attempt is about to be made."""
 
     def asks(self) -> None:
-        """Somebody is about to be asked, and no journal has the answer."""
+        """A provider is about to be asked; no journal has the answer."""
 
     def retries_after(self, failure: ProviderError) -> bool:
         """Whether another attempt may help."""

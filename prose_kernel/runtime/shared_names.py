@@ -1,6 +1,6 @@
 """The shared names of a run's languages, with functions and agents that any of them can use.
 
-Machines of several languages run side by side in one run (`Machine.beside`). Each of them publishes the names that it
+Machines of several languages run side by side in one run (`Machine.sharing`). Each of them publishes the names that it
 binds at its root; the others adopt them immediately, so that a name has the same value everywhere, however control
 passes between languages. Values cross as data: each language converts what it adopts (docs/reference/vvm.md 13).
 

@@ -189,17 +189,19 @@ def fits(name: str, expression: str) -> bool:
     """Whether a name contains the words of an expression, in any case. Raises `UsageError` for one without words."""
     words = expression.casefold().split()
     ways: list[list[tuple[bool, str]]] = [[]]
-    wanted = True
+    wanted, incomplete = True, True
     for word in words:
-        if word == "or":
-            ways.append([])
-        elif word == "not":
-            wanted = not wanted
-            continue
-        elif word != "and":
+        if word == "not":
+            wanted, incomplete = not wanted, True
+        elif word not in ("and", "or"):
             ways[-1].append((wanted, word))
-        wanted = True
-    if not all(ways):
+            wanted, incomplete = True, False
+        elif incomplete:
+            break
+        else:
+            ways += [[]] if word == "or" else []
+            incomplete = True
+    if incomplete:
         raise UsageError(f"-k {expression!r} isn't an expression", hint="-k 'tour and not vvm'")
     return any(all((word in name.casefold()) is wanted for wanted, word in way) for way in ways)
 

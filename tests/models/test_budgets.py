@@ -66,7 +66,7 @@ def test_a_budget_as_people_write_it(text: str, limits: tuple[Any, ...]) -> None
         ("5 euros", "not a limit: `5 euros`"),
         ("$2 tokens", "not a limit: `$2 tokens`"),
         ("30M", "a limit needs a unit: `30M`"),
-        ("2 usd,", "a limit is missing beside a comma"),
+        ("2 usd,", "a limit is missing next to a comma"),
         (f"{'9' * 400} usd", f"a limit must be less than 1,000,000,000,000,000: `{'9' * 40}`"),
     ],
 )

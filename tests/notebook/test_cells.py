@@ -159,6 +159,7 @@ async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
         ("%prompt let = 1", "SyntaxError", "", ""),
         ("%warnings loud", "UsageError", "on or off", "usage: %warnings"),
         ("%help sesion", "UsageError", "there is no help for sesion", "did you mean `session`?"),
+        (f"%help {'x' * 100_001}", "UsageError", "%help: the line is longer than 100,000 characters", "usage: %help"),
         ('%cd "unclosed', "UsageError", "no closing quotation", "usage: %cd"),
         (
             "%bindings\n%%vvm",

@@ -67,7 +67,7 @@ def test_k_takes_words_as_pytest_does(words: str, fitting: bool) -> None:
     assert fits("notebooks/vvm_tour.ipynb", words) is fitting
 
 
-@pytest.mark.parametrize("words", ["", "or", "a or", "and", "not"])
+@pytest.mark.parametrize("words", ["", "or", "a or", "and", "not", "a and", "or a", "a and or b", "a and not"])
 def test_k_without_words_is_a_usage_error(words: str) -> None:
     with pytest.raises(UsageError, match="isn't an expression"):
         fits("a", words)

@@ -361,7 +361,7 @@ class Checker:
         labels: set[str] = set()
         for option in node.options:
             if option.label.value in labels:
-                message = f'the option "{option.label.value}" stands twice in this `choose`'
+                message = f'the option "{option.label.value}" appears twice in this `choose`'
                 self._report("V206", option.label.span, message, "give each option a label of its own")
             labels.add(option.label.value)
         self._in_order(*((self._block, option.body) for option in node.options))

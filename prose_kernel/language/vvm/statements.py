@@ -13,6 +13,7 @@ from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import LINE_STARTS, STRING, WORD
 from prose_kernel.language.vvm.tree import Name, Template
 
+_ONE_NAME: Final = "write an `import` of its own for each name"
 _ALONE: Final[dict[str, type[tree.Node]]] = {"pass": tree.Pass, "break": tree.Break, "continue": tree.Continue}
 
 
@@ -155,6 +156,8 @@ class SimpleStatementParser(ExpressionParser):
     def read_from(self, start: int) -> Any:
         path = self.string_node(self.at + 1, "the path of a module in quotes", 'write `from "./file.vvm" import name`')
         self.word("import", 'write `from "path" import name`')
+        if self.texts[self.at] == "*":
+            raise self.trouble(self.at, "one `import` brings one name", _ONE_NAME)
         agent = self.texts[self.at] == "@"
         name = self.name(self.at + agent)
         alias = None
@@ -165,7 +168,7 @@ class SimpleStatementParser(ExpressionParser):
                 at += 1
             alias = self.name(at)
         if self.texts[self.at] == ",":
-            raise self.trouble(self.at, "one `import` brings one name", "write an `import` of its own for each name")
+            raise self.trouble(self.at, "one `import` brings one name", _ONE_NAME)
         return tree.ModuleImport.at(start, (alias or name).span.end, path, name, agent, alias)
 
     def read_export(self, start: int) -> Any:

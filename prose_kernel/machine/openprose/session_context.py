@@ -151,7 +151,7 @@ def item_of_value(s: ProgramContext, name: str, value: Value, node: tree.Node) -
 
 
 def _by_value(s: ProgramContext, name: str, value: Value, node: tree.Node) -> ContextItem:
-    """The value itself. Nobody here can condense a long one: it is passed whole, with a warning (7.6)."""
+    """The value itself. No model condenses a long one: it is passed whole, with a warning (7.6)."""
     text = full_content(value)
     if len(text) > INLINE and s.run.warns_once(node):
         s.warn("W220", f"'{name}' is passed whole, though it is long ({len(text):,} characters)", node)

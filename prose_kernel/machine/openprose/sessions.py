@@ -246,7 +246,7 @@ def _memory(s: ProgramContext, node: tree.Session | tree.Resume, entry: AgentEnt
             raise located(s, SessionError(f"agent '{name}' has no memory to resume", code="E018", hint=hint), node)
         s.warn("W118", f"agent '{name}' has no memory yet; this is its first use", node)
     if known and not resume:
-        s.warn("W011", f"agent '{name}' has memory already; `session:` starts it anew", node)
+        s.warn("W011", f"agent '{name}' has memory already; `session:` replaces it by an empty one", node)
     return AgentMemory(name, persist, store.memory(name, persist), resume)
 
 

@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, reason_of
@@ -246,8 +246,15 @@ def _instead(name: str, line: str) -> str:
     return did_you_mean(near and f"%{near}") or "%help lists all magics"
 
 
+_LONGEST: Final = 100_000
+"""Characters of a line of words."""
+
+
 def words_of(text: str, magic: str, usage: str) -> list[str]:
-    """Split the line of `magic`, such as `%run`, as a shell does. Raises `UsageError` for an unclosed quote."""
+    """Split the line of `magic`, such as `%run`, as a shell does. Raises `UsageError` for an unclosed quote, and for a
+    line for which `shlex` would take minutes."""
+    if len(text) > _LONGEST:
+        raise UsageError(f"{magic}: the line is longer than {_LONGEST:,} characters", hint=f"usage: {usage}")
     try:
         return shlex.split(text)
     except ValueError as problem:

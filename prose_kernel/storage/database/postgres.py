@@ -213,7 +213,7 @@ class PostgresConnection:
 
     @contextlib.contextmanager
     def alone(self, number: int) -> Iterator[None]:
-        """Nobody else is inside with the same number, on any connection to this database."""
+        """Only one connection to this database at a time is inside with this number."""
         self.execute("SELECT pg_advisory_lock(%s)", (number,))
         try:
             yield
