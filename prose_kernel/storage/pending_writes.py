@@ -7,6 +7,7 @@ a notebook that ran only comments leaves no directory.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 import os
 import threading
@@ -123,6 +124,8 @@ class PendingWrites:
         except OSError as error:
             self.unavailable = _reason(error)
             self._logs.clear()
+            with contextlib.suppress(OSError):
+                self._directory.rmdir()  # empty; one with files of an earlier process stays
         else:
             self._exists = True
         return self._exists

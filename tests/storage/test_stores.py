@@ -271,6 +271,15 @@ async def test_a_state_directory_that_is_a_file(tmp_path: Path) -> None:
     assert (tmp_path / ".prose").read_text() == "in the way"
 
 
+async def test_a_full_disk_gets_no_empty_directory(tmp_path: Path, small_files: None) -> None:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
+    store = FilesystemStore(RunDirectory(Path(".prose"), RUN, cwd=tmp_path))
+    store.put(binding("x", "1"))
+    await store.flush()
+    assert store.lost is not None and not store.directory.exists()
+    assert store.read(Key("x")) == "1"
+
+
 async def test_every_write_of_a_session_is_noticed(store: FilesystemStore) -> None:
     store.put(binding("x", "one"))
     unwritten = store.watch(Key("x"))
