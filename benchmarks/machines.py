@@ -25,7 +25,7 @@ from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.ports import Ports
-from prose_kernel.storage.in_memory_store import InMemoryStore
+from prose_kernel.storage.in_memory_store import MemoryStore
 
 Text = Callable[[int], str]
 
@@ -71,7 +71,7 @@ def _pmap(n: int, agent: str) -> str:
 
 def machine(name: str, listening: bool) -> Any:
     nobody: Any = None  # nothing here asks the outside
-    ports = Ports(nobody, nobody, JudgeChain(), nobody, nobody, InMemoryStore(cwd="."), SystemClock())
+    ports = Ports(nobody, nobody, JudgeChain(), nobody, nobody, MemoryStore(cwd="."), SystemClock())
     listeners = [lambda event: None] if listening else []
     return languages.LANGUAGES[name].machine()(Host(ports, listeners), cwd=".", program_file="bench")
 

@@ -66,10 +66,10 @@ def servers(url: str, wire: str, cwd: str, limit: int) -> ModelServers:
 def provider(found: ModelServers, wire: str, model: str, cwd: str) -> ModelSessions:
     """Sessions as a run has them: permissions, the tools, the message assembled."""
     where = Surroundings(cwd)
-    asker = Approvals(Unattended(), SystemClock())
+    approvals = Approvals(Unattended(), SystemClock())
 
     def bench(request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionTools:
-        return SessionTools(request, Policy.of(request.permissions, {}, cwd), asker, where, on_progress)
+        return SessionTools(request, Policy.of(request.permissions, {}, cwd), approvals, where, on_progress)
 
     return ModelSessions(found, wire, model, session_tools=bench)
 

@@ -54,9 +54,9 @@ async def timed(call: Callable[[], Awaitable[object]], count: int) -> tuple[floa
 
 async def bench_of(pool: UserTools, where: Surroundings) -> SessionTools:
     request = SessionRequest("session", "Do it", "c1/s0", tools=("weather", "forecast"), permissions={"tools": "allow"})
-    policy, asker = Policy.of_session(request, {}, where), Approvals(Unattended(), SystemClock())
-    bench = SessionTools(request, policy, asker, where, lambda progress: None)
-    bench.add(await pool.tools(request, policy, asker))
+    policy, approvals = Policy.of_session(request, {}, where), Approvals(Unattended(), SystemClock())
+    bench = SessionTools(request, policy, approvals, where, lambda progress: None)
+    bench.add(await pool.tools(request, policy, approvals))
     return bench
 
 

@@ -59,8 +59,8 @@ def options(url: str) -> SessionOptions:
 
 
 def bench(cwd: str, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionTools:
-    asker = Approvals(Unattended(), SystemClock())
-    return SessionTools(request, Policy.of(request.permissions, {}, cwd), asker, Surroundings(cwd), on_progress)
+    approvals = Approvals(Unattended(), SystemClock())
+    return SessionTools(request, Policy.of(request.permissions, {}, cwd), approvals, Surroundings(cwd), on_progress)
 
 
 async def spent(work: Awaitable[object]) -> tuple[float, float]:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime import events as events
     from prose_kernel.runtime.ports import Store as Store
     from prose_kernel.runtime.services import Asker as Asker
-    from prose_kernel.storage.in_memory_store import InMemoryStore as InMemoryStore
+    from prose_kernel.storage.in_memory_store import MemoryStore as MemoryStore
 
 _PUBLIC = {
     "Asker": "prose_kernel.runtime.services",
@@ -45,7 +45,7 @@ _PUBLIC = {
     "CompileError": "prose_kernel.errors",
     "Decision": "prose_kernel.judging.python_function",
     "EventStream": "prose_kernel.runs.api",
-    "InMemoryStore": "prose_kernel.storage.in_memory_store",
+    "MemoryStore": "prose_kernel.storage.in_memory_store",
     "Program": "prose_kernel.runs.result",
     "Prompt": "prose_kernel.models.providers.python_function",
     "ProseError": "prose_kernel.errors",

@@ -15,7 +15,7 @@ PUBLIC = {
     "CompileError",
     "Decision",
     "EventStream",
-    "InMemoryStore",
+    "MemoryStore",
     "Program",
     "Prompt",
     "ProseError",

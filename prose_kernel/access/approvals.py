@@ -1,5 +1,4 @@
-"""Questions to the person whether a session may do what its rules do not settle; "always" is remembered for the run
-(openprose.md 4.5)."""
+"""Asks the person to approve calls that the rules leave open; "always" is remembered for the run (openprose.md 4.5)."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ import stat
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import BinaryIO, Final, NamedTuple
 
 SMALL: Final = 16 * 1024 * 1024
 """Bytes of a file that people write by hand: settings, scripts, lists."""
@@ -32,8 +32,6 @@ LARGE: Final = 256 * 1024 * 1024
 
 HUGE: Final = 1024 * 1024 * 1024
 """Bytes of a value that a run has kept: 100,000,000 characters, escaped."""
-
-Stamp = tuple[int, int, int, int]
 
 _HEAD: Final = 4096
 _LOCK_PAUSE: Final = 0.01
@@ -143,9 +141,18 @@ def named(error: OSError, name: str) -> str:
     return f"{name} {words[3:]}" if words.startswith("it is ") else f"{name}: {words}"
 
 
+class Stamp(NamedTuple):
+    """Values of which one changes whenever a file is written or replaced; times in nanoseconds."""
+
+    size: int
+    written: int
+    changed: int
+    inode: int
+
+
 def stamp(status: os.stat_result) -> Stamp:
-    """Return values of which one changes whenever the file is written or replaced."""
-    return status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino
+    """Return the stamp of a file."""
+    return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def stamp_of(path: Path) -> Stamp | None:

@@ -34,7 +34,7 @@ _check = click.option("--check", is_flag=True, help="Change nothing; exit status
 def cassette() -> None:
     """Read and maintain recordings. FILE is a path, or a name in cassettes/; default: all of them.
 
-    Exit status 1: differences (diff, --check); of prune that of a program that did not replay.
+    Exit status: 1 for differences (diff, --check); prune returns that of the program that did not replay.
     """
 
 

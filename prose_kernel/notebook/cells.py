@@ -580,7 +580,13 @@ class Cells:
         from prose_kernel.storage.journal_reading import read
 
         opening = self.provenance.calling
-        self._given = given = self._workspace.context.given if self._workspace is not None else self._given
+        if self._workspace is not None:
+            latest = self._workspace.context.given
+            if self._unrestored is None or self._given is None:
+                self._given = latest
+            else:  # that workspace is not of the run, but began after the run could not be restored
+                self._given.take_over(latest)
+        given = self._given
         ending = asyncio.ensure_future(self.end())
         try:
             await asyncio.shield(ending)

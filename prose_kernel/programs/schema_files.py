@@ -24,7 +24,7 @@ def read(address: str, shown: str, given: Mapping[str, str]) -> tuple[dict[str, 
 
 
 def _text(address: str) -> str:
-    if program_files.stamp(address)[1] > typed_answers.LARGEST * 4:
+    if program_files.stamp(address).size > typed_answers.LARGEST * 4:
         raise ValueError(f"the schema is too large; at most {typed_answers.LARGEST:,} characters are sent")
     return program_files.read(address).decode("utf-8-sig", "replace")
 

@@ -30,7 +30,7 @@ from prose_kernel.runtime.journal_records import Asked, Record, Repeated, Text, 
 from prose_kernel.runtime.journal_replay import KnownRecords
 from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest, Ports, Store, Target
-from prose_kernel.storage.in_memory_store import InMemoryStore
+from prose_kernel.storage.in_memory_store import MemoryStore
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import JournalRead, TextRead
 
@@ -130,7 +130,7 @@ class Replaying:
         self._context = RunContext(
             self._settings, start, unanswered, self._emit, self._load, unanswered, Given(start), engine=unanswered
         )
-        store = store or InMemoryStore(cwd=start.cwd, by_value=not self._context.keeps_names)
+        store = store or MemoryStore(cwd=start.cwd, by_value=not self._context.keeps_names)
         self._machines = Machines(self._context, first, self._ports(unanswered, store), (self._emit,))
         self._journal = self._open()
 

@@ -119,10 +119,10 @@ class Run:
     def _store(self) -> Store:
         if self.kept is not None:
             return self.kept.store
-        from prose_kernel.storage.in_memory_store import InMemoryStore
+        from prose_kernel.storage.in_memory_store import MemoryStore
 
         start = self.context.start
-        return start.overrides.store or InMemoryStore(cwd=start.cwd)
+        return start.overrides.store or MemoryStore(cwd=start.cwd)
 
     def _new_file_history(self) -> FileHistory:
         """Called by the journal, with the first request that can change files."""

@@ -14,7 +14,7 @@ from prose_kernel.runtime.values import Reference
 from prose_kernel.storage import bindings, layout
 
 
-class InMemoryStore:
+class MemoryStore:
     """Keeps the bindings of a run, or of an imported program's call, in memory. Context is passed by value (7.6);
     except in the replay of a run that was kept elsewhere."""
 
@@ -67,9 +67,9 @@ class InMemoryStore:
         home = self._home or Path.home()
         return layout.memory_directory(agent, persist, run=state_dir, state_dir=state_dir, project=self._cwd, home=home)
 
-    def nested(self, handle: str, slug: str, source: str, number: int = 1) -> InMemoryStore:
+    def nested(self, handle: str, slug: str, source: str, number: int = 1) -> MemoryStore:
         name = f"{handle}--{slug}" if number == 1 else f"{handle}--{slug}--{number}"
-        return InMemoryStore(cwd=self._cwd, home=self._home, chain=(*self.chain, name), by_value=self.by_value)
+        return MemoryStore(cwd=self._cwd, home=self._home, chain=(*self.chain, name), by_value=self.by_value)
 
     async def flush(self) -> None:
         """Do nothing: there are no pending writes."""

@@ -89,7 +89,7 @@ def test(
     if expression:
         every, found = found, suite.chosen(found, expression)
         if every and not found:
-            nothing = f"nothing to test: no name of a file matches -k {expression!r}"
+            nothing = f"nothing to test: no file name matches -k {expression!r}"
     offer_commands()
     if junit is not None:
         check_junit(_path(junit), junit)

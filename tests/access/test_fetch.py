@@ -46,8 +46,8 @@ def tool(
 ) -> FetchTool:
     request = SessionRequest("session", "x", "c1/s0", agent="reader")
     policy = Policy.of(rules or {"network": ("127.0.0.1",)}, {}, cwd)
-    asker = Approvals(person or ScriptedPerson(available=False), FakeClock())
-    return FetchTool(Access(request, policy, asker, Surroundings(cwd)), seconds)
+    approvals = Approvals(person or ScriptedPerson(available=False), FakeClock())
+    return FetchTool(Access(request, policy, approvals, Surroundings(cwd)), seconds)
 
 
 async def get(server: Server, path: str = "/", given: FetchTool | None = None, host: str = "127.0.0.1") -> str:

@@ -325,7 +325,7 @@ def test_no_target_makes_a_rule_raise(target: str, kind: Kind) -> None:
     assert rules.rule(kind, target).answer in ("allow", "deny", "prompt")
 
 
-# ---------------------------------------------------------------- the asker
+# ---------------------------------------------------------------- approvals
 
 
 def question(what: str = "rm -rf build", **more: str) -> Ask:
@@ -337,8 +337,8 @@ def question(what: str = "rm -rf build", **more: str) -> Ask:
 )
 async def test_the_person_decides(answer: str, allowed: bool) -> None:
     person, noted = ScriptedPerson(answer), []
-    asker = Approvals(person, FakeClock(), lambda *facts: noted.append(facts))
-    ruling = await asker.ask(question())
+    approvals = Approvals(person, FakeClock(), lambda *facts: noted.append(facts))
+    ruling = await approvals.ask(question())
     assert ruling.answer == ("allow" if allowed else "deny")
     assert ruling.why
     full = {"y": "yes", "yes": "yes", "n": "no", "no": "no", "always": "always"}[answer.strip().lower()]
@@ -353,10 +353,10 @@ async def test_an_unclear_answer_is_asked_again() -> None:
 
 async def test_always_holds_for_this_run_and_for_what_it_named() -> None:
     person = ScriptedPerson("always", "n", "n")
-    asker = Approvals(person, FakeClock())
-    assert [(await asker.ask(question(what))).answer for what in ("a", "b")] == ["allow", "allow"]
-    assert (await asker.ask(question(always="commands by agent other"))).answer == "deny"
-    assert (await asker.ask(Ask("write", "agent tidy", "c1/s0", "x", "commands by agent tidy"))).answer == "deny"
+    approvals = Approvals(person, FakeClock())
+    assert [(await approvals.ask(question(what))).answer for what in ("a", "b")] == ["allow", "allow"]
+    assert (await approvals.ask(question(always="commands by agent other"))).answer == "deny"
+    assert (await approvals.ask(Ask("write", "agent tidy", "c1/s0", "x", "commands by agent tidy"))).answer == "deny"
     assert (await Approvals(ScriptedPerson("n"), FakeClock()).ask(question())).answer == "deny"
 
 
@@ -375,10 +375,10 @@ async def test_always_holds_for_this_run_and_for_what_it_named() -> None:
 async def test_always_holds_only_for_the_caller_it_was_given_for(
     first: dict[str, Any], second: dict[str, Any], asked_again: bool
 ) -> None:
-    asker = Approvals(ScriptedPerson("always", "n"), FakeClock())
+    approvals = Approvals(ScriptedPerson("always", "n"), FakeClock())
     requests = [SessionRequest("session", "Tidy up", **fields) for fields in (first, second)]
     asks = [Ask.of(request, "bash", "rm x", f"any command of {who(request)}") for request in requests]
-    assert [(await asker.ask(ask)).answer for ask in asks] == ["allow", "deny" if asked_again else "allow"]
+    assert [(await approvals.ask(ask)).answer for ask in asks] == ["allow", "deny" if asked_again else "allow"]
 
 
 @pytest.mark.parametrize("person", [ScriptedPerson(available=False), ScriptedPerson()], ids=["absent", "end of input"])
@@ -396,8 +396,8 @@ async def test_no_answer_within_five_minutes_is_no() -> None:
 
 async def test_questions_come_one_at_a_time_and_one_always_answers_those_that_wait() -> None:
     person = ScriptedPerson("y", "always")
-    asker = Approvals(SerialAsker(person), FakeClock())
-    rulings = await asyncio.gather(*(asker.ask(question(str(number))) for number in range(5)))
+    approvals = Approvals(SerialAsker(person), FakeClock())
+    rulings = await asyncio.gather(*(approvals.ask(question(str(number))) for number in range(5)))
     assert [ruling.answer for ruling in rulings] == ["allow"] * 5
     assert person.most_asking == 1
     assert sum(line.startswith("?") for line in person.transcript) == 2

@@ -178,8 +178,8 @@ async def test_where_the_rule_says_prompt_the_person_is_asked(
     (there.cwd / "a.md").unlink()
     person = ScriptedPerson(*answers, available=bool(answers))
     cassettes = Cassettes(CassetteOptions(mode="replay"), there.where(), FakeClock())
-    asker = Approvals(person, FakeClock(), cassettes.note_ask)
-    sessions = RecordedSessions(None, cassettes, asker=person, approvals=asker)
+    approvals = Approvals(person, FakeClock(), cassettes.note_ask)
+    sessions = RecordedSessions(None, cassettes, asker=person, approvals=approvals)
     request = SessionRequest("session", "Make", "c1/1/s0", permissions={"write": "prompt"})
     if allowed:
         result = await sessions.run(request, lambda _: None)

@@ -80,10 +80,15 @@ def test_a41_every_subcommand_is_tried() -> None:
 @pytest.mark.parametrize("call", [call for calls in CALLS.values() for call in calls])
 def test_a41_no_stream_need_be_there(call: str, place: Path) -> None:
     words = shlex.split(call)
+    if words[:1] == ["what-if"]:  # it refuses a run of another directory, and leaves a second run
+        shutil.rmtree(place / ".prose")
+        forked.prose("run", "p.prose", cwd=place)
+        (run,) = (place / ".prose/runs").iterdir()
+        words[1] = run.name
     closed = forked.prose(*words, cwd=place, broken=dict.fromkeys(range(3), "closed"))
     assert (closed.returncode in range(4), closed.stdout, closed.stderr) == (True, "", "")
     whole = forked.prose(*words, cwd=place)
-    assert whole.returncode in range(4)
+    assert whole.returncode in (range(1) if words[:1] in (["what-if"], ["report"]) else range(4)), whole.stderr
     full = forked.prose(*words, cwd=place, broken={1: "full"})
     assert "Internal error" not in full.stderr and "Traceback" not in full.stderr
     if whole.stdout:

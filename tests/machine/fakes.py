@@ -273,7 +273,7 @@ class FakeGates:
         return GateDecision(said, "user" if said != "timeout" else "system", "why not" if said == "rejected" else "")
 
 
-class InMemoryStore:
+class MemoryStore:
     """Keeps bindings in a dictionary; `files` are what sessions have written themselves."""
 
     def __init__(
@@ -285,7 +285,7 @@ class InMemoryStore:
         self.flushes = 0
         self.files: dict[str, str] = {} if files is None else files
         self.memories: set[str] = set()
-        self.inner: dict[str, InMemoryStore] = {}
+        self.inner: dict[str, MemoryStore] = {}
         self.full = False
         self.by_value = False
         self.in_files = True
@@ -331,10 +331,10 @@ class InMemoryStore:
     def has_memory(self, agent: str, persist: str) -> bool:
         return agent in self.memories
 
-    def nested(self, handle: str, slug: str, source: str, number: int = 1) -> InMemoryStore:
+    def nested(self, handle: str, slug: str, source: str, number: int = 1) -> MemoryStore:
         name = f"{handle}--{slug}" if number == 1 else f"{handle}--{slug}--{number}"
         assert name not in self.inner
-        store = self.inner[name] = InMemoryStore((*self.chain, name), self.files, self.written)
+        store = self.inner[name] = MemoryStore((*self.chain, name), self.files, self.written)
         return store
 
     async def flush(self) -> None:
@@ -370,7 +370,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.clock = FakeClock()
-        self.store = InMemoryStore()
+        self.store = MemoryStore()
         self.commands = FakeCommands(self)
         self.sessions = FakeSessions(self)
         self.judge = FakeJudge(self)

@@ -6,7 +6,7 @@ import asyncio
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from machine.fakes import InMemoryStore, World, lines
+from machine.fakes import MemoryStore, World, lines
 
 from prose_kernel.machine.openprose.program_text import Needs
 from prose_kernel.runtime.events import BlockEntered
@@ -136,7 +136,7 @@ def kept(order: dict[str, float], concurrency: int | None = None) -> dict[str, o
     return asyncio.run(run())
 
 
-def files(store: InMemoryStore) -> dict[str, object]:
+def files(store: MemoryStore) -> dict[str, object]:
     found: dict[str, object] = {name: store.text(name) for name in store.kept}
     return {**found, **{f"{name}/": files(inner) for name, inner in store.inner.items()}}
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import PurePosixPath
 from typing import Any
 
-from machine.fakes import FakeClock, FakeCommands, FakeGates, FakeJudge, FakeSessions, FakeUser, InMemoryStore, World
+from machine.fakes import FakeClock, FakeCommands, FakeGates, FakeJudge, FakeSessions, FakeUser, MemoryStore, World
 
 from prose_kernel.errors import ImportProgramError, RunError, VvmRaise
 from prose_kernel.language.source import Source
@@ -36,7 +36,7 @@ class Vvm(World):
     depth: int = 100
 
     def __post_init__(self) -> None:
-        self.clock, self.store = FakeClock(), InMemoryStore()
+        self.clock, self.store = FakeClock(), MemoryStore()
         self.commands, self.sessions, self.judge = FakeCommands(self), FakeSessions(self), FakeJudge(self)
         self.user, self.gates = FakeUser(self), FakeGates(self)
         self.events: list[Event] = []

@@ -54,10 +54,10 @@ class Desk:
     def bench(self, rules: dict[str, Rule], host: dict[str, Rule] | None = None, at: str = "c1/s0") -> SessionTools:
         request = SessionRequest("session", "Do it", at, agent="worker", permissions=rules)
         policy = Policy.of(rules, host or {}, str(self.cwd), environment=dict(os.environ))
-        desk = Approvals(self.person, FakeClock())
-        tools = exec_tools(request, policy, desk, self.programs, str(self.cwd))
+        approvals = Approvals(self.person, FakeClock())
+        tools = exec_tools(request, policy, approvals, self.programs, str(self.cwd))
         where = Surroundings(str(self.cwd), environment=dict(os.environ))
-        return SessionTools(request, policy, desk, where, self.progress.append, tools)
+        return SessionTools(request, policy, approvals, where, self.progress.append, tools)
 
     def events(self) -> list[object]:
         return [event["event"] for event in self.audit.events]

@@ -102,9 +102,9 @@ class Bench:
         permissions = {"tools": rule}
         request = SessionRequest("session", "Do it", "c1/s0", tools=names, permissions=permissions, elsewhere=elsewhere)
         policy = Policy.of_session(request, {}, self.where)
-        asker = Approvals(self.person, SystemClock())
-        made = SessionTools(request, policy, asker, self.where, lambda progress: None)
-        made.add(await self.pool.tools(request, policy, asker))
+        approvals = Approvals(self.person, SystemClock())
+        made = SessionTools(request, policy, approvals, self.where, lambda progress: None)
+        made.add(await self.pool.tools(request, policy, approvals))
         return made
 
 
@@ -658,8 +658,8 @@ async def test_a35_packages_next_to_the_functions_have_their_data(tmp_path: Path
 async def test_a35_a_session_cannot_write_the_file_of_functions(lazy: Bench, tmp_path: Path) -> None:
     request = SessionRequest("session", "Do it", "c1/s0", permissions={"write": ("*.py",)})
     policy = Policy.of_session(request, {}, lazy.where)
-    asker = Approvals(lazy.person, SystemClock())
-    session = SessionTools(request, policy, asker, lazy.where, lambda progress: None)
+    approvals = Approvals(lazy.person, SystemClock())
+    session = SessionTools(request, policy, approvals, lazy.where, lambda progress: None)
     for path in ("prose_tools.py", "./PROSE_TOOLS.py", str(tmp_path / "prose_tools.py")):
         assert (await answer_of(session, "write", {"path": path, "content": "x"})).startswith("refused: ")
         assert (await answer_of(session, "edit", {"path": path, "old": "h", "new": "x"})).startswith(

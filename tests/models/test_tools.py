@@ -64,8 +64,8 @@ class Bench:
         self.person = person or ScriptedPerson(available=False)
         self.progress: list[SessionProgress] = []
         where = Surroundings(str(cwd), environment={"HOME": str(cwd.parent / "home")})
-        desk = Approvals(self.person, FakeClock())
-        self.bench = SessionTools(self.request, self.policy, desk, where, self.progress.append, more, default)
+        approvals = Approvals(self.person, FakeClock())
+        self.bench = SessionTools(self.request, self.policy, approvals, where, self.progress.append, more, default)
 
     async def __call__(self, tool: str, **given: object) -> str:
         return await answer_of(self.bench, tool, given)

@@ -104,7 +104,7 @@ def test_a_front_end_that_is_asked_and_vanishes(directory: Path) -> None:
     ("text", "message"),
     [
         ('{"nbformat": 5, "cells": []}', "{} is a notebook of format 5; this version reads format 4"),
-        ('{"nbformat": 4, "cells": [5]}', "{} is not a notebook: the `cell_type` of its cell 1"),
+        ('{"nbformat": 4, "cells": [5]}', "{} is not a notebook: the `cell_type` of its cell 1 is missing or wrong"),
         ("[]", "{} is not a notebook: it has no `nbformat`"),
     ],
 )

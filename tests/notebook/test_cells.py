@@ -159,7 +159,8 @@ async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
         ("%prompt let = 1", "SyntaxError", "", ""),
         ("%warnings loud", "UsageError", "on or off", "usage: %warnings"),
         ("%help sesion", "UsageError", "there is no help for sesion", "did you mean `session`?"),
-        (f"%help {'x' * 100_001}", "UsageError", "%help: the line is longer than 100,000 characters", "usage: %help"),
+        (f"%help {'x' * 2_000_000}", "UsageError", "there is no help for x", "%help lists all magics"),
+        (f"%help '{'x' * 100_001}'", "UsageError", "%help: the line has quotes and is longer", "usage: %help"),
         ('%cd "unclosed', "UsageError", "no closing quotation", "usage: %cd"),
         (
             "%bindings\n%%vvm",

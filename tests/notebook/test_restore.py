@@ -300,7 +300,9 @@ def test_a33_an_approval_before_the_restart_is_asked_again(directory: Path, vvm:
 
 
 @pytest.mark.parametrize("given", ["--yes last", "%gate approve last"])
-def test_a_decision_after_the_restart_holds_in_the_interrupted_cell(directory: Path, given: str) -> None:
+def test_a_decision_after_the_restart_holds_until_the_interrupted_cell_has_continued(
+    directory: Path, given: str
+) -> None:
     cell = (
         'gate go:\n  prompt: "Go?"\nexec "touch on; test -e done || sleep 4823"\n'
         'gate last:\n  prompt: "Last?"\nexec "echo a >> ran"'
@@ -314,6 +316,10 @@ def test_a_decision_after_the_restart_holds_in_the_interrupted_cell(directory: P
         again(client)
         option, magic = ("", given) if given.startswith("%") else (given, "")
         assert client.run(f"%restore --yes go {option}\n{magic}").status == "ok"
+        (journal,) = (directory / ".prose" / "runs").glob("*/journal.jsonl")
+        journal.rename(journal.with_name("away"))  # the restore before the cell fails; the next cell tries again
+        assert client.run(cell).status == "error"
+        journal.with_name("away").rename(journal)
         (directory / "done").touch()
         assert client.run(cell).status == "ok"
         assert (directory / "ran").read_text() == "a\n"

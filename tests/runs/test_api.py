@@ -19,7 +19,7 @@ from prose_kernel.models.providers.python_function import Prompt
 from prose_kernel.runs import api
 from prose_kernel.runtime.events import CommandFinished, CommandStarted, Event, RunEnded
 from prose_kernel.runtime.ports import Binding
-from prose_kernel.storage.in_memory_store import InMemoryStore
+from prose_kernel.storage.in_memory_store import MemoryStore
 
 MEMORY = {"state": "in-context"}
 
@@ -201,7 +201,7 @@ def test_a_judge_that_cannot_decide_is_an_error(judge: JudgeFunction) -> None:
 
 
 def test_a_store_of_the_caller_gets_each_binding(tmp_path: Path) -> None:
-    class Noting(InMemoryStore):
+    class Noting(MemoryStore):
         def __init__(self) -> None:
             super().__init__()
             self.names: list[str] = []

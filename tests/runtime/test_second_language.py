@@ -14,7 +14,7 @@ from machine.fakes import (
     FakeJudge,
     FakeSessions,
     FakeUser,
-    InMemoryStore,
+    MemoryStore,
     Reply,
     World,
 )
@@ -37,7 +37,7 @@ class Tally:
     def __init__(self, **sessions_say: object) -> None:
         world = World(sessions_say=dict(sessions_say))
         self.events: list[Event] = []
-        self.clock, self.store = FakeClock(), InMemoryStore()
+        self.clock, self.store = FakeClock(), MemoryStore()
         world.clock = self.clock
         ports = (FakeCommands(world), FakeSessions(world), FakeJudge(world), FakeUser(world), FakeGates(world))
         self.machine = TallyMachine(Host(Ports(*ports, self.store, self.clock), [self.events.append]), cwd="/")

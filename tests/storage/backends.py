@@ -21,7 +21,7 @@ from prose_kernel.storage.database.sqlite import SqliteDatabase
 from prose_kernel.storage.database.store import DatabaseStore
 from prose_kernel.storage.database.trace import DatabaseTrace
 from prose_kernel.storage.filesystem import FilesystemStore
-from prose_kernel.storage.in_memory_store import InMemoryStore
+from prose_kernel.storage.in_memory_store import MemoryStore
 from prose_kernel.storage.run_directory import RunDirectory
 from prose_kernel.storage.stored_run import StoredRun
 from prose_kernel.storage.trace import Trace
@@ -69,7 +69,7 @@ class Backend:
         return self.kind != "memory"
 
     def store(self, run: str = RUN) -> Store:
-        return self.open(run).store if self.lasts else InMemoryStore(cwd=self.cwd)
+        return self.open(run).store if self.lasts else MemoryStore(cwd=self.cwd)
 
     def home(self, run: str = RUN) -> RunDirectory:
         return RunDirectory(Path(".prose"), run, cwd=self.cwd)

@@ -272,10 +272,14 @@ async def test_a_state_directory_that_is_a_file(tmp_path: Path) -> None:
 
 
 async def test_a_full_disk_gets_no_empty_directory(tmp_path: Path, small_files: None) -> None:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     store = FilesystemStore(RunDirectory(Path(".prose"), RUN, cwd=tmp_path))
     store.put(binding("x", "1"))
-    await store.flush()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, limits[1]))
+    try:
+        await store.flush()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert store.lost is not None and not store.directory.exists()
     assert store.read(Key("x")) == "1"
 

@@ -86,7 +86,7 @@ def test_exit_statuses_and_options(capsys: pytest.CaptureFixture[str]) -> None:
     assert prose("test", "-k", "a.ipynb") == 0
     capsys.readouterr()
     assert prose("test", "-k", "nothing") == 5
-    assert capsys.readouterr().err == "nothing to test: no name of a file matches -k 'nothing'\n"
+    assert capsys.readouterr().err == "nothing to test: no file name matches -k 'nothing'\n"
     assert prose("test", "--timeout", "0") == 2
     assert prose("test", "--sanitize-with", "gone.cfg") == 2
 

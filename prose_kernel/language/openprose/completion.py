@@ -28,7 +28,7 @@ _words: Final = partial(catalogue, "openprose")
 _DELIMITERS: Final = ("***", "**")
 _NAME: Final = r"[A-Za-z_][\w-]*"
 _BEGIN: Final = r"(?<![\w-])(?:[^\WA-Za-z_]|-)*"
-"""Where a word begins: a search that tried every letter of a long word would take the square of its length."""
+"""The beginning of a word. A search that tried every letter of a long word would take the square of its length."""
 _WORD: Final = re.compile(rf"{_BEGIN}({_NAME})\Z")
 _STILL_COMING = frozenset({"E003", "E180", "E190"})
 """Errors that later lines may resolve: a missing prompt, `catch` or `option`."""

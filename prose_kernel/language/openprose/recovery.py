@@ -340,7 +340,7 @@ class _Maker:
         return [head, *self._parts(known, at), colon]
 
     def _parts(self, known: str, at: int) -> list[RawToken]:
-        """What stands between a keyword and the colon, as far as it is readable."""
+        """The parts between a keyword and the colon, as far as they are readable."""
         match known:
             case "IF" | "ELIF":
                 return [self.hole()]

@@ -13,7 +13,7 @@ from prose_kernel.language.vvm.keywords import RESERVED
 from prose_kernel.language.vvm.lexer import LINE_STARTS, STRING, WORD
 from prose_kernel.language.vvm.tree import Name, Template
 
-_ONE_NAME: Final = "write an `import` of its own for each name"
+_ONE_NAME: Final = "write a separate `import` for each name"
 _ALONE: Final[dict[str, type[tree.Node]]] = {"pass": tree.Pass, "break": tree.Break, "continue": tree.Continue}
 
 

@@ -137,8 +137,8 @@ class ThrowStep(Step):
 
 
 def thrown(s: ProgramContext, value: Value) -> RunError:
-    """What `throw` raises in ProseScript (prose-md.md 3.11): an error value again, else a `ThrowError` with the fields
-    of an object, and with the `name` of the declared error that it is."""
+    """The error that `throw` raises in ProseScript (prose-md.md 3.11): an error value again, else a `ThrowError` with
+    the fields of an object, and with the `name` of the declared error that it is."""
     if isinstance(value, ErrorValue):
         return value.error.with_traceback(None)
     fields = dict(value) if isinstance(value, dict) else {}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextvars
 import functools
 import importlib.util
+import re
 import shlex
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
@@ -247,14 +248,19 @@ def _instead(name: str, line: str) -> str:
 
 
 _LONGEST: Final = 100_000
-"""Characters of a line of words."""
+"""Characters of a line of words with quotes."""
+_QUOTING: Final = re.compile(r"['\"\\]")
+_PLAIN_WORDS: Final = re.compile(r"[^ \t\r\n]+")
 
 
 def words_of(text: str, magic: str, usage: str) -> list[str]:
     """Split the line of `magic`, such as `%run`, as a shell does. Raises `UsageError` for an unclosed quote, and for a
-    line for which `shlex` would take minutes."""
+    quoted line for which `shlex`, which takes the square of a word's length, would need minutes."""
     if len(text) > _LONGEST:
-        raise UsageError(f"{magic}: the line is longer than {_LONGEST:,} characters", hint=f"usage: {usage}")
+        if _QUOTING.search(text):
+            what = f"the line has quotes and is longer than {_LONGEST:,} characters"
+            raise UsageError(f"{magic}: {what}", hint=f"usage: {usage}")
+        return _PLAIN_WORDS.findall(text)
     try:
         return shlex.split(text)
     except ValueError as problem:

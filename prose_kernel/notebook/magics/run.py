@@ -132,7 +132,7 @@ async def input_(call: Call) -> None:
     name = name.strip()
     if not equals or not name or " " in name:
         raise UsageError("%input needs NAME=VALUE", hint=f"usage: {input_.usage}")
-    words = shlex.split(call.text)
+    words = call.words
     value = words[0].partition("=")[2] if len(words) == 1 else call.text.partition("=")[2].strip()
     call.cells.workspace.supply(name, value)
 

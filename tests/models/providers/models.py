@@ -78,11 +78,11 @@ class Live:
         self.where = Surroundings(str(cwd), run_directory, environment=environment)
         self.shown: list[SessionProgress] = []
         host = host or {"read": "allow", "write": "allow"}
-        desk = Approvals(ScriptedPerson(available=False), SystemClock())
+        approvals = Approvals(ScriptedPerson(available=False), SystemClock())
 
         def bench(request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionTools:
             policy = Policy.of(request.permissions, host, str(cwd))
-            return SessionTools(request, policy, desk, self.where, on_progress)
+            return SessionTools(request, policy, approvals, self.where, on_progress)
 
         self.bench = bench
         options = SessionOptions(servers={name: found, **(others or {})}, max_parallel=limit)
