@@ -73,7 +73,8 @@ class Assertions:
                 )
             if one.kind == "python" and one.python not in self._functions:
                 try:
-                    self._functions[one.python] = PythonFunction(spec.path.parent, one.python, one.seconds)
+                    limit = _load_seconds(spec, one.python)
+                    self._functions[one.python] = PythonFunction(spec.path.parent, one.python, limit)
                 except UsageError as problem:
                     raise spec.mistake(("assert", number, "python"), str(problem), problem.hint) from None
 
@@ -152,6 +153,7 @@ async def _judge(text: str, number: int, ran: FinishedRun) -> tuple[float, str]:
     return float(verdict.answer), verdict.reason
 
 
+_LONGER: Final = "set a larger limit in the [[assert]], such as `seconds = 120`"
 _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 
@@ -242,6 +244,12 @@ def _scored(name: str, value: object) -> tuple[float, str]:
     return _number(value), str(reason)
 
 
+def _load_seconds(spec: Spec, place: str) -> float:
+    """The limit for the file of a function: the largest of the assertions that call functions of this file."""
+    file = place.rpartition(":")[0]
+    return max(one.seconds for one in spec.assertions if one.python.rpartition(":")[0] == file)
+
+
 def _loaded(directory: Path, file: str, name: str, seconds: float) -> Callable[..., Any]:
     path = directory / file
     require_agreed([path])
@@ -268,7 +276,7 @@ def _loaded(directory: Path, file: str, name: str, seconds: float) -> Callable[.
     try:
         failed = problems.get(timeout=seconds)
     except Empty:
-        raise UsageError(f"{file} was not loaded within {seconds:g} s", hint="seconds = N is its limit") from None
+        raise UsageError(f"{file} was not loaded within {seconds:g} s", hint=_LONGER) from None
     if failed is not None:
         raise UsageError(f"{file} cannot be loaded: {type(failed).__name__}: {failed}")
     found = getattr(module, name, None)

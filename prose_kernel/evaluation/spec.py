@@ -33,8 +33,8 @@ class Assertion(Struct, frozen=True):
     """Its part in the score of a run."""
     threshold: Share = 0.5
     """The least score that passes."""
-    seconds: float = 30.0
-    """The limit of time of a Python function."""
+    seconds: Annotated[float, Meta(gt=0, le=1_000_000, description="a number above 0, at most 1,000,000")] = 30.0
+    """The limit of time of a Python function, and of the load of its file."""
 
     @property
     def kind(self) -> Kind:

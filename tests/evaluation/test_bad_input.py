@@ -18,6 +18,7 @@ from prose_kernel.views.plain_text import plain_text
 
 LIVE = '[settings]\nprovider = "anthropic:m"\n'
 RIGHT = '[[assert]]\nname = "right"\nexpression = "answer == expected"\n'
+ABOVE_0 = "a number above 0, at most 1,000,000"
 CASES = [{"id": f"q{number}", "question": f"What is {number}?", "expected": "5"} for number in range(6)]
 
 
@@ -128,6 +129,10 @@ def test_a_program_with_errors_runs_nothing(tmp_path: Path, model: Model) -> Non
             r"assert\[1\]\.weight: a number from 0 to 1,000,000, not 1e\+308",
         ),
         ('[[assert]]\nrule = "a > 1"\nweight = inf\n', r"assert\[1\]\.weight: a number from 0 to 1,000,000, not inf"),
+        *(
+            (f'[[assert]]\npython = "checks.py:f"\nseconds = {seconds}\n', f"seconds: {ABOVE_0}, not {shown}")
+            for seconds, shown in (("1e10", "10000000000.0"), ("inf", "inf"), ("nan", "nan"), ("-1", "-1"), ("0", "0"))
+        ),
         (RIGHT + RIGHT, "a second one with the name 'right'"),
         ('budget = "2 bananas"\n' + RIGHT, "budget: not a limit"),
         ("repeat = \n", "is not TOML"),
@@ -212,10 +217,11 @@ def test_a_function_that_blocks_is_given_up_once(tmp_path: Path) -> None:
 
 def test_a_file_of_functions_that_blocks_is_given_up(tmp_path: Path) -> None:
     (tmp_path / "checks.py").write_text("import threading\nthreading.Event().wait(600)\ndef check(): return True\n")
-    path = write(tmp_path, '[[assert]]\npython = "checks.py:check"\nseconds = 0.05\n', CASES)
+    one = '[[assert]]\nname = "{0}"\npython = "{1}.py:{0}"\nseconds = {2}\n'
+    asserts = one.format("check", "checks", 0.01), one.format("more", "checks", 0.05), one.format("f", "other", 60)
     with pytest.raises(UsageError, match=r"checks\.py was not loaded within 0\.05 s") as caught:
-        evaluate(path)
-    assert caught.value.hint == "seconds = N is its limit"
+        evaluate(write(tmp_path, "".join(asserts), CASES))
+    assert caught.value.hint == "set a larger limit in the [[assert]], such as `seconds = 120`"
 
 
 @pytest.mark.parametrize(
