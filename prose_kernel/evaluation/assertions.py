@@ -9,11 +9,12 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from types import ModuleType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from prose_kernel.access import plain_files
 from prose_kernel.access.created_code import require_agreed
@@ -31,6 +32,7 @@ from prose_kernel.runtime.values import Value, verbatim
 PARAMETERS: Final = ("output", "outputs", "bindings", "expected", "case", "variant", "repetition")
 """The arguments that a Python function may take, by the names of its parameters."""
 _REASON: Final = 300
+T = TypeVar("T")
 
 
 class NotEvaluated(ProseError):
@@ -195,32 +197,35 @@ class PythonFunction:
         return await self._called({name: given[name] for name in self._wanted}, seconds)
 
     async def _called(self, given: Mapping[str, Any], seconds: float) -> tuple[float, str]:
-        loop = asyncio.get_running_loop()
-        done: asyncio.Future[tuple[float, str] | NotEvaluated] = loop.create_future()
-
-        def deliver(answer: tuple[float, str] | NotEvaluated) -> None:
-            if not done.done():
-                done.set_result(answer)
-
-        def call() -> None:
+        def call() -> tuple[float, str]:
             try:
-                answer: tuple[float, str] | NotEvaluated = _scored(self._name, self._function(**given))
-            except NotEvaluated as problem:
-                answer = problem
+                return _scored(self._name, self._function(**given))
+            except NotEvaluated:
+                raise
             except BaseException as problem:  # also SystemExit: it ends only the function
-                answer = NotEvaluated(f"{self._name} raised {_raised(problem)}")
-            if not loop.is_closed():
-                loop.call_soon_threadsafe(deliver, answer)
+                raise NotEvaluated(f"{self._name} raised {_raised(problem)}") from None
 
-        threading.Thread(target=call, daemon=True, name=f"assertion {self._name}").start()
         try:
-            answer = await asyncio.wait_for(done, seconds)
+            return await asyncio.wait_for(in_daemon_thread(call, f"assertion {self._name}"), seconds)
         except TimeoutError:
             self._blocks = True
             raise NotEvaluated(f"{self._name} has not ended within {seconds:g} s") from None
-        if isinstance(answer, NotEvaluated):
-            raise answer
-        return answer
+
+
+async def in_daemon_thread(call: Callable[[], T], name: str) -> T:
+    """Return the result of `call`, which runs in its own thread. If the caller is cancelled, the thread continues.
+    Unlike those of `asyncio.to_thread`, it does not delay the end of the process."""
+    result = Future[T]()
+    result.set_running_or_notify_cancel()  # now a cancellation ends only the wait for it
+
+    def work() -> None:
+        try:
+            result.set_result(call())
+        except BaseException as problem:
+            result.set_exception(problem)
+
+    threading.Thread(target=work, daemon=True, name=name).start()
+    return await asyncio.wrap_future(result)
 
 
 def _raised(problem: BaseException) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from uuid import uuid4
 
 from prose_kernel.notebook.magics.registry import Call, below, magic, taken, use
@@ -19,6 +18,7 @@ _FILES = ("--baseline", "--save-baseline", "--html")
     "run a program over a data set: pass rates, differences between variants, what has become worse",
 )
 async def evaluate(call: Call) -> None:
+    from prose_kernel.evaluation.assertions import in_daemon_thread
     from prose_kernel.evaluation.report import document, html_page
     from prose_kernel.evaluation.runner import Evaluation, Options
     from prose_kernel.evaluation.spec import read
@@ -53,7 +53,7 @@ async def evaluate(call: Call) -> None:
             call.output.update(bundle(paragraph(f"{done:,} of {planned:,} runs")), progress)
 
     spec = read(below(call.cells, words[0]))
-    evaluation = await asyncio.to_thread(Evaluation, spec, options, count)  # an interrupt ends only the wait for it
+    evaluation = await in_daemon_thread(lambda: Evaluation(spec, options, count), "reading an evaluation")
     call.output.display(bundle(paragraph(f"{evaluation.planned:,} runs")), progress)
     summary = await evaluation.run()
     call.output.update(bundle(paragraph(f"{evaluation.planned:,} runs")), progress)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
+import threading
 from pathlib import Path
 
 import pytest
 from evaluation.evaluations import PROGRAM, Model, evaluate, write
+from waiting import eventually
 
 from prose_kernel.errors import ProviderError, UsageError
 from prose_kernel.evaluation import spec
@@ -240,3 +243,23 @@ async def test_the_magic_shows_the_same_table(tmp_path: Path, monkeypatch: pytes
         assert problem is not None and "--freshh is not understood" in problem.evalue
     finally:
         await cells.close()
+
+
+async def test_an_interrupt_while_a_file_of_assertions_is_loaded_leaves_no_thread_to_wait_for(tmp_path: Path) -> None:
+    from prose_kernel.notebook.cells import Cells
+    from prose_kernel.runs import languages
+    from prose_kernel.testing.notebook_run import CapturedOutput, Statements
+
+    (tmp_path / "held.py").write_text("import threading\nthreading.Event().wait(600)\ndef check(): return True\n")
+    write(tmp_path, LIVE + '[[assert]]\npython = "held.py:check"\nseconds = 60\n', TEN)
+    cells = Cells(tmp_path, Unattended(), languages.default())
+    output = CapturedOutput(languages.default(), Statements())
+    try:
+        cell = asyncio.create_task(cells.run("%eval t.eval.toml", output, live=False))
+        await eventually(lambda: any(one.name == "loading held.py" for one in threading.enumerate()))
+        cells.interrupt()
+        problem = await cell
+        assert problem is not None and problem.ename == "KeyboardInterrupt"
+    finally:
+        await cells.close()
+    await asyncio.wait_for(asyncio.get_running_loop().shutdown_default_executor(), 10)
