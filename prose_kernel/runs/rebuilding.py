@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
-from prose_kernel.errors import StateError, UsageError
+from prose_kernel.errors import StateError, StoreFailed, UsageError
 from prose_kernel.runs import languages, run_parts
 from prose_kernel.runs.replay import ReplayListener, replay
 from prose_kernel.runs.resumption import Resumption
@@ -82,12 +82,19 @@ async def rebuild(journal: JournalRead, settings: Settings, cwd: Path) -> Rebuil
     except run_parts.DatabaseUnavailable as problem:
         raise UsageError(f"run {run} cannot be rebuilt: {problem} [E219]", hint=problem.hint or None) from None
     except (StateError, schema.DatabaseError, OSError) as problem:
-        lite = journal.head.settings["state"] == "sqlite"
-        first = "remove a damaged state.db of the run" if lite else "repair the database"
-        hint = getattr(problem, "hint", None) or f"nothing was changed; {first}, then rebuild it again"
-        raise UsageError(f"run {run} cannot be rebuilt: {problem} [E219]", hint=hint) from None
+        raise UsageError(f"run {run} cannot be rebuilt: {problem} [E219]", hint=_hint(problem)) from None
     finally:
         lock.close()
+
+
+def _hint(problem: Exception) -> str:
+    """What to do about an error of the database."""
+    unstored = isinstance(problem, StoreFailed)  # its hint is for a run that continues
+    if isinstance(problem, StateError) and problem.hint and not unstored:
+        return problem.hint
+    if getattr(problem.__cause__ if unstored else problem, "damaged", False):
+        return "nothing was changed; remove the damaged state.db of the run, then rebuild it again"
+    return "nothing was changed; rebuild it again when the cause is gone"
 
 
 async def _rebuild(journal: JournalRead, settings: Settings) -> Rebuilt:

@@ -11,6 +11,7 @@ import sqlite3
 import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from unittest.mock import Mock
 
 import psycopg
 import pytest
@@ -19,6 +20,8 @@ from durability.killed import Job, journal_of, rows_of
 from durability.matrix import Matrix, Server, difference, errors_of
 
 from prose_kernel.cli.main import main
+from prose_kernel.storage.database.schema import DatabaseError
+from prose_kernel.storage.database.sqlite import SqliteConnection
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import read
 
@@ -179,12 +182,31 @@ def test_what_cannot_be_rebuilt_says_why(
         file.unlink()
     state.write_bytes(b"no database" * 100)
     seen = refused(capsys, finished.name)
-    assert "[E219]" in seen and "remove a damaged state.db of the run" in seen
+    assert "[E219]" in seen and "remove the damaged state.db of the run" in seen
     (finished.parents[2] / "elsewhere").mkdir()
     monkeypatch.chdir(finished.parents[2] / "elsewhere")
     assert "was begun in another directory" in refused(capsys, str(finished))
     (finished / "journal.jsonl").unlink()
     assert "has no journal here" in refused(capsys, str(finished))
+
+
+def test_the_hint_fits_the_state_of_the_database(
+    finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again, remove = "rebuild it again when the cause is gone", "remove the damaged state.db of the run"
+    for error, hint in (
+        (DatabaseError("no space left on the disk", busy=True), again),
+        (DatabaseError("it is damaged", damaged=True), remove),
+    ):
+        with monkeypatch.context() as patched:
+            patched.setattr(SqliteConnection, "executemany", Mock(side_effect=error))
+            seen = refused(capsys, finished.name)
+        assert str(error) in seen and f"nothing was changed; {hint}" in seen
+    for file in finished.glob("state.db*"):
+        file.unlink()
+    (finished / "state.db").mkdir()
+    seen = refused(capsys, finished.name)
+    assert again in seen and remove not in seen
 
 
 def test_a_run_in_files_has_no_rows(

@@ -275,10 +275,11 @@ class RowWriter:
         problems: Problems = {}
         rendered = list(self._rows.of(batch.bindings, problems))
         unwritten = _Batch({key: batch.bindings[key] for key in problems if key is not None})
+        cause: DatabaseError | None = None
         try:
             self._commit(batch, rendered)
         except DatabaseError as error:
-            unwritten, self._why_not = batch, str(error)
+            unwritten, self._why_not, cause = batch, str(error), error
             busy = (error.busy or error.lost) and not report
             for key, binding in batch.bindings.items():
                 problems.setdefault(key, (binding.key.name, str(error)))
@@ -298,7 +299,7 @@ class RowWriter:
             new = [problem for key, problem in problems.items() if key not in self._reported]
             self._reported = set(problems) - self._renewed - {_OF_THE_USER}
         if new:
-            raise storage_error(new, _HINT)
+            raise storage_error(new, _HINT) from cause
         return True
 
     def _is_due(self) -> bool:

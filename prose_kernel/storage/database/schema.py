@@ -40,12 +40,14 @@ class DatabaseError(Exception):
 
     `lost` is true if the connection is lost: uncommitted changes are not stored, and a new connection may help.
     `busy` is true if another process has locked the database, or its disk is full: the same may work later.
+    `damaged` is true if the file is damaged or not a database.
     """
 
-    def __init__(self, reason: str, *, lost: bool = False, busy: bool = False) -> None:
+    def __init__(self, reason: str, *, lost: bool = False, busy: bool = False, damaged: bool = False) -> None:
         super().__init__(reason)
         self.lost = lost
         self.busy = busy
+        self.damaged = damaged
 
 
 class Connection(Protocol):

@@ -143,7 +143,8 @@ def _open(file: Path) -> sqlite3.Connection:
 def _in_words(error: sqlite3.Error) -> DatabaseError:
     name = getattr(error, "sqlite_errorname", "") or ""
     reason = _REASONS.get(name) or _REASONS.get("_".join(name.split("_")[:2])) or str(error).lower()
-    return DatabaseError(reason, busy=name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL")))
+    busy = name.startswith(("SQLITE_BUSY", "SQLITE_LOCKED", "SQLITE_FULL"))
+    return DatabaseError(reason, busy=busy, damaged=name.startswith(("SQLITE_CORRUPT", "SQLITE_NOTADB")))
 
 
 # ---------------------------------------------------------------- network drives
