@@ -97,7 +97,7 @@ posix: .make/test
 BACKENDS ?= filesystem sqlite postgres
 DEEP = $(shell grep -rl --include 'test_*.py' '^from hypothesis import' tests/language tests/machine tests/runtime)
 durability: .make/test
-	DURABILITY_EXAMPLES=300 $(BIN)/python -m pytest -q tests/durability tests/remote/test_loss.py $(PYTEST_ARGS)
+	DURABILITY_EXAMPLES=300 $(BIN)/python -m pytest -q tests/durability tests/remote/test_loss.py tests/storage/test_rebuild.py $(PYTEST_ARGS)
 	RECORD_ALL=1 $(BIN)/python -m pytest -q tests/cli/test_notebooks.py -k recording $(PYTEST_ARGS)
 	cd tests && ../$(BIN)/python -m durability.matrix --backends $(BACKENDS)
 	cd tests && ../$(BIN)/python -m durability.power

@@ -319,6 +319,12 @@ STATEMENTS: dict[str, tuple[str, list[str]]] = {
     "parallel": (f'parallel:\n  a = {STOP}\n  b = exec "echo b"\nlet c = exec "echo c"\noutput all = "done"\n', []),
     "end": (f'let a = {STOP}\noutput all = "done"\n', []),
 }
+if "DURABILITY_EXAMPLES" in os.environ:  # these wait in the same flush as others
+    STATEMENTS |= {
+        "condition": (f'let a = {STOP}\nif **good**:\n  exec "echo b"\noutput all = "done"\n', SCRIPTED),
+        "input": (f'let a = {STOP}\ninput topic: "What?"\noutput all = "done"\n', ["--input=topic=x"]),
+        "program": (f'use "./other.prose"\nlet a = {STOP}\nlet b = other()\noutput all = "done"\n', []),
+    }
 
 
 @pytest.fixture
@@ -346,7 +352,8 @@ def test_a50_a_database_that_is_stopped_for_a_while_is_waited_for(
 ) -> None:
     program, options = STATEMENTS[statement]
     Path("p.prose").write_text(program)
-    Path("script.yaml").write_text("sessions:\n  one: fine\n")
+    Path("other.prose").write_text('let x = exec "echo other"\noutput y = x\n')
+    Path("script.yaml").write_text("sessions:\n  one: fine\njudge:\n  good: yes\n")
 
     def stop() -> None:
         server.stop()
