@@ -290,7 +290,7 @@ def programs(draw: st.DrawFn, language: Language) -> str:
 
 @pytest.mark.parametrize("language", [OPENPROSE, VVM], ids=lambda one: one.name)
 @given(data=st.data())
-@settings(max_examples=60)
+@settings(max_examples=120)
 def test_a_program_comes_back_as_it_was(language: Language, data: st.DataObject) -> None:
     """And each cell knows what it uses: names come from cells above it, as in a kernel."""
     text = data.draw(programs(language))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prose_kernel.access.session_permissions import Ruling
@@ -27,6 +27,7 @@ async def received(wire: Wire) -> list[object]:
     return found
 
 
+@settings(max_examples=50)
 @given(st.lists(JSON, max_size=5), st.integers(1, 40))
 async def test_messages_arrive_whole_in_any_pieces(values: list[object], size: int) -> None:
     messages = [{"jsonrpc": "2.0", "method": "m", "params": value} for value in values]
