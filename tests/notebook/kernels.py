@@ -96,6 +96,8 @@ class Client:
                 self.reply(request, timeout=1)
                 self.until(request, _is_idle, timeout=0.05)
                 return
+            if not self.manager.is_alive():
+                raise RuntimeError("the kernel died")
         raise RuntimeError("the kernel is not ready in time")
 
     # ------------------------------------------------------------ executing
