@@ -62,6 +62,7 @@ def _constants() -> Constants:
     return found
 
 
+assert hasattr(providers, "_get_local_constants")  # or a later Hypothesis has another name for it
 providers._get_local_constants = _constants
 
 
