@@ -11,7 +11,6 @@ import gc
 import json
 import tempfile
 from collections.abc import Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,14 +19,22 @@ from _pytest.warnings import catch_warnings_for_item
 from waiting import until
 
 _IDS = "ids.json"
+_LEAVE_OUT = ("lf", "stepwise")
+"""With these options the process that collects leaves out tests that a worker finds."""
 COLLECTION_SECONDS = 300.0
 """With all byte code to be written, on a busy machine."""
+
+
+def has_workers(config: pytest.Config) -> bool:
+    """Whether this process starts workers, to which modules go whole."""
+    option = config.getoption
+    return option("dist", "no") == "loadscope" and bool(option("tx")) and not option("collectonly")
 
 
 def place_for_ids(config: pytest.Config) -> Path | None:
     """Where the process that starts the workers will write the ids; None if the workers collect themselves, because a path
     names a part of a module."""
-    if config.getoption("dist", "no") != "loadscope" or any("::" in path for path in config.args):
+    if any("::" in path for path in config.args):
         return None
     place = tempfile.TemporaryDirectory()
     config.add_cleanup(place.cleanup)
@@ -45,6 +52,13 @@ def collect_for_workers(session: pytest.Session, place: Path) -> None:
         (place / "new").rename(place / _IDS)
 
 
+def keep_all(config: pytest.Config) -> None:
+    """Have a worker leave out no test because of `--lf`: only the process that collects all tests knows which ones."""
+    for name in ("lfplugin", "lfplugin-collwrapper"):
+        if config.pluginmanager.has_plugin(name):
+            config.pluginmanager.unregister(name=name)
+
+
 class Later(pytest.Module):
     """A module of a worker: empty until it is wanted."""
 
@@ -60,13 +74,22 @@ def take_over(session: pytest.Session, place: Path, modules: Mapping[str, Later]
     ids = json.loads((place / _IDS).read_text())
     ready = {item.nodeid: item for item in session.items}
     session.items = _Items((ready.get(one) or _Id(one) for one in ids), session, modules)
-    session.testscollected = len(ids)
 
 
 class _Id(NamedTuple):
     """All that xdist reads of a test that does not run yet."""
 
     nodeid: str
+
+
+class _Missing(pytest.Item):
+    """A test that a worker could not make. If its module cannot be imported, that has been reported."""
+
+    def runtest(self) -> None:
+        pytest.fail("collected by one process, but not by the one that has to run it", pytrace=False)
+
+    def reportinfo(self) -> tuple[Path, None, str]:
+        return self.path, None, self.name
 
 
 class _Items(list[Any]):
@@ -81,9 +104,11 @@ class _Items(list[Any]):
 
     def __getitem__(self, place: Any) -> Any:
         if isinstance(found := super().__getitem__(place), _Id):
-            self._make(self._modules[found.nodeid.partition("::")[0]])
-            found = super().__getitem__(place)
-            assert isinstance(found, pytest.Item), f"{found.nodeid}: collected by one process, and not by another"
+            path, _, name = found.nodeid.partition("::")
+            if (module := self._modules.get(path)) is not None and not module.wanted:
+                self._make(module)
+            if isinstance(found := super().__getitem__(place), _Id):
+                found = self[place] = _Missing.from_parent(module or self._session, name=name, nodeid=found.nodeid)
         return found
 
     def _make(self, module: Later) -> None:
@@ -97,5 +122,8 @@ class _Items(list[Any]):
         finally:
             gc.enable()
         for item in made:
-            with suppress(KeyError):  # one that was left out, with -m or -k
-                self[self._places[item.nodeid]] = item
+            if (place := self._places.get(item.nodeid)) is not None:
+                self[place] = item
+            elif not any(config.getoption(name, False) for name in _LEAVE_OUT):
+                error = pytest.CollectReport(item.nodeid, "failed", "found by only one process, and not run", None)
+                config.hook.pytest_collectreport(report=error)

@@ -217,7 +217,8 @@ def pytest_configure(config: pytest.Config) -> None:
         forked.use_shared(given[_FORKS])
         if given[_IDS]:
             config.stash[IDS] = Path(given[_IDS])
-    elif config.getoption("dist", "no") == "loadscope":
+            collected.keep_all(config)
+    elif collected.has_workers(config):
         import forked
 
         config.stash[SHARED] = forked.start_shared()
