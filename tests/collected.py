@@ -19,8 +19,6 @@ from _pytest.warnings import catch_warnings_for_item
 from waiting import until
 
 _IDS = "ids.json"
-_LEAVE_OUT = ("lf", "stepwise")
-"""With these options the process that collects leaves out tests that a worker finds."""
 COLLECTION_SECONDS = 300.0
 """With all byte code to be written, on a busy machine."""
 
@@ -95,9 +93,7 @@ class _Missing(pytest.Item):
 class _Items(list[Any]):
     """The tests of a worker. To look one up imports its module, and makes all tests of that."""
 
-    def __init__(
-        self, tests: Iterable[pytest.Item | _Id], session: pytest.Session, modules: Mapping[str, Later]
-    ) -> None:
+    def __init__(self, tests: Iterable[Any], session: pytest.Session, modules: Mapping[str, Later]) -> None:
         super().__init__(tests)
         self._session, self._modules = session, modules
         self._places = {test.nodeid: n for n, test in enumerate(self)}
@@ -124,6 +120,6 @@ class _Items(list[Any]):
         for item in made:
             if (place := self._places.get(item.nodeid)) is not None:
                 self[place] = item
-            elif not any(config.getoption(name, False) for name in _LEAVE_OUT):
+            elif not config.getoption("lf", False) and not config.getoption("stepwise", False):  # which leave tests out
                 error = pytest.CollectReport(item.nodeid, "failed", "found by only one process, and not run", None)
                 config.hook.pytest_collectreport(report=error)
