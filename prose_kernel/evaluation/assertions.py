@@ -12,7 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
-from queue import Empty, SimpleQueue
 from types import ModuleType
 from typing import Any, Final, TypeVar
 
@@ -215,6 +214,11 @@ class PythonFunction:
 async def in_daemon_thread(call: Callable[[], T], name: str) -> T:
     """Return the result of `call`, which runs in its own thread. If the caller is cancelled, the thread continues.
     Unlike those of `asyncio.to_thread`, it does not delay the end of the process."""
+    return await asyncio.wrap_future(_begun(call, name))
+
+
+def _begun(call: Callable[[], T], name: str) -> Future[T]:
+    """Run `call` in a daemon thread. Its result may be an exception of any kind, also `SystemExit`."""
     result = Future[T]()
     result.set_running_or_notify_cancel()  # now a cancellation ends only the wait for it
 
@@ -225,7 +229,7 @@ async def in_daemon_thread(call: Callable[[], T], name: str) -> T:
             result.set_exception(problem)
 
     threading.Thread(target=work, daemon=True, name=name).start()
-    return await asyncio.wrap_future(result)
+    return result
 
 
 def _raised(problem: BaseException) -> str:
@@ -268,19 +272,13 @@ def _loaded(directory: Path, file: str, name: str, seconds: float) -> Callable[.
     module = ModuleType(title)
     module.__file__ = str(path)
     sys.modules[title] = module  # dataclasses look there for the module of their annotations
-    problems: SimpleQueue[BaseException | None] = SimpleQueue()
 
-    def load() -> None:
-        try:  # its text: a compiled file in a cache may have been put there
-            exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
-            problems.put(None)
-        except BaseException as problem:  # also SystemExit
-            problems.put(problem)
+    def load() -> None:  # its text: a compiled file in a cache may have been put there
+        exec(compile(text, str(path), "exec", dont_inherit=True), module.__dict__)  # noqa: S102
 
-    threading.Thread(target=load, daemon=True, name=f"loading {file}").start()
     try:
-        failed = problems.get(timeout=seconds)
-    except Empty:
+        failed = _begun(load, f"loading {file}").exception(seconds)
+    except TimeoutError:  # of the wait: one of the file is returned
         raise UsageError(f"{file} was not loaded within {seconds:g} s", hint=_LONGER) from None
     if failed is not None:
         raise UsageError(f"{file} cannot be loaded: {type(failed).__name__}: {failed}")
