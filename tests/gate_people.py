@@ -59,6 +59,7 @@ class Person:
         self.shown: list[str] = []
         self.open = 0
         self.most_open = 0
+        self._said: asyncio.Future[None] | None = None
 
     async def ask(self, prompt: str) -> str:
         self.asked.append(prompt)
@@ -69,6 +70,7 @@ class Person:
             if not self.answers:
                 self._said = asyncio.get_running_loop().create_future()
                 await self._said
+                self._said = None
             answer = self.answers.pop(0)
             if not isinstance(answer, str):
                 raise answer()
@@ -77,9 +79,10 @@ class Person:
             self.open -= 1
 
     def say(self, answer: str) -> None:
-        """Answer the question that is open."""
+        """Answer the question that is open; its answer may come before `ask` waits for it."""
         self.answers.append(answer)
-        self._said.set_result(None)
+        if self._said is not None:
+            self._said.set_result(None)
 
     def show(self, text: str) -> None:
         self.shown.append(text)
