@@ -81,8 +81,9 @@ class Given:
         (self._by_journal.add if by_journal else self._by_journal.discard)(name)
 
     def take_over(self, former: Given) -> None:
-        """Take over the decisions that were given in this process, before the run was restored once more. Inputs belong
-        to their text."""
+        """Take over what was given in this process, before the run was restored once more."""
+        for name in former.supplied.keys() - former._by_journal:
+            self.supply(name, former.supplied[name])
         self.decisions.update(former.decisions)
         self.following.update(former.following)
 

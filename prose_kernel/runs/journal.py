@@ -17,7 +17,7 @@ from prose_kernel.runs.earlier_approvals import approved_here
 from prose_kernel.runs.resumption import Resumption, completed_after
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.earlier_answers import EarlierAnswers, OnUse, Rules
-from prose_kernel.runtime.journal import NO_KEYS, Journal
+from prose_kernel.runtime.journal import NO_KEYS, Journal, is_same
 from prose_kernel.runtime.journal_records import Ended, Finished, Head, Text
 from prose_kernel.runtime.journal_replay import KnownRecords
 from prose_kernel.runtime.keys import Keys
@@ -68,6 +68,7 @@ class RunJournal(Journal):
         clock, approved = (host.ports.clock, approved_here(run)) if run is not None else (None, None)
         super().__init__(file, host.scheduler, keys, known=known, clock=clock, approved=approved, earlier=earlier)
         host.journal = self
+        self._host = host
         self.file = file
         self.earlier = earlier
         self.resumed: Resumption | None = None
@@ -173,10 +174,14 @@ class RunJournal(Journal):
         """One file or cell while it runs."""
         self._texts += 1
         new = {name: value for name, value in text.supplied.items() if self._supplied.get(name) != value}
-        self._supplied.update(new)
         moved = self.resumed.moved if self.resumed is not None else None
         directory = moved.before(text.directory) if moved is not None else text.directory
-        self.begins(structs.replace(text, number=self._texts, supplied=new, directory=directory, t=self.now()))
+        text = structs.replace(text, number=self._texts, supplied=new, directory=directory, t=self.now())
+        self._host.supplied_since = since = self._supplied_since(text)
+        for name in since:
+            del new[name]
+        self._supplied.update(new)
+        self.begins(text)
         self.task = asyncio.current_task()
         status, cause, message = "done", "", ""
         try:
@@ -196,9 +201,20 @@ class RunJournal(Journal):
             status = ""
             raise
         finally:
-            self.task = None
+            self.task, self._host.supplied_since = None, {}
             if status:
                 self.ended(Ended(self._texts, status, cause, message, self.now()))  # type: ignore[arg-type]
+
+    def _supplied_since(self, text: Text) -> dict[str, str]:
+        """The values of inputs without an earlier one that were supplied after the beginning of a text which continues
+        here."""
+        then = self._replay.coming
+        if not isinstance(then, Text) or self._replay.how.keeps_texts:
+            return {}
+        former = then.supplied.keys() | self._supplied
+        since = {name: value for name, value in text.supplied.items() if name not in former}
+        kept = {name: value for name, value in text.supplied.items() if name not in since}
+        return since if is_same(then, structs.replace(text, supplied=kept)) else {}
 
     def finish(self, error: RunError | None) -> None:
         """The run is over."""

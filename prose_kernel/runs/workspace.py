@@ -239,8 +239,6 @@ class Workspace:
     def supply(self, name: str, value: str, *, by_journal: bool = False) -> None:
         """Give the value of an input before the program asks for it; `by_journal`: an earlier process was given it."""
         self.context.given.supply(name, value, by_journal=by_journal)
-        if self.current is not None:
-            self.current.machine.host.supplied[name] = value
 
     def declare(self, text: str, language: Language | None = None) -> Any:
         """A text that is going to run declares inputs: from now on their values decide no gate of the run. Returns its

@@ -23,7 +23,8 @@ class Host:
     `preview` is None when a program runs. A language may have a mode in which it only lists the requests that it would
     make; its constructs then ask this object where to continue. `hook` is called with each statement before it runs;
     None if there is no hook. `concurrency` limits how many commands and sessions run at the same time (None: no limit);
-    it never changes results. `load` resolves imports. `supplied` holds input values given before the run.
+    it never changes results. `load` resolves imports. `supplied` holds input values given so far; those in
+    `supplied_since` came after the beginning of the text that runs, and only answer its questions.
     """
 
     def __init__(
@@ -34,7 +35,7 @@ class Host:
         concurrency: int | None = None,
         load: LoadProgram | None = None,
         hook: StatementHook | None = None,
-        supplied: Mapping[str, str] | None = None,
+        supplied: dict[str, str] | None = None,
     ) -> None:
         self.ports = ports
         self.listeners = tuple(listeners)
@@ -46,7 +47,8 @@ class Host:
         self.permits = asyncio.Semaphore(concurrency) if concurrency is not None else None
         self.load = load
         self.hook = hook
-        self.supplied = dict(supplied or {})
+        self.supplied = supplied if supplied is not None else {}
+        self.supplied_since: Mapping[str, str] = {}
         self.scheduler = Scheduler()
         self.names = SharedNames()
         self.journal: Journal | None = None

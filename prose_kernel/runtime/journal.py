@@ -356,7 +356,7 @@ class Journal:
         self._hasty = False
         if self._replay.active:
             coming = self._replay.coming
-            if isinstance(coming, Text) and _is_same(coming, text):
+            if isinstance(coming, Text) and is_same(coming, text):
                 self._replay.advance()
                 return
             if coming is not None:
@@ -388,6 +388,7 @@ class Journal:
         self._recorder.write(record)
 
 
-def _is_same(then: Text, now: Text) -> bool:
+def is_same(then: Text, now: Text) -> bool:
+    """Whether a text that begins is the recorded one."""
     same = (then.language, then.text, then.inputs, then.supplied) == (now.language, now.text, now.inputs, now.supplied)
     return same and then.directory == now.directory

@@ -325,6 +325,47 @@ def test_a_decision_after_the_restart_holds_until_the_interrupted_cell_has_conti
         assert (directory / "ran").read_text() == "a\n"
 
 
+@pytest.mark.parametrize("end", ["killed", "interrupted"])
+def test_an_input_that_is_set_after_the_restore_answers_the_cell_that_continues(directory: Path, end: str) -> None:
+    cell = (
+        'exec "echo a >> ran"\nexec "touch on; test -e done || sleep 4829"\n'
+        'input word: "?"\ngate go:\n  prompt: "Go?"\nexec "echo {word} {first} >> ran"'
+    )
+    with kernel(directory, forks=True) as client:
+        client.run('%input first=one\ninput first: "?"')
+        request = client.send(cell)
+        until((directory / "on").exists)
+        if end == "killed":
+            die(client)
+        else:
+            client.interrupt()
+            assert client.finish(request).status == "error"
+            again(client)
+        assert client.run("%restore").status == "ok"
+        (directory / "done").touch()
+        assert client.run("%input first=one\n%input word=tea\n%input go=approve").status == "ok"
+        assert client.run(cell).status == "ok"
+        assert (directory / "ran").read_text() == "a\ntea one\n"
+        assert client.run('input first: "?"\noutput both = "{word} {first}"').displays[-1].endswith("tea one")
+        again(client)  # the journal has the answer, and later cells have the value
+        assert client.run("%restore --yes go").status == "ok"
+        assert client.run('input word: "?"\noutput both = "{word} {first}"').displays[-1].endswith("tea one")
+        assert (directory / "ran").read_text() == "a\ntea one\n"
+
+
+def test_an_input_that_a_killed_cell_began_with_may_change(directory: Path) -> None:
+    """It is another cell then, and runs from its start."""
+    cell = '%input word={}\ninput word: "?"\nexec "echo {{word}} >> ran; touch on; test -e done || sleep 4831"'
+    with kernel(directory, forks=True) as client:
+        client.send(cell.format("tea"))
+        until((directory / "on").exists)
+        die(client)
+        assert client.run("%restore").status == "ok"
+        (directory / "done").touch()
+        assert client.run(cell.format("milk")).status == "ok"
+        assert (directory / "ran").read_text() == "tea\nmilk\n"
+
+
 def test_a_restored_run_that_cannot_be_kept_fails_once_and_keeps_its_names(directory: Path) -> None:
     with kernel(directory, forks=True) as client:
         client.run('let a = exec "echo one"')

@@ -277,7 +277,7 @@ class InputStep(Step):
             name, text, at, judging.phrase(s, prompt, text, at) if isinstance(prompt, tree.Discretion) else None
         )
         try:
-            return await s.ask(question, str, lambda: s.host.ports.user.ask(question))
+            return await s.ask(question, str, lambda: _answer(s, question))
         except NoPerson as error:
             message = f"no value for input '{name}': {error}"
             hint = f"supply it: --input {name}=VALUE, or %input {name}=VALUE in a notebook"
@@ -290,4 +290,9 @@ def supplied(s: ProgramContext, name: str) -> Value:
     """The value that the caller or the front end gave for an input, None without one."""
     if name in s.run.supplied:
         return s.run.supplied[name]
-    return None if s.run.program else s.host.supplied.get(name)
+    return None if s.run.program or name in s.host.supplied_since else s.host.supplied.get(name)
+
+
+async def _answer(s: ProgramContext, question: Question) -> str:
+    since = None if s.run.program else s.host.supplied_since.get(question.name)
+    return await s.host.ports.user.ask(question) if since is None else since
