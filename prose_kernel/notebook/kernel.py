@@ -135,6 +135,13 @@ class ProseKernel(Kernel):
         future = asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop)
         with suppress(Exception):
             await asyncio.wait_for(asyncio.wrap_future(future), _SHUTDOWN_SECONDS)
+        if threading.current_thread() is self.control_thread:  # its loop ends: no later request is answered
+            self.control_stream.stop_on_recv()
+            await asyncio.sleep(0)  # they begin
+            later = asyncio.all_tasks() - {asyncio.current_task()}
+            for task in later:
+                task.cancel()
+            await asyncio.gather(*later, return_exceptions=True)
         return {"status": "ok", "restart": restart}
 
     async def _shut_down(self) -> None:
@@ -157,6 +164,11 @@ class ProseKernel(Kernel):
                 asyncio.run(self.cells.close())
 
     # ------------------------------------------------------------ dispatch
+
+    async def dispatch_control(self, msg: Any) -> None:
+        """One message of the control channel. The ones after a shutdown are cancelled, which the stream would print."""
+        with suppress(asyncio.CancelledError):
+            await super().dispatch_control(msg)
 
     async def shell_main(self, subshell_id: str | None, msg: Any) -> None:
         """One message of the shell channel. Cells wait for each other; what only looks at the state does not wait."""

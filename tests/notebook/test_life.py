@@ -7,6 +7,7 @@ import signal
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from notebook.kernels import kernel
 from waiting import gone, processes, until
 
@@ -17,6 +18,14 @@ def test_shutdown_while_a_cell_runs_leaves_no_process(directory: Path) -> None:
         client.until_text(request, "started")
         client.manager.shutdown_kernel()
         assert gone("sleep 4801")
+
+
+def test_requests_after_a_shutdown_print_nothing(directory: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    with kernel(directory) as client:
+        for _ in range(200):
+            client.channels.shutdown()
+        until(lambda: not client.manager.is_alive())
+    assert capfd.readouterr().err == ""
 
 
 def test_restart_starts_afresh(directory: Path) -> None:
