@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import math
+import os
 import re
 import sys
 import threading
@@ -64,7 +65,8 @@ class Assertions:
 
     def __init__(self, spec: Spec) -> None:
         self._all = spec.assertions
-        self._functions: dict[str, PythonFunction] = {}
+        self._functions: dict[tuple[str, str], PythonFunction] = {}
+        self._directory, modules = spec.path.parent, dict[str, ModuleType]()
         for number, one in enumerate(spec.assertions):
             if one.kind == "rule" and not rules.decidable(one.rule):
                 raise spec.mistake(
@@ -72,10 +74,10 @@ class Assertions:
                     f"no rule reads `{one_line(one.rule, 80)}`",
                     'docs/reference/judge-rules.md has every form; in other words, ask the judge: judge = "..."',
                 )
-            if one.kind == "python" and one.python not in self._functions:
+            if one.kind == "python" and (place := _place(self._directory, one.python)) not in self._functions:
                 try:
-                    limit = _load_seconds(spec, one.python)
-                    self._functions[one.python] = PythonFunction(spec.path.parent, one.python, limit)
+                    limit = _load_seconds(spec, place)
+                    self._functions[place] = PythonFunction(self._directory, one.python, limit, modules)
                 except UsageError as problem:
                     raise spec.mistake(("assert", number, "python"), str(problem), problem.hint) from None
 
@@ -100,7 +102,7 @@ class Assertions:
             case "judge":
                 return await _judge(one.judge, number, ran)
             case _:
-                return await self._functions[one.python](ran, one.seconds)
+                return await self._functions[_place(self._directory, one.python)](ran, one.seconds)
 
     def score(self, checks: Sequence[Check]) -> float:
         """The score of a run: the mean of its assertions by their weights."""
@@ -160,13 +162,16 @@ _ADDRESS: Final = re.compile(r" at 0x[0-9a-f]+")
 
 class PythonFunction:
     """A function of a file, called in its own thread. One that has not ended in time is not called again: its
-    thread cannot be ended. Raises `UsageError` where there is none, and for a file that is not loaded in `seconds`."""
+    thread cannot be ended. `modules` are the files that are loaded already. Raises `UsageError` where there is none,
+    and for a file that is not loaded in `seconds`."""
 
-    def __init__(self, directory: Path, place: str, seconds: float = 30) -> None:
+    def __init__(
+        self, directory: Path, place: str, seconds: float = 30, modules: dict[str, ModuleType] | None = None
+    ) -> None:
         file, _, name = place.rpartition(":")
         self._name = name
         self._blocks = False
-        self._function: Callable[..., Any] = _loaded(directory, file, name, seconds)
+        self._function: Callable[..., Any] = _found(directory, file, name, seconds, {} if modules is None else modules)
         if inspect.iscoroutinefunction(self._function):
             raise UsageError(f"{name} is asynchronous", hint=f"write it without async: def {name}(...)")
         try:
@@ -253,14 +258,32 @@ def _scored(name: str, value: object) -> tuple[float, str]:
     return _number(value), str(reason)
 
 
-def _load_seconds(spec: Spec, place: str) -> float:
+def _place(directory: Path, python: str) -> tuple[str, str]:
+    """The file and the name of a function, the same however the file is spelt."""
+    file, _, name = python.rpartition(":")
+    return os.path.normpath(directory / file), name
+
+
+def _load_seconds(spec: Spec, place: tuple[str, str]) -> float:
     """The limit for the file of a function: the largest of the assertions that call functions of this file."""
-    file = place.rpartition(":")[0]
-    return max(one.seconds for one in spec.assertions if one.python.rpartition(":")[0] == file)
+    directory = spec.path.parent
+    return max(one.seconds for one in spec.assertions if _place(directory, one.python)[0] == place[0])
 
 
-def _loaded(directory: Path, file: str, name: str, seconds: float) -> Callable[..., Any]:
-    path = directory / file
+def _found(directory: Path, file: str, name: str, seconds: float, modules: dict[str, ModuleType]) -> Callable[..., Any]:
+    key, _ = _place(directory, f"{file}:{name}")
+    if key not in modules:
+        modules[key] = _loaded(directory / file, file, seconds)
+    module = modules[key]
+    found = getattr(module, name, None)
+    if not callable(found):
+        names = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
+        raise UsageError(f"{file} has no function {name}", hint=nearest_hint(name, names))
+    function: Callable[..., Any] = found
+    return function
+
+
+def _loaded(path: Path, file: str, seconds: float) -> ModuleType:
     require_agreed([path])
     try:
         text = plain_files.read(path, plain_files.SMALL)
@@ -282,9 +305,4 @@ def _loaded(directory: Path, file: str, name: str, seconds: float) -> Callable[.
         raise UsageError(f"{file} was not loaded within {seconds:g} s", hint=_LONGER) from None
     if failed is not None:
         raise UsageError(f"{file} cannot be loaded: {type(failed).__name__}: {failed}")
-    found = getattr(module, name, None)
-    if not callable(found):
-        names = [one for one, value in vars(module).items() if callable(value) and not one.startswith("_")]
-        raise UsageError(f"{file} has no function {name}", hint=nearest_hint(name, names))
-    function: Callable[..., Any] = found
-    return function
+    return module

@@ -36,7 +36,7 @@ def test_contract(path: Path, name: str, options: Options) -> Tested:
     try:
         compiled = compile_file(str(path))
     except UsageError as problem:
-        return _unusable(name, str(problem))
+        return _unusable(name, str(problem).replace(str(path), name))
     found = "\n".join(one.render() for one in compiled.diagnostics)
     if not compiled.ok:
         return _unusable(name, found)

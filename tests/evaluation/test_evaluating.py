@@ -139,6 +139,23 @@ def test_what_functions_do_to_the_process_is_none_of_the_result(
     assert all((tmp_path / name).is_file() for name in ("r.xml", "r.html", "b.json"))
 
 
+def test_a_file_of_functions_is_loaded_once_within_the_largest_limit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However its name is spelt."""
+    Model(arithmetic).plug_in(monkeypatch)
+    (tmp_path / "checks.py").write_text(
+        "with open(__file__ + '.log', 'a') as log: log.write('loaded ')\nimport threading\nthreading.Event().wait(0.5)\n"
+        "made = []\ndef f():\n    made.append(1)\n    return True\ndef g(): return len(made) > 0\n"
+    )
+    (tmp_path / "no").mkdir()
+    places = ("checks.py:f", 0.01), ("./checks.py:g", 60), ("no/../checks.py:f", 0.1)
+    asserts = "".join(f'[[assert]]\npython = "{place}"\nseconds = {seconds}\n' for place, seconds in places)
+    summary = evaluate(write(tmp_path, LIVE + asserts, CASES[:1]))
+    assert [check.passed for check in summary.results[0].checks] == [True, True, True]
+    assert (tmp_path / "checks.py.log").read_text() == "loaded "
+
+
 @pytest.mark.parametrize("name", ["t.eval", "other"])
 def test_a47_an_evaluation_records_into_its_own_file_and_ordinary_runs_never_read_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

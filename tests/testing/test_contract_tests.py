@@ -167,3 +167,11 @@ def test_a_directory_means_its_tests(world: ContractWorld) -> None:
     assert world.prose("test", "suite") == 0
     assert (world.out.count("PASS"), world.prose("test", "--recursive", "suite")) == (1, 0)
     assert world.out.count("PASS") == 2
+
+
+def test_a_file_that_cannot_be_read_whole_is_named_as_it_was_typed(world: ContractWorld, tmp_path: Path) -> None:
+    write_test(world, FIXTURE, name="suite/large")
+    with (tmp_path / "suite/large.prose.md").open("r+b") as file:
+        file.truncate(300 * 1024**2)
+    assert world.prose("test", "suite/large.prose.md") == 2
+    assert world.out.startswith("cannot read suite/large.prose.md: it is larger than")
