@@ -17,7 +17,7 @@ from msgspec import structs
 from prose_kernel.cli.doctor_sessions import Finding
 from prose_kernel.errors import ProseError, ProviderError, UsageError
 from prose_kernel.runtime.home import expanded
-from prose_kernel.runtime.ports import JudgeRequest, SessionRequest, Usage
+from prose_kernel.runtime.ports import JudgeRequest, SessionRequest, Usage, reported
 from prose_kernel.runtime.text import one_line
 
 if TYPE_CHECKING:
@@ -167,8 +167,6 @@ def _session(live: LiveProviders, choice: Choice) -> Ask:
 
 
 def _judgement(live: LiveProviders, choice: Choice, model: str | None) -> Ask:
-    from prose_kernel.runtime.ports import reported
-
     async def ask() -> Reply:
         verdict = await live.judge(choice, model).decide(CONDITION)
         word = {True: "yes", False: "no", None: "uncertain"}[verdict.answer]

@@ -10,7 +10,7 @@ import json
 import warnings
 from collections.abc import Iterable
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prose_kernel.cli import program_files
 from prose_kernel.cli.execution import Cell, ProgramRun
@@ -21,10 +21,8 @@ from prose_kernel.notebook.notebook_files import decoded, in_profile_of, languag
 from prose_kernel.runs import languages
 from prose_kernel.runs.execution import AcceptedValues
 from prose_kernel.runs.languages import Language
+from prose_kernel.runs.run import Run
 from prose_kernel.runs.workspace import Workspace
-
-if TYPE_CHECKING:
-    from prose_kernel.runs.run import Run
 
 MAY_FAIL = "raises-exception"
 

@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from prose_kernel.cli import program_files
 from prose_kernel.cli.execution import Cell, ProgramRun, Request
@@ -29,11 +28,9 @@ from prose_kernel.runs.settings import DECIDES
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.home import expanded
 from prose_kernel.storage import runs
+from prose_kernel.storage.journal_reading import JournalRead, TextRead
 from prose_kernel.storage.layout import new_run_id
 from prose_kernel.views.document import counted
-
-if TYPE_CHECKING:
-    from prose_kernel.storage.journal_reading import JournalRead, TextRead
 
 Program = tuple[str, str, str]
 """A text with the name of its language and its profile."""

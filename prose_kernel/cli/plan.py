@@ -12,7 +12,10 @@ import click
 
 from prose_kernel.cli import program_files, result_text
 from prose_kernel.errors import CompileError, UsageError
+from prose_kernel.language.source import Source
+from prose_kernel.runs.languages import without_errors
 from prose_kernel.runtime.home import expanded
+from prose_kernel.views.request_text import planned_requests
 
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language
@@ -55,7 +58,6 @@ def _whole(name: str, text: str, language: Language, chosen: Settings) -> Iterat
     """The plan of a program, as the magic %plan shows it."""
     from prose_kernel.cli.terminal import Screen, TerminalAsker
     from prose_kernel.notebook.magics import previews
-    from prose_kernel.runs.languages import without_errors
     from prose_kernel.runs.workspace import Start, Workspace
     from prose_kernel.views.plain_text import plain_text
 
@@ -77,8 +79,6 @@ def _whole(name: str, text: str, language: Language, chosen: Settings) -> Iterat
 def _kept(name: str, text: str, language: Language, chosen: Settings, keep: str) -> Iterator[str]:
     """The requests of a program with an earlier run: which keep their answers, and why the others do not."""
     from prose_kernel.cli.run_keep import run_to_keep
-    from prose_kernel.language.source import Source
-    from prose_kernel.runs.languages import without_errors
     from prose_kernel.runs.planned_run import PlannedRun
 
     cwd = Path.cwd()
@@ -93,8 +93,6 @@ def _kept(name: str, text: str, language: Language, chosen: Settings, keep: str)
 
 
 def _requests(planned: PlannedRun) -> Iterator[str]:
-    from prose_kernel.views.request_text import planned_requests
-
     for one in planned_requests(planned):
         yield f"{'kept' if one.kept else 'asked':5}  {one.what}"
         yield from (f"         {line}" for line in (*([] if one.kept else [one.why]), *one.files))

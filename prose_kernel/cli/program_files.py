@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 
 from prose_kernel.access import plain_files
 from prose_kernel.cli.examples import find_example, is_bundled
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import ImportProgramError, UsageError
 from prose_kernel.language.contracts import STANDARD, SUFFIX, file_and_node
+from prose_kernel.runs import languages
 from prose_kernel.runtime.home import expanded
 
 if TYPE_CHECKING:
@@ -35,7 +36,6 @@ def read_bytes(name: str) -> bytes:
         return plain_files.read_named(expanded(name))
     except (OSError, ValueError) as problem:
         from prose_kernel.programs import missing_files
-        from prose_kernel.runs import languages
 
         reason = getattr(problem, "strerror", None) or str(problem)
         hint = (
@@ -46,8 +46,6 @@ def read_bytes(name: str) -> bytes:
 
 def read_source(name: str) -> Source:
     """A program's source. Raises `UsageError` when it cannot be read, `CompileError` (E109) when it isn't UTF-8."""
-    from prose_kernel.runs import languages
-
     return languages.of_file(name).decode(read_bytes(name), name)
 
 
@@ -56,8 +54,6 @@ def is_remote(target: str, *, strict: bool = False) -> bool:
 
     Raises `UsageError` for what cannot come from elsewhere, and where a file of that name might be meant.
     """
-    from prose_kernel.runs import languages
-
     own = languages.default().suffixes
     if target == STDIN or not (
         (strict and "/" in target and target.endswith(own) and not _is_path(target))
@@ -92,7 +88,6 @@ def meant(target: str) -> str:
     first, _, rest = name.partition("/")
     is_host = "." in first.strip(".") and rest.count("/") >= 2 and "://" not in name
     if rest and (first in STANDARD or is_host) and not name.endswith((".prose", ".vvm", ".ipynb")):
-        from prose_kernel.errors import ImportProgramError
         from prose_kernel.programs.contract_files import ContractFiles
 
         try:
@@ -113,7 +108,6 @@ def find_program(target: str) -> str:
     found = find_example(target) if not _REMOTE.match(target) else None
     if found is None:
         from prose_kernel.programs import missing_files
-        from prose_kernel.runs import languages
 
         hint = missing_files.hint(target, languages.runnable_suffixes()) or "prose examples lists the examples"
         raise UsageError(f"there is no file and no bundled example {target}", hint=hint)
@@ -153,6 +147,4 @@ def _is_local(target: str) -> bool:
     """Only by its form; the third row of the table in docs/reference/openprose.md 6.1."""
     if target.startswith(("http://", "https://", "@")):
         return False
-    from prose_kernel.runs import languages
-
     return _is_path(target) or file_and_node(target)[0].endswith(languages.runnable_suffixes())

@@ -12,6 +12,7 @@ import click
 
 from prose_kernel.cli import program_files
 from prose_kernel.errors import CompileError, ImportProgramError, UsageError, usage_errors
+from prose_kernel.runs import languages
 from prose_kernel.runtime.text import escaped
 from prose_kernel.views.document import Table
 from prose_kernel.views.plain_text import plain_text
@@ -173,8 +174,6 @@ def _resolver(*, asks: bool = False, upgrade: bool = False, trust: Sequence[str]
 
 
 def _programs(resolver: RemotePrograms, target: str) -> Programs:
-    from prose_kernel.runs import languages
-
     made: Any = _plainly(lambda: languages.default().programs(Path.cwd(), resolver=lambda: resolver, origin=target))
     return cast("Programs", made)
 

@@ -14,6 +14,7 @@ from prose_kernel.errors import CompileError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret, has_errors
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.views.document import counted
+from prose_kernel.views.escaping import clip
 from prose_kernel.views.request_text import reason, request_line
 
 _MOST_LISTED = 20
@@ -294,7 +295,6 @@ _ASKED: Final[Mapping[Why, str]] = {"failed": "that had failed", "changed": "tha
 def under_way(lost: Sequence[Asked], how: Resumption) -> list[str]:
     """The note about requests that were running, when a run has caught up."""
     from prose_kernel.storage.run_history import made_under_way
-    from prose_kernel.views.escaping import clip
 
     lost = [asked for asked in lost if how.cause is None or asked.key != how.cause.key]
     made = made_under_way(how.journal) if any(asked.kind == "session" for asked in lost) else {}

@@ -15,6 +15,7 @@ from prose_kernel.cli import program_files, result_text, run_options
 from prose_kernel.cli.options import profile_of, profile_option, state_dir_option
 from prose_kernel.cli.terminal import Screen
 from prose_kernel.errors import BudgetSpent, ProseError, RunError, UsageError
+from prose_kernel.runs import languages
 
 if TYPE_CHECKING:
     from prose_kernel.cli.execution import Cell, Ended, ProgramRun, Request
@@ -249,7 +250,6 @@ def read(name: str) -> tuple[list[Cell], Language]:
     Raises `UsageError`, and `CompileError` (E109), when they cannot be read.
     """
     from prose_kernel.cli.execution import Cell
-    from prose_kernel.runs import languages
 
     if name.endswith(".ipynb"):
         from prose_kernel.cli.notebook_file import check_no_going_back, read_cells

@@ -19,6 +19,7 @@ from prose_kernel.runs.resumption import refuse_dry_run
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.storage import runs
+from prose_kernel.storage.layout import runs_directory
 from prose_kernel.storage.runs import KeptRun
 from prose_kernel.views.document import counted
 
@@ -80,7 +81,6 @@ def kept_in_postgres(cwd: Path, state_dir: str) -> list[PostgresRuns]:
     """The runs of the database of a directory, if one is configured."""
     from prose_kernel.storage.database.kept_runs import PostgresRuns
     from prose_kernel.storage.database.postgres import PostgresDatabase
-    from prose_kernel.storage.layout import runs_directory
 
     url = settings.postgres_urls(cwd, state_dir).url
     return [PostgresRuns(PostgresDatabase(url), runs_directory(cwd / state_dir))] if url is not None else []

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -18,11 +18,13 @@ from prose_kernel.cli import program_files, run_options
 from prose_kernel.cli.execution import Cell, Request
 from prose_kernel.cli.options import profile_of
 from prose_kernel.cli.run_keep import brought, confirm_rerun, is_in_postgres, kept_in_postgres
+from prose_kernel.cli.run_options import RunOptions
 from prose_kernel.cli.terminal import is_interactive
 from prose_kernel.errors import UsageError
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages, settings
 from prose_kernel.runs.earlier_run import EarlierRun, earlier_run
+from prose_kernel.runs.languages import Language
 from prose_kernel.runs.resumption import Resumption, branch, imported, point_of, refuse_dry_run, resumption
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.home import expanded
@@ -32,10 +34,6 @@ from prose_kernel.storage import runs
 from prose_kernel.storage.layout import new_run_id
 from prose_kernel.storage.runs import KeptRun
 from prose_kernel.views.request_text import request_line
-
-if TYPE_CHECKING:
-    from prose_kernel.cli.run_options import RunOptions
-    from prose_kernel.runs.languages import Language
 
 _DIFF_LINES = 60
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
+from msgspec import to_builtins
 
 from prose_kernel.cli import program_files
 from prose_kernel.cli.gates import places_here
@@ -20,6 +21,7 @@ from prose_kernel.cli.options import state_dir_option
 from prose_kernel.cli.runs_recovery import fork, rebuild, repair, resume
 from prose_kernel.errors import UsageError
 from prose_kernel.runtime.home import expanded
+from prose_kernel.runtime.json_text import json_text
 from prose_kernel.views.document import Table, counted
 from prose_kernel.views.escaping import clip, visible
 from prose_kernel.views.plain_text import plain_text
@@ -194,8 +196,6 @@ def _is_older(run: KeptRun, least: timedelta) -> bool:
 
 
 def _json(body: object) -> None:
-    from prose_kernel.runtime.json_text import json_text
-
     click.echo(json_text(body, ascii_only=True))
 
 
@@ -260,8 +260,6 @@ def _cells(run: KeptRun) -> list[RunCell]:
 
 
 def _whole(run: KeptRun, bound: list[StoredBinding]) -> dict[str, Any]:
-    from msgspec import to_builtins
-
     head = run.journal.head if run.journal is not None else None
     return {
         **_facts(run),

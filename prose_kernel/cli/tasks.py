@@ -19,7 +19,7 @@ from prose_kernel.access import plain_files
 from prose_kernel.cli.options import state_dir_option
 from prose_kernel.errors import GateRefused
 from prose_kernel.views.document import Table
-from prose_kernel.views.escaping import visible
+from prose_kernel.views.escaping import TerminalText, visible
 from prose_kernel.views.plain_text import plain_text
 
 if TYPE_CHECKING:
@@ -102,7 +102,6 @@ def output(target: tuple[str, ...], whole: bool, state_dir: str | None) -> None:
     """Print the beginning and end of its output."""
     from prose_kernel.processes.tasks import log
     from prose_kernel.processes.tasks.records import preview_of
-    from prose_kernel.views.escaping import TerminalText
 
     found = _find(target, state_dir)
     if not whole:

@@ -14,7 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Literal, TextIO
+from typing import Any, Literal, TextIO
 
 import click
 
@@ -22,11 +22,9 @@ from prose_kernel.cli import streams
 from prose_kernel.cli.live_region import LiveRegion, can_redraw, terminal_size
 from prose_kernel.errors import NoPerson, UsageError
 from prose_kernel.runtime import question_forms
+from prose_kernel.runtime.question_forms import Form
 from prose_kernel.views.escaping import TerminalText, terminal, visible
-
-if TYPE_CHECKING:
-    from prose_kernel.runtime.question_forms import Form
-    from prose_kernel.views.live_text import Line
+from prose_kernel.views.live_text import Line
 
 Stream = Literal["stdout", "stderr"]
 Notify = Literal["off", "bell", "desktop"]

@@ -33,6 +33,7 @@ from prose_kernel.evaluation.summary import (
 )
 from prose_kernel.judging import rules
 from prose_kernel.models.providers.model_servers import SharedWays
+from prose_kernel.runs import settings
 from prose_kernel.runs.execution import AcceptedValues
 from prose_kernel.runs.settings import Settings, budget_limits
 from prose_kernel.runs.workspace import Start, Workspace, uncancel
@@ -277,8 +278,6 @@ class Evaluation:
             run.interrupt()
 
     def _budget(self) -> Budget | None:
-        from prose_kernel.runs import settings
-
         text = self.options.budget or self.spec.budget or settings.load(self._directory).budget.run or "off"
         limits = budget_limits(text)
         return Budget(EVALUATION, "the evaluation", limits, self._clock) if limits is not None else None

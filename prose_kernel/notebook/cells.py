@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from prose_kernel.errors import CompileError, ResumeMismatch, RunError, UsageError
+from prose_kernel.language.source import Source
 from prose_kernel.notebook.background import Background
 from prose_kernel.notebook.cell_scan import Segment, has_statements, looks_ahead, own_language, segments
 from prose_kernel.notebook.earlier_tasks import EarlierTasks
 from prose_kernel.notebook.exercise_progress import ExerciseProgress
-from prose_kernel.notebook.magics.registry import in_cell, statement
+from prose_kernel.notebook.magics.registry import find, in_cell, run_line, statement
 from prose_kernel.notebook.notebook_files import in_notebook
 from prose_kernel.runs import languages
 from prose_kernel.runs.provenance import Cell, Opening, Provenance
@@ -315,7 +316,6 @@ class Cells:
 
     def warm_up(self) -> None:
         """Import what the first cell needs, ahead of time."""
-        from prose_kernel.language.source import Source
         from prose_kernel.runs.workspace import load_what_cells_need
         from prose_kernel.views import cell_view, run_record
 
@@ -467,8 +467,6 @@ class Cells:
         value: Value = None
         for piece in pieces:
             if piece.magic:
-                from prose_kernel.notebook.magics.registry import run_line
-
                 view.settle()
                 await run_line(self, piece.text, output, view)
                 view.language = language
@@ -497,8 +495,6 @@ class Cells:
 
     async def _preview(self, pieces: list[Segment], output: Output, view: CellView) -> None:
         """Run the magic that a cell begins with on the program below it, which does not run."""
-        from prose_kernel.notebook.magics.registry import run_line
-
         name, _, first = pieces[0].text.partition(" ")
         for piece in pieces[1:]:
             if piece.magic:
@@ -509,8 +505,6 @@ class Cells:
 
     def _check_whole(self, pieces: list[Segment], language: Language) -> None:
         """Check all magics and programs of a cell before any of it runs."""
-        from prose_kernel.notebook.magics.registry import find
-
         for piece in pieces:
             if piece.magic:
                 find(piece.text, language)

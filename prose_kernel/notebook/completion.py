@@ -16,6 +16,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.language.incomplete_text import inside
 from prose_kernel.language.words import Offer
 from prose_kernel.notebook.cell_scan import segments, spoken
+from prose_kernel.runs import reference_pages
 from prose_kernel.runs.languages import Language
 from prose_kernel.views.word_help import matching, paths
 
@@ -188,8 +189,6 @@ def _judges(cells: Cells) -> list[str]:
 
 def _codes() -> list[str]:
     """The diagnostic codes that the reference explains."""
-    from prose_kernel.runs import reference_pages
-
     return [
         heading.key
         for page in reference_pages.pages()

@@ -24,13 +24,14 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from prose_kernel.errors import NoPerson, UsageError
+from prose_kernel.language.diagnostics import Profile
 from prose_kernel.language.nearest import nearest_hint
 from prose_kernel.notebook.cells import Cells, FrontEnd
 from prose_kernel.notebook.lab_extension import TARGET, Panel
-from prose_kernel.notebook.magics.registry import words_of
+from prose_kernel.notebook.magics.registry import all_magics, words_of
 from prose_kernel.notebook.messages import replaces_displays
 from prose_kernel.notebook.stdin import AGAIN, StdinChannel
 from prose_kernel.runs import languages
@@ -45,9 +46,6 @@ from prose_kernel.runtime.values import verbatim
 from prose_kernel.views.display import Display, Output, Problem
 from prose_kernel.views.escaping import terminal
 from prose_kernel.views.problems import simple
-
-if TYPE_CHECKING:
-    from prose_kernel.language.diagnostics import Profile
 
 T = TypeVar("T")
 MAGIC = "%prose "
@@ -152,8 +150,6 @@ _HINT = "\x1b[2mhint: "
 
 def _in_python(hint: str) -> str:
     """A hint that names line magics of the kernel, as they are typed here: `%prose bindings` for `%bindings`."""
-    from prose_kernel.notebook.magics.registry import all_magics
-
     return re.sub(rf"(?<![%\w])%(?=(?:{'|'.join(all_magics())})\b)", MAGIC, hint)
 
 
@@ -384,8 +380,6 @@ class Front(FrontEnd):
         return self._run(language, opening, {})
 
     def _is_program(self, text: str, language: Language) -> bool:
-        from prose_kernel.notebook.magics.registry import all_magics
-
         if text in all_magics():
             return False  # though a single word may be an expression
         try:

@@ -36,6 +36,7 @@ from prose_kernel.runs.languages import Language
 from prose_kernel.runs.provenance import Cell, Opening
 from prose_kernel.runtime.text import encodable
 from prose_kernel.views.display import Problem
+from prose_kernel.views.escaping import terminal
 
 if TYPE_CHECKING:
     from prose_kernel.debugger.jupyter import KernelDebugger
@@ -316,8 +317,6 @@ class ProseKernel(Kernel):
 
     def _show_to_person(self, text: str) -> None:
         if self._output is not None:
-            from prose_kernel.views.escaping import terminal
-
             self._output.stream("stdout", terminal(text if text.endswith("\n") else text + "\n"))
 
     def _log_answer(self, line: str) -> None:

@@ -14,7 +14,7 @@ from prose_kernel.runs.lazy_objects import Once
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Listener
-from prose_kernel.runtime.ports import CONFIGURED, Clock, Overrides
+from prose_kernel.runtime.ports import CONFIGURED, Clock, LoadedProgram, LoadRequest, Overrides
 
 if TYPE_CHECKING:
     from prose_kernel.cassettes.recordings import SharedCassettes
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from prose_kernel.runs.earlier_run import EarlierRun
     from prose_kernel.runs.languages import Language
     from prose_kernel.runs.resumption import Resumption
-    from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
     from prose_kernel.storage.gates.answers import Answer
     from prose_kernel.telemetry.spans_from_events import Spans

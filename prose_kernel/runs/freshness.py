@@ -10,14 +10,11 @@ import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, Literal
+from typing import Final, Literal
 
 from prose_kernel.access import plain_files
 from prose_kernel.runs.provenance import Cell, Provenance, digest
-from prose_kernel.runtime.answer_facts import NOT_COMPARED
-
-if TYPE_CHECKING:
-    from prose_kernel.runtime.answer_facts import AnsweredFiles
+from prose_kernel.runtime.answer_facts import NOT_COMPARED, AnsweredFiles
 
 Kind = Literal[
     "changed",  # the cell above has made something else since

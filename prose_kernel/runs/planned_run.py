@@ -12,12 +12,14 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from msgspec import structs
 
+from prose_kernel.language.source import Source
 from prose_kernel.runs.earlier_run import EarlierRun, commands_first
 from prose_kernel.runs.journal import RunJournal
+from prose_kernel.runs.languages import Language
 from prose_kernel.runs.replay import NoAnswers, Replaying, ReplayListener, Unwritten
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runtime.earlier_answers import AskedAgain, EarlierAnswers, OnUse
@@ -37,10 +39,6 @@ from prose_kernel.runtime.ports import (
 from prose_kernel.runtime.requests import Request
 from prose_kernel.storage.journal_reading import JournalRead, TextRead, read
 from prose_kernel.storage.shown_files import FilesToShow
-
-if TYPE_CHECKING:
-    from prose_kernel.language.source import Source
-    from prose_kernel.runs.languages import Language
 
 
 async def repeated_requests(earlier: EarlierRun, text: str, settings: Settings) -> list[Asked]:

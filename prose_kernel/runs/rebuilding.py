@@ -32,14 +32,13 @@ from prose_kernel.storage.database.statements import Statements
 from prose_kernel.storage.database.store import DatabaseStore
 from prose_kernel.storage.gates import records as gates
 from prose_kernel.storage.journal_file import JournalFile
-from prose_kernel.storage.journal_reading import JournalRead
+from prose_kernel.storage.journal_reading import JournalRead, TextRead
 from prose_kernel.storage.run_directory import RunDirectory
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source
     from prose_kernel.runs.languages import Language
     from prose_kernel.runs.settings import Settings
-    from prose_kernel.storage.journal_reading import TextRead
     from prose_kernel.storage.stored_run import StoredRun
 
 DATABASES: Final = ("sqlite", "postgres")

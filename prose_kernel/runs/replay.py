@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import Any, Final, cast
 
 from msgspec import structs
 
@@ -22,6 +22,7 @@ from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
 from prose_kernel.runs.context import Given, RunContext, Start
 from prose_kernel.runs.journal import RunJournal
+from prose_kernel.runs.languages import Language
 from prose_kernel.runs.run_machines import Machines, Named
 from prose_kernel.runs.settings import DECIDES, Settings
 from prose_kernel.runtime.events import Event
@@ -30,13 +31,10 @@ from prose_kernel.runtime.journal_records import Asked, Record, Repeated, Text, 
 from prose_kernel.runtime.journal_replay import KnownRecords
 from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest, Ports, Store, Target
+from prose_kernel.runtime.requests import Request
 from prose_kernel.storage.in_memory_store import MemoryStore
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import JournalRead, TextRead
-
-if TYPE_CHECKING:
-    from prose_kernel.runs.languages import Language
-    from prose_kernel.runtime.requests import Request
 
 PATIENCE: Final = 120.0
 """Seconds that a replay may take."""

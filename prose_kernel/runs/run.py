@@ -26,6 +26,8 @@ from prose_kernel.runtime.asker import PersonUser
 from prose_kernel.runtime.budgets import RUN, Budget
 from prose_kernel.runtime.events import Listener
 from prose_kernel.runtime.journal_records import Asked, Head, Text
+from prose_kernel.runtime.journal_replay import KnownRecords
+from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import Commands, Phrases, Ports, Races, Sessions, Store
 
 if TYPE_CHECKING:
@@ -37,7 +39,6 @@ if TYPE_CHECKING:
     from prose_kernel.runs.languages import Compiled, Language
     from prose_kernel.runs.provider_chain import SessionServices
     from prose_kernel.runtime.earlier_answers import EarlierAnswers
-    from prose_kernel.runtime.keys import Keys
     from prose_kernel.runtime.requests import Request
     from prose_kernel.storage.answer_files import AnswerFiles
     from prose_kernel.storage.file_history import FileHistory
@@ -393,8 +394,6 @@ class Run:
 
         host, copy = self.machine.host, self.kept.copy if self.kept is not None else None
         if how is not None:
-            from prose_kernel.runtime.journal_replay import KnownRecords
-
             file = JournalFile(how.journal.path, durable=mode == "durable", on_lost=self._journal_lost, copy=copy)
             known = KnownRecords(iter(()), on_live=self._on_live, on_replayed=self._replayed)
             return RunJournal.resume(file, host, how, known, self._keys(how.head), self._answers_kept(how.head))
@@ -410,8 +409,6 @@ class Run:
         return RunJournal.begin(file, host, head, self._keys(head), self._answers_kept(head))
 
     def _keys(self, head: Head) -> Keys:
-        from prose_kernel.runtime.keys import Keys
-
         context, ids = self.context, (head.run, *reversed(head.branch_of))
         shell = context.settings.shell or ""
         encoded = tuple(one.encode() for one in ids)

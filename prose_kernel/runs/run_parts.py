@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from prose_kernel.errors import StateError, UsageError
-from prose_kernel.runtime.ports import Owner
+from prose_kernel.runtime.ports import Clock, Owner
 
 if TYPE_CHECKING:
     from prose_kernel.access.approvals import Note
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from prose_kernel.runs.settings import Settings
     from prose_kernel.runtime.events import Listener
     from prose_kernel.runtime.journal_records import Head
-    from prose_kernel.runtime.ports import Clock
     from prose_kernel.storage.answer_files import AnswerFiles
     from prose_kernel.storage.database.schema import Database
     from prose_kernel.storage.gates.deciding import Gatekeeper

@@ -31,7 +31,7 @@ from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.events import Listener
 from prose_kernel.runtime.journal_records import Asked, Text
-from prose_kernel.runtime.ports import Clock, SessionRequest
+from prose_kernel.runtime.ports import Clock, LoadedProgram, LoadRequest, SessionRequest
 from prose_kernel.runtime.running_loops import OpenLoop
 from prose_kernel.runtime.statement_hook import StatementHook, joined
 from prose_kernel.runtime.values import Value
@@ -44,7 +44,6 @@ if TYPE_CHECKING:
     from prose_kernel.runs.resumption import ResumeSteps, Resumption
     from prose_kernel.runs.run_machines import Defined, Named
     from prose_kernel.runtime.machine import Machine, Preview
-    from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
     from prose_kernel.runtime.services import Asker
     from prose_kernel.storage.stored_run import StoredRun
 

@@ -16,6 +16,7 @@ from prose_kernel.language.contracts import SUFFIX as CONTRACT
 from prose_kernel.programs import missing_files
 from prose_kernel.runs import languages
 from prose_kernel.runtime.home import expanded
+from prose_kernel.testing import snapshot_file
 from prose_kernel.testing.options import Options
 from prose_kernel.testing.snapshot_file import SUFFIX
 from prose_kernel.views.test_results import Finding, Outcome, Tested
@@ -175,8 +176,6 @@ def names_of(path: Path) -> list[str]:
         from prose_kernel.testing.program_snapshots import PROGRAM
 
         return [PROGRAM]
-    from prose_kernel.testing import snapshot_file
-
     return [case.name for case in snapshot_file.read(path.with_name(path.name + SUFFIX))]
 
 

@@ -20,6 +20,7 @@ from prose_kernel.language.source import Source, Span
 from prose_kernel.models.usage import UsageTotals
 from prose_kernel.runs import languages
 from prose_kernel.runs.replay import Replay, ReplayListener, replay, times_of
+from prose_kernel.runs.settings import surroundings
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.request_steps import folded
 from prose_kernel.storage.journal_reading import JournalRead, TextRead
@@ -483,7 +484,6 @@ def secrets_out(settings: Settings, cwd: Path) -> Callable[[str], str]:
     """Return a function that removes secrets from a text, as recordings do
     (docs/explanation/what-leaves-your-machine.md)."""
     from prose_kernel.cassettes.portable_redaction import Redaction
-    from prose_kernel.runs.settings import surroundings
 
     environment = surroundings(cwd, None, settings.state_dir).environment
     return Redaction(environment, settings.cassette.redact).text

@@ -10,24 +10,23 @@ from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from prose_kernel.language.source import Source
+from prose_kernel.runs.languages import Language
+from prose_kernel.runtime.events import Judged
 from prose_kernel.runtime.images import picture
 from prose_kernel.runtime.ports import CommandResult, GateDecision, SessionResult, ShownFile
 from prose_kernel.runtime.values import full_text
 from prose_kernel.views.cards import cuts, one_line, outcome, readable
 from prose_kernel.views.document import Fields, Table, counted
 from prose_kernel.views.escaping import clip
+from prose_kernel.views.file_displays import file_text
 from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.page import drawn, markdown_text, terminal_text
 from prose_kernel.views.run_pictures import seconds
 from prose_kernel.views.run_story import Entry, RunStory
 from prose_kernel.views.session_cards import ORIGINS
-
-if TYPE_CHECKING:
-    from prose_kernel.runs.languages import Language
-    from prose_kernel.runtime.events import Judged
 
 LARGEST: Final = 3_000_000
 """Bytes of untrusted texts in a report; the whole page stays below 10 MB."""
@@ -243,8 +242,6 @@ class Entries:
         """Return the file that `display:` showed: an image, or anything else as text."""
         if picture(file.data) is not None:
             return self._image(file.data, self.redact(file.name))
-        from prose_kernel.views.file_displays import file_text
-
         shown = file_text(file, 120)
         if file.media != "image/svg+xml":
             return self.pre("shown file", shown)

@@ -6,15 +6,13 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from prose_kernel.language.words import Entry, Offer
 from prose_kernel.runs import languages, reference_pages
+from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.home import expanded
 from prose_kernel.views import document as doc
-
-if TYPE_CHECKING:
-    from prose_kernel.runs.languages import Language
 
 _WORD: Final = re.compile(r"%?[A-Za-z_][\w-]*")
 _PATHS: Final = 200

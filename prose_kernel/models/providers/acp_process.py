@@ -19,6 +19,7 @@ from acp.meta import PROTOCOL_VERSION
 from acp.utils import serialize_params
 from pydantic import BaseModel, ValidationError
 
+from prose_kernel._version import __version__
 from prose_kernel.errors import ProviderAuth, ProviderBadReply, ProviderConnection, ProviderError, ProviderTimeout
 from prose_kernel.models.message_reader import last_words, stop
 from prose_kernel.models.providers.acp_conversation import Conversation, dispatch
@@ -153,8 +154,6 @@ class Agent:
             self.version = one_line(f"{answer.agent_info.name} {answer.agent_info.version}")
 
     def _greeting(self, terminals: bool) -> schema.InitializeRequest:
-        from prose_kernel._version import __version__
-
         return schema.InitializeRequest(
             protocol_version=PROTOCOL_VERSION,
             client_capabilities=schema.ClientCapabilities(

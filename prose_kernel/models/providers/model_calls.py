@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol, cast
+from types import ModuleType
+from typing import Any, Protocol, cast
 
 from prose_kernel.errors import ProviderAuth
 from prose_kernel.models.attachments import Attachment
@@ -16,9 +17,6 @@ from prose_kernel.models.providers import load, vendors
 from prose_kernel.models.tools.tool import ToolAnswer, ToolSpec
 from prose_kernel.runtime.ports import Usage
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, Surroundings
-
-if TYPE_CHECKING:
-    from types import ModuleType
 
 AT_ONCE = 8  # live calls of a run, unless the settings say otherwise
 LONGEST_REPLY = 8_000_000  # characters of one session's reply, thinking included

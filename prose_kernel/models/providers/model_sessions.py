@@ -14,14 +14,13 @@ from prose_kernel.models.providers.model_calls import Conversation, Link, Reply
 from prose_kernel.models.providers.model_servers import Answered, ModelServers, Opens
 from prose_kernel.models.providers.vendors import Meant
 from prose_kernel.models.request import AnswerStream, Assembled, in_message, summarise, taken_apart
-from prose_kernel.models.tools.tool import in_thread
+from prose_kernel.models.tools.tool import Tool, in_thread
 from prose_kernel.models.usage import discarded
 from prose_kernel.runtime.ports import SessionProgress, SessionRequest, SessionResult
 
 if TYPE_CHECKING:
     from prose_kernel.models.attachments import Attachment
     from prose_kernel.models.tools.session_tools import SessionTools
-    from prose_kernel.models.tools.tool import Tool
 
 OnProgress = Callable[[SessionProgress], None]
 FindTools = Callable[[SessionRequest], Awaitable["Sequence[Tool]"]]

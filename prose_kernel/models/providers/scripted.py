@@ -34,6 +34,7 @@ from prose_kernel.runtime import budgets
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.ports import Clock, SessionProgress, SessionRequest, SessionResult
+from prose_kernel.runtime.typed_answers import from_words
 
 _SECTIONS = ("sessions", "judge", "extract", "items")
 _DELAY = re.compile(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|)")
@@ -170,7 +171,6 @@ def _text_of(reply: Reply, request: SessionRequest) -> str:
             f'script: the reply for "{summarise(request.task)}" has fields ({fields}), but the session has no `output`',
             hint="write the reply as text; the words of a reply are reply, delay, error, retryable",
         )
-    from prose_kernel.runtime.typed_answers import from_words
 
     return json_text(from_words(answer, request.output))
 

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from prose_kernel.errors import ExecError, UsageError
+from prose_kernel.language.source import Span
 from prose_kernel.notebook.magics.registry import Call, Magic, below, magic, read_program, use
 from prose_kernel.notebook.magics.restore import journal_of
 from prose_kernel.notebook.magics.tables import short_path
+from prose_kernel.runs.languages import without_errors
 from prose_kernel.views import document as doc
 from prose_kernel.views.display import Display
 from prose_kernel.views.escaping import inline_code, visible
+from prose_kernel.views.file_displays import file_display
 
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language
@@ -49,7 +52,6 @@ async def graph(call: Call) -> None:
 
 
 def _program(call: Call, text: str, name: str, language: Language) -> Part:
-    from prose_kernel.runs.languages import without_errors
     from prose_kernel.views.diagram import Part
 
     compiled = without_errors(call.cells.workspace.compile(text, name, language))
@@ -59,7 +61,6 @@ def _program(call: Call, text: str, name: str, language: Language) -> Part:
 def _parts(call: Call, cells: Sequence[CellRecord]) -> list[Part]:
     """The programs of cells that ran, with what became of their steps."""
     from prose_kernel.language.flow import Step
-    from prose_kernel.language.source import Span
     from prose_kernel.views.diagram import Part
     from prose_kernel.views.run_pictures import marks
 
@@ -126,7 +127,6 @@ def _show(call: Call, display: Display, timed: bool) -> None:
 )
 async def show(call: Call) -> None:
     from prose_kernel.storage.shown_files import read
-    from prose_kernel.views.file_displays import file_display
 
     names = [word for word in call.words if word != _SCRIPTS]
     unknown = next((word for word in names if word.startswith("--")), None)

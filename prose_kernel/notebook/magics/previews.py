@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from prose_kernel.models.request import headline
 from prose_kernel.views import document as doc
-from prose_kernel.views.request_text import declared
+from prose_kernel.views.request_text import declared, planned_requests
 from prose_kernel.views.session_cards import clip_block
 
 if TYPE_CHECKING:
@@ -97,8 +97,6 @@ def plan(found: Sequence[Preview], left_out: Sequence[str], services: SessionSer
 
 def plan_of_cell(planned: PlannedRun, gap: str, rerun: str) -> doc.Group:
     """The requests of a cell that has run before: which keep their answers, and why the others are asked."""
-    from prose_kernel.views.request_text import planned_requests
-
     rows = [
         ("kept" if one.kept else "asked", one.what, "; ".join([*([one.why] if one.why else []), *one.files]))
         for one in planned_requests(planned)

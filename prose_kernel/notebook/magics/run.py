@@ -31,6 +31,7 @@ from prose_kernel.notebook.magics.registry import (
     taken,
     use,
 )
+from prose_kernel.runtime.ports import CommandRequest
 from prose_kernel.runtime.values import ExecText
 from prose_kernel.views import document as doc
 from prose_kernel.views.display import Display
@@ -176,8 +177,6 @@ async def gate(call: Call) -> None:
 
 @magic("%pip install NAME…", "run pip in the Python environment of this kernel", raw=True)
 async def pip(call: Call) -> None:
-    from prose_kernel.runtime.ports import CommandRequest
-
     if not call.text:
         raise pip.wrong("too few words")
     workspace = call.cells.workspace

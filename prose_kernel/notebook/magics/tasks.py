@@ -14,6 +14,7 @@ import itertools
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from prose_kernel.errors import TaskRefused, UsageError
@@ -233,8 +234,6 @@ class _Card:
 
 
 def _age(task: TaskSnapshot) -> float | None:
-    from datetime import UTC, datetime
-
     if task.started_at is None:
         return None
     return (datetime.now(UTC) - datetime.fromisoformat(task.started_at)).total_seconds()
