@@ -18,7 +18,7 @@ from click.exceptions import NoArgsIsHelpError
 
 from prose_kernel._version import __version__
 from prose_kernel.cli import streams
-from prose_kernel.errors import CompileError, GateRefused, UsageError
+from prose_kernel.errors import CompileError, GateRefused, ImportProgramError, UsageError
 from prose_kernel.language.nearest import Nearest, did_you_mean
 
 COMMANDS = {
@@ -136,6 +136,8 @@ def _run(args: list[str]) -> int:
         status = cli.main(args, prog_name="prose", standalone_mode=False, color=colour)
     except (click.ClickException, UsageError, CompileError) as error:
         return _before_the_start(error, args)
+    except ImportProgramError as problem:  # of the command itself, not of a program that runs
+        return _before_the_start(UsageError(problem.message, hint=problem.hint), args)
     except GateRefused as refused:
         _say(f"Error: {refused}" + (f"\nhint: {refused.hint}" if refused.hint else ""))
         return 1

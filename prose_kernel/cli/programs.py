@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, cast
 
 import click
 
 from prose_kernel.cli import program_files
-from prose_kernel.errors import CompileError, ImportProgramError, UsageError, usage_errors
+from prose_kernel.errors import CompileError, UsageError, usage_errors
 from prose_kernel.runs import languages
 from prose_kernel.runtime.text import escaped
 from prose_kernel.views.document import Table
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from prose_kernel.programs.resolver import RemotePrograms
     from prose_kernel.runs.languages import RemotePrograms as Programs
 
-T = TypeVar("T")
 _SHORT = 12
 
 
@@ -55,7 +54,8 @@ def install_programs(targets: Sequence[str], trust: Sequence[str], *, upgrade: b
 def _install(resolver: RemotePrograms, target: str) -> int:
     """The exit status. Raises `UsageError` for what is not fetched, agreed to, or pinned."""
     try:
-        _done(_programs(resolver, target).load_root())
+        made: Any = languages.default().programs(Path.cwd(), resolver=lambda: resolver, origin=target)
+        asyncio.run(cast("Programs", made).load_root())
     except CompileError as error:
         from prose_kernel.cli import result_text
 
@@ -110,7 +110,7 @@ def show(target: str) -> None:
             raise UsageError(f"no program with SHA-256 {digest} is in the cache", hint="name its URL")
         _print(data)
         return
-    found = _done(resolver.fetch(_address(resolver, target)))
+    found = asyncio.run(resolver.fetch(_address(resolver, target)))
     pinned = "pinned" if found.url in _pins(resolver) else "not pinned"
     click.echo(f"# {found.location}\n# sha256 {found.digest}, {len(found.data):,} bytes, {pinned}", err=True)
     _print(found.data)
@@ -137,7 +137,7 @@ def remove(targets: tuple[str, ...]) -> None:
         if url not in pins:
             raise UsageError(f"{target} is not pinned", hint="prose programs lists what is")
     with usage_errors(f"{resolver.lock.path.name} cannot be written", lower=False):
-        _plainly(lambda: resolver.lock.change(remove=wanted))
+        resolver.lock.change(remove=wanted)
     for target in wanted.values():
         click.echo(f"removed {target}")
 
@@ -168,36 +168,16 @@ def _resolver(*, asks: bool = False, upgrade: bool = False, trust: Sequence[str]
     if asks:
         screen = Screen(sys.stdout, sys.stderr)
         asker = TerminalAsker(sys.stdin, screen, available=is_interactive(sys.stdin, sys.stderr))
-    found = _plainly(lambda: remote_programs(settings.load(cwd), cwd, asker=asker, upgrade=upgrade))
+    found = remote_programs(settings.load(cwd), cwd, asker=asker, upgrade=upgrade)
     found.trust.add(trust, found.registry)
     return found
 
 
-def _programs(resolver: RemotePrograms, target: str) -> Programs:
-    made: Any = _plainly(lambda: languages.default().programs(Path.cwd(), resolver=lambda: resolver, origin=target))
-    return cast("Programs", made)
-
-
 def _pins(resolver: RemotePrograms) -> dict[str, Pin]:
-    return dict(_plainly(resolver.lock.pins))
+    return dict(resolver.lock.pins())
 
 
 def _address(resolver: RemotePrograms, target: str) -> str:
     if not program_files.is_remote(target):
         raise UsageError(f"{target} isn't a program from elsewhere", hint="write handle/name, or https://…")
-    return _plainly(lambda: resolver.address(target))
-
-
-def _done(work: Awaitable[T]) -> T:
-    async def through() -> T:
-        return await work
-
-    return _plainly(lambda: asyncio.run(through()))
-
-
-def _plainly(work: Callable[[], T]) -> T:
-    """What goes wrong here is an error of the command, not of a program."""
-    try:
-        return work()
-    except ImportProgramError as problem:
-        raise UsageError(problem.message, hint=problem.hint) from None
+    return resolver.address(target)

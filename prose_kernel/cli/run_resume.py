@@ -48,8 +48,7 @@ def resume(target: str | None, given: RunOptions, cwd: Path) -> Request:
         target, given = given.resume, replace(given, resume=None)
     place = _directory(given.cwd, cwd)
     kept = _run_of(target, given, place)
-    journal = kept.journal
-    assert journal is not None
+    journal = kept.kept_journal()
     head = journal.head
     moved = _moved(kept, head, given.cwd, target, place)
     directory = moved or Path(head.directory)
@@ -200,7 +199,6 @@ def _agreed(
     kept: KeptRun, head: Head, language: Language, given: RunOptions
 ) -> tuple[dict[str, Any], dict[str, str], dict[str, bool]]:
     """Settings, inputs and decisions: those that the run began with. Raises `UsageError` for an option against them."""
-    assert kept.journal is not None
 
     def against(option: str, began: str) -> UsageError:
         return UsageError(f"{option}: run {kept.id} began {began}", hint="leave it out, or run the program again")
@@ -254,15 +252,15 @@ def _texts(kept: KeptRun, file: Path, name: str, given: RunOptions) -> tuple[lis
 
     Raises `UsageError` when the program has changed and no option names the text to run.
     """
-    assert kept.journal is not None
-    stored = [(text.record.name, text.record.text) for text in kept.journal.texts]
+    journal = kept.kept_journal()
+    stored = [(text.record.name, text.record.text) for text in journal.texts]
     if name.endswith(".ipynb"):
         return _notebook(kept, file, name, stored, given), None, ()
-    own, program = stored[0][1], kept.journal.head.program
+    own, program = stored[0][1], journal.head.program
     text, remarks = own, tuple[str, ...]()
     if name != program_files.STDIN and file.is_file():
         text = program_files.read_source(str(file)).text
-    elif not given.stored and name != program_files.STDIN and not kept.journal.head.origin:
+    elif not given.stored and name != program_files.STDIN and not journal.head.origin:
         remarks = (f"{name} is missing: the run continues with its original text.",)
     if text == own or given.stored:
         return [Cell(own, program)], None, remarks
@@ -309,10 +307,9 @@ def _changed(kept: KeptRun, name: str, then: str, now: str) -> UsageError:
 
 def _check(kept: KeptRun, text: str, language: Language, file: Path, profile: Any) -> None:
     """Raises `CompileError` for a changed text that has errors: then no branch is begun."""
-    assert kept.journal is not None
-    head = kept.journal.head
-    programs = language.programs(file.parent, program=file, profile=profile, texts=imported(kept.journal))
-    source = Source.of(text, head.program)
+    journal = kept.kept_journal()
+    programs = language.programs(file.parent, program=file, profile=profile, texts=imported(journal))
+    source = Source.of(text, journal.head.program)
     languages.without_errors(language.compile(source, profile=profile, load=programs.load_contract))
 
 
@@ -321,8 +318,7 @@ def _check(kept: KeptRun, text: str, language: Language, file: Path, profile: An
 
 def _way(kept: KeptRun, given: RunOptions) -> tuple[Resumption, tuple[str, ...]]:
     """The continuation of the run, or of a branch, and the note about it."""
-    journal = kept.journal
-    assert journal is not None
+    journal = kept.kept_journal()
     if given.at is None:
         how = resumption(journal, given.interrupted or "rerun")
         lines = [f"Resuming run {kept.id} of {kept.program}: {_known(journal.answers(how.rewind))}."]
@@ -337,9 +333,9 @@ def _way(kept: KeptRun, given: RunOptions) -> tuple[Resumption, tuple[str, ...]]
 
 def _kept(kept: KeptRun, given: RunOptions, text: str, chosen: settings.Settings) -> EarlierRun:
     """The run whose answers a run of the changed text keeps. Raises `UsageError`, also if the person declines."""
-    assert kept.journal is not None
-    before = point_of(kept.journal, given.at) if given.at is not None else None
-    language, directory = languages.LANGUAGES[kept.journal.head.language], Path(kept.journal.head.directory)
+    journal = kept.kept_journal()
+    before = point_of(journal, given.at) if given.at is not None else None
+    language, directory = languages.LANGUAGES[journal.head.language], Path(journal.head.directory)
     earlier = earlier_run(kept.path, language, directory, before, ask_again=given.ask_again)
     confirm_rerun(earlier, text, chosen, yes=given.yes_rerun)
     return earlier
@@ -355,9 +351,7 @@ def _known(answers: int) -> str:
 
 
 def _complete(kept: KeptRun) -> str:
-    journal = kept.journal
-    assert journal is not None
-    last = journal.texts[-1].ended
+    last = kept.kept_journal().texts[-1].ended
     if last is not None and last.status == "failed":
         return (
             f"Run {kept.id} of {kept.program} has ended by an error of the program itself: nothing is run. "

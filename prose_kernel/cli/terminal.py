@@ -261,15 +261,11 @@ class TerminalAsker:
     ) -> None:
         self._source = source
         self._screen = screen
-        self._available = available
+        self.available = available
         self._buffer = b""
         self._notify = notify
         self._clock = clock
         self._seen = clock()
-
-    @property
-    def available(self) -> bool:
-        return self._available
 
     def show(self, text: str) -> None:
         """Show a text outside of the program's own output. Control characters are made visible: the text may contain
@@ -279,7 +275,7 @@ class TerminalAsker:
 
     async def ask(self, prompt: str) -> str:
         """Raises `NoPerson` without a terminal, `EOFError` at the end of input (Ctrl-D)."""
-        if not self._available:
+        if not self.available:
             raise NoPerson
         question = visible(prompt)
         with self._screen.quiet():
@@ -299,7 +295,7 @@ class TerminalAsker:
     async def ask_form(self, prompt: str, form: Form) -> str:
         """Ask as `ask` does. A decision (a gate, a permission, a program from elsewhere) is typed below its question:
         what was typed or pasted before that does not count."""
-        if self._available and form.kind in question_forms.DECISIONS:
+        if self.available and form.kind in question_forms.DECISIONS:
             for _ in range(question_forms.PARTS_OF_A_PASTE):
                 if not (question_forms.discard_typed(self._source.fileno()) or self._buffer):
                     break

@@ -312,6 +312,8 @@ class CellView:
             self._notes_shown = uuid.uuid4().hex, len(self._notes)
             self._put(cards.notes_display(self._notes), self._notes_shown[0])  # what follows from it may take long
 
+    on_gate_opened = _begin_visible
+
     # ------------------------------------------------------------ bindings and values
 
     def on_bound(self, event: ev.Bound) -> None:
@@ -391,7 +393,7 @@ class CellView:
         self._data(event, command)
         command.finish(where_whole(result))
         self._shown.append(result)
-        if event.raised and not command.cut:
+        if event.raised and not command.window.cut:
             self._finished_command = event
         moved = event.directory_changed  # back as soon as a branch or program ends
         stays = moved is not None and not event.place.branches and not event.place.program
@@ -453,9 +455,6 @@ class CellView:
         because += f"; {KEPT}" if "kept" in event.details else ""
         about = f"· {clip(event.about, ABOUT)} " if event.about is not None else ""
         self._note(event, cards.Note(f"{about}→ {shown}", clip(event.question, 120), because, event.details))
-
-    def on_gate_opened(self, event: ev.GateOpened) -> None:
-        self._begin_visible(event)
 
     def on_gate_resolved(self, event: ev.GateResolved) -> None:
         decision = event.decision

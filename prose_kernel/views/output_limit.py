@@ -175,34 +175,26 @@ class CommandView:
         say: Callable[[str], None],
         place: Replaceable | None = None,
     ) -> None:
-        self._window = OutputWindow(limits)
+        self.window = OutputWindow(limits)
         self._write = write
         self._say = say
         self._display = None if place is None else GrowingDisplay(place, self._running)
         self._texts: dict[Stream, TerminalText] = {"stdout": TerminalText(), "stderr": TerminalText()}
 
-    @property
-    def cut(self) -> bool:
-        return self._window.cut
-
-    @property
-    def last_line(self) -> str:
-        return self._window.last_line
-
     def feed(self, stream: Stream, text: str, omitted: Omitted = NOTHING_OMITTED) -> None:
-        self._write(stream, self._texts[stream].feed(self._window.feed(stream, text, omitted)))
-        if self._display is not None and self._window.leaves_out:  # else all of it may still be displayed at the end
+        self._write(stream, self._texts[stream].feed(self.window.feed(stream, text, omitted)))
+        if self._display is not None and self.window.leaves_out:  # else all of it may still be displayed at the end
             self._display.grow()
 
     def _running(self) -> Display:
-        return quiet_line(f"… {clip(self.last_line, 100)}")
+        return quiet_line(f"… {clip(self.window.last_line, 100)}")
 
     def finish(self, whole: str) -> None:
         """Show the end of a finished command's output. `whole` describes where all of its output is."""
         for stream, held in self._texts.items():
             self._write(stream, held.end())
-        parts = self._window.finish()
-        if note := self._window.left_out():
+        parts = self.window.finish()
+        if note := self.window.left_out():
             left_out = f"{note}; {whole}"
             if self._display is None or not self._display.settle(quiet_line(left_out)):
                 self._say(left_out)

@@ -115,22 +115,14 @@ class RunStory:
         self._often: dict[tuple[int, Span, str], tuple[int, Entry]] = {}
         self._commands: dict[int, Entry] = {}
         self._waiting: list[Entry] = []
-        self._number = 0
+        self.shown = 0
+        """How many entries there are."""
         self._requests = 0
 
     @property
     def timed(self) -> bool:
         """Whether the journal has times; journals of earlier versions do not."""
         return any(took.asked for took in self._times.values())
-
-    @property
-    def failed(self) -> int:
-        return self.counts.get("failed", 0)
-
-    @property
-    def shown(self) -> int:
-        """How many entries there are."""
-        return self._number
 
     def waiting(self, source: Source) -> list[Span]:
         """Return the statements of a text that were running at the end of the journal."""
@@ -237,8 +229,8 @@ class RunStory:
         return self._within(self._activities.innermost_at(place), place)
 
     def _entry(self, kind: str, words: str, place: ev.Place) -> Entry:
-        self._number += 1
-        return Entry(kind, words, place.source, place.span, number=self._number)
+        self.shown += 1
+        return Entry(kind, words, place.source, place.span, number=self.shown)
 
     def _add(self, kind: str, words: str, place: ev.Place, *, request: bool = False) -> Entry:
         """Add an entry at the place of the event, for the activity that it has opened, if any. Frequent entries are

@@ -56,10 +56,6 @@ class Streamed(BothEnds):
         super().__init__(LIVE, SHOWN)
 
     @property
-    def count(self) -> int:
-        return self.total
-
-    @property
     def beginning(self) -> str:
         return self.head(SHOWN)
 
@@ -156,7 +152,7 @@ def failure_display(
     """Return the display of a session without an answer: each attempt with its cause. Partial text goes into the facts,
     because it varies from run to run."""
     facts: dict[str, object] = {"at": request.at}
-    if streamed is not None and streamed.count:
+    if streamed is not None and streamed.total:
         facts["partial"] = streamed.beginning[:20_000]
     return _display(_head(request, name, "no answer"), _attempts(failed), [], facts)
 
@@ -167,7 +163,7 @@ def live_display(
     """Return the display of a running session: the end of its text, and its status. It has no collapsible parts,
     because each update would collapse them again."""
     text = streamed.end
-    before = streamed.count - len(text)
+    before = streamed.total - len(text)
     note = f"… {before:,} characters before …\n\n" if before else ""
     more = doc.line(f"… {doing}" if doing else "…")
     content = markdown(doc.Foreign(text)).strip("\n").rstrip()
@@ -181,7 +177,7 @@ INTERRUPTED = "interrupted: this answer is not complete"
 
 def partial_display(request: SessionRequest, name: str | None, streamed: Streamed, failed: Sequence[str]) -> Display:
     """Return the display of an interrupted session: the received text, followed by a mark that the text cannot hide."""
-    body = _capped(streamed.beginning, streamed.count) if streamed.count else []
+    body = _capped(streamed.beginning, streamed.total) if streamed.total else []
     body.append(doc.paragraph(f"**■ {INTERRUPTED}**", f"■ {INTERRUPTED}"))
     return _display(_head(request, name), _attempts(failed), body, {})
 

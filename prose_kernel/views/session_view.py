@@ -125,6 +125,6 @@ class SessionViews:
         return talk
 
     def _now(self, talk: _Talk) -> Display:
-        note = "" if talk.streamed.count else clip(next(reversed(talk.notes), ""), 80)
+        note = "" if talk.streamed.total else clip(next(reversed(talk.notes), ""), 80)
         doing = " · ".join(part for part in (talk.doing or note, self._status(talk.spawn)) if part)
         return shown.live_display(talk.request, talk.name, talk.streamed, talk.failed, doing)
