@@ -18,24 +18,8 @@ from prose_kernel.runs.languages import Language
 from prose_kernel.runs.provenance import Opening
 from prose_kernel.runs.resumption import Resumption
 from prose_kernel.runs.workspace import Workspace
+from prose_kernel.runtime import events as ev
 from prose_kernel.runtime.asker import Unattended
-from prose_kernel.runtime.events import (
-    Bound,
-    CellStarted,
-    CommandFinished,
-    CommandOutput,
-    CommandStarted,
-    Event,
-    GateOpened,
-    GateResolved,
-    Judged,
-    ParallelJoined,
-    ParallelStarted,
-    SessionFinished,
-    SessionStarted,
-    StatementDone,
-    Warned,
-)
 from prose_kernel.runtime.ports import Stream
 from prose_kernel.testing.limits import watched
 from prose_kernel.testing.notebook_source import CodeCell
@@ -69,9 +53,9 @@ class Statements:
 
     kinds = frozenset(
         {
-            *(Bound, CellStarted, StatementDone, Judged, GateOpened, GateResolved, Warned),
-            *(CommandStarted, CommandOutput, CommandFinished, SessionStarted, SessionFinished),
-            *(ParallelStarted, ParallelJoined),
+            *(ev.Bound, ev.CellStarted, ev.StatementDone, ev.Judged, ev.GateOpened, ev.GateResolved, ev.Warned),
+            *(ev.CommandStarted, ev.CommandOutput, ev.CommandFinished, ev.SessionStarted, ev.SessionFinished),
+            *(ev.ParallelStarted, ev.ParallelJoined),
         }
     )
 
@@ -85,9 +69,9 @@ class Statements:
         self._source = self._last = None
         self._waiting, self._taken = [], False
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: ev.Event) -> None:
         place = event.place
-        if isinstance(event, CellStarted):
+        if isinstance(event, ev.CellStarted):
             self._source = place.source
             return
         if self._taken:
@@ -97,9 +81,9 @@ class Statements:
             self._last = Statement(line, column, place.source.line_text(line))
         if self._last is None:
             return
-        if isinstance(event, Bound):
+        if isinstance(event, ev.Bound):
             self._waiting.append((event.name, self._last))
-        elif isinstance(event, Judged | GateResolved | Warned):
+        elif isinstance(event, ev.Judged | ev.GateResolved | ev.Warned):
             self._waiting.append(("", self._last))
 
     def of_display(self) -> tuple[tuple[str, Statement], ...]:
