@@ -8,7 +8,6 @@ what records are found by (`Record`), the rest stays as the bytes it is. A line 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any, Final, TypeVar
 
@@ -17,13 +16,13 @@ from msgspec import structs
 
 from prose_kernel._version import __version__
 from prose_kernel.errors import BudgetSpent
+from prose_kernel.language.diagnostics import conflict_line
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime import keys
 from prose_kernel.runtime.data_size import DEEPER, LEVELS, levels
 from prose_kernel.runtime.ports import FileRead, Finding, Pick, SessionResult, Usage, Verdict
 
 VERSION: Final = 2
-_CONFLICT: Final = re.compile(rb"(?:<{7}|>{7}|\|{7})(?: |\Z)|={7}\s*\Z")
 TYPES: Final = ("head", "session", "judge", "ask", "race", "error", "phrase")
 DECIDES: Final = ("session", "error", "judge", "race")
 """The types that a replay needs."""
@@ -154,7 +153,7 @@ def _upgraded(data: dict[str, Any]) -> dict[str, Any]:
 
 
 def _why(line: bytes, problem: Exception) -> str:
-    if _CONFLICT.match(line):
+    if conflict_line(line.decode("utf-8", "replace")):
         return "it is a conflict marker of git: keep the records of both sides and remove the marker"
     try:
         _plain(line)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from dataclasses import dataclass, replace
+from typing import Final, Generic, Literal, TypeVar
 
 from prose_kernel.language.shortening import screen_width
 from prose_kernel.language.source import Source, Span
@@ -133,8 +134,23 @@ _D = TypeVar("_D", bound=Diagnostic)
 
 
 def in_order(found: Iterable[_D]) -> tuple[_D, ...]:
-    """Sorted by line, column, code (9.1), duplicates dropped."""
-    return tuple(sorted(dict.fromkeys(found), key=lambda d: (d.line, d.column, d.code)))
+    """Sorted by line, column, code (9.1), duplicates dropped. If an error is at a conflict marker of git, only the
+    first such one: others follow from it."""
+    ordered = tuple(sorted(dict.fromkeys(found), key=lambda d: (d.line, d.column, d.code)))
+    for d in ordered:
+        if d.column == 1 and d.severity == "error" and not d.file and _CONFLICT.match(d.source_line):
+            hint = "keep the lines of one side, or of both, and remove the markers"
+            return (replace(d, message="this is a conflict marker of git", hint=hint),)
+    return ordered
+
+
+_CONFLICT: Final = re.compile(r"^(?:<{7}|={7}|>{7}|\|{7})(?: |\r?$)", re.MULTILINE)
+
+
+def conflict_line(text: str) -> int | None:
+    """The number of the first line that is a conflict marker of git."""
+    marker = _CONFLICT.search(text)
+    return text.count("\n", 0, marker.start()) + 1 if marker is not None else None
 
 
 def has_errors(found: Iterable[Diagnostic]) -> bool:

@@ -32,6 +32,22 @@ class Catalogue(Struct, frozen=True):
     error_kinds: dict[str, str] = {}
 
 
+_ALIKE = {**dict.fromkeys("\N{EN DASH}\N{EM DASH}\N{MINUS SIGN}", "-"), "\u2260": "!=", "\u2264": "<=", "\u2265": ">="}
+
+
+def lookalike_hint(character: str) -> str | None:
+    """A hint for a character that looks like a sign of ASCII, or like nothing."""
+    if character.isascii():
+        return None
+    from unicodedata import category, name, normalize
+
+    if (kind := category(character)) in ("Zs", "Cf"):
+        what = "write a plain space instead of" if kind == "Zs" else "remove"
+        return f"{what} this {name(character, 'character').lower()}"
+    plain = _ALIKE.get(character) or normalize("NFKC", character)
+    return f"write `{plain}`" if plain.isascii() and len(plain) <= 2 and not plain.isalnum() else None
+
+
 @cache
 def catalogue(language: str) -> Catalogue:
     """The words of a language, read from its file when they are first needed."""

@@ -9,7 +9,7 @@ from prose_kernel.language.incomplete_text import inside
 from prose_kernel.language.typed_answers import words_of
 from prose_kernel.notebook.cell_scan import spoken
 from prose_kernel.notebook.magics import tables
-from prose_kernel.notebook.magics.registry import all_magics
+from prose_kernel.notebook.magics.registry import all_magics, cell_magics
 from prose_kernel.runs.languages import Language
 from prose_kernel.runtime.values import Reference
 from prose_kernel.views import cards
@@ -63,6 +63,8 @@ def describe(
     cells: Cells, word: str, language: Language, *, whole: bool = True, property_first: bool = False
 ) -> doc.Block | None:
     """What is known about a word: bindings, agents, functions and imported programs before the language's own words."""
+    if word.startswith("%%"):
+        return next((_usage(*one) for one in cell_magics() if word in " ".join(one).split()), None)
     if word.startswith("%"):
         return _magic(word[1:])
     word = word.removeprefix("@")
@@ -101,5 +103,8 @@ def _magic(word: str) -> doc.Block | None:
     found = all_magics().get(word)
     if found is None:
         return None
-    usage = doc.paragraph(f"`{found.usage}`", found.usage)
-    return doc.group(usage, doc.paragraph(found.summary), gap="\n\n")
+    return _usage(found.usage, found.summary)
+
+
+def _usage(usage: str, summary: str) -> doc.Block:
+    return doc.group(doc.paragraph(f"`{usage}`", usage), doc.paragraph(summary), gap="\n\n")

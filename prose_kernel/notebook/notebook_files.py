@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
@@ -11,13 +10,13 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from prose_kernel._version import __version__
 from prose_kernel.errors import UsageError
 from prose_kernel.language.contracts import SUFFIX
+from prose_kernel.language.diagnostics import conflict_line
 
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Profile
     from prose_kernel.runs.languages import Language
 
 _LARGEST: Final = 100_000_000
-_CONFLICT: Final = re.compile(r"^(?:<{7}|>{7}|\|{7})(?: |\r?$)", re.MULTILINE)
 _KERNEL: Final = (("kernelspec", "language"), ("language_info", "name"), ("kernelspec", "name"))
 
 
@@ -45,8 +44,7 @@ def decoded(name: str, content: bytes) -> tuple[str, dict[str, Any]]:
     try:
         data = json.loads(text)
     except (ValueError, RecursionError) as problem:
-        if (marker := _CONFLICT.search(text)) is not None:
-            line = text.count("\n", 0, marker.start()) + 1
+        if line := conflict_line(text):
             hint = "keep the cells of one side, or of both, and remove the markers"
             raise UsageError(f"{name} is not a notebook: line {line} is a conflict marker of git", hint=hint) from None
         where = f": {problem}" if isinstance(problem, json.JSONDecodeError) else ""

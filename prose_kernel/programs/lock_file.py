@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import stat
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
@@ -31,6 +30,7 @@ from prose_kernel.access import plain_files
 from prose_kernel.access.atomic import write_whole
 from prose_kernel.access.created_code import require_agreed
 from prose_kernel.errors import ImportProgramError, UsageError, reason_of
+from prose_kernel.language.diagnostics import conflict_line
 from prose_kernel.programs import urls
 from prose_kernel.runtime.text import escaped
 
@@ -40,7 +40,6 @@ LARGEST: Final = 16 * 1024 * 1024
 _HEAD: Final = (
     "# Programs from elsewhere that this project runs: what each address stands for, as somebody agreed to.\n"
 )
-_CONFLICT: Final = re.compile(r"^(<{7}|={7}|>{7})( |$)", re.MULTILINE)
 _PATIENCE: Final = 20
 
 Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
@@ -148,8 +147,7 @@ def _quoted(text: str) -> str:
 def _parsed(data: bytes) -> dict[str, Pin]:
     try:
         text = data.decode("utf-8")
-        if conflict := _CONFLICT.search(text):
-            line = text.count("\n", 0, conflict.start()) + 1
+        if line := conflict_line(text):
             hint = "keep the entries of both sides, or delete the file and run `prose install` again"
             raise damaged(f"line {line} is the mark of a merge conflict", hint)
         version = toml.decode(data, type=_Version).version

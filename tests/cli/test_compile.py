@@ -90,6 +90,21 @@ def test_bytes_that_are_not_text_are_a_diagnostic(data: bytes, capsys: pytest.Ca
     assert [d["code"] for d in seen["diagnostics"]] == ["E109"]  # type: ignore[attr-defined]
 
 
+@pytest.mark.parametrize(("name", "code"), [("p.prose", "E004"), ("p.vvm", "V001"), ("p.prose.md", "E004")])
+@pytest.mark.parametrize("command", [["compile"], ["run"]])
+def test_a_merge_conflict_is_one_error(
+    name: str, code: str, command: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    conflict = "<<<<<<< HEAD\nlet b = x\n||||||| base\n=======\nlet b = 2\n>>>>>>> other\nlet b = \u201cc\u201d\n"
+    head = "---\nname: p\nkind: function\n---\n### Returns\n- `y`: z\n### Execution\n```prose\n"
+    Path(name).write_text(f"{head}{conflict}```\n" if name.endswith(".md") else conflict)
+    assert main([*command, name]) == (2 if command == ["run"] else 1)
+    found = "".join(capsys.readouterr())
+    line = 9 if name.endswith(".md") else 1
+    assert found.count(f"rror at line {line}, column 1") == found.count(" at line ") == 1
+    assert f"this is a conflict marker of git [{code}]\n  <<<<<<< HEAD\n  ^\nhint: keep the lines" in found
+
+
 def test_a_pipe_is_read(capsys: pytest.CaptureFixture[str]) -> None:
     read, write = os.pipe()
     os.write(write, GOOD.encode())

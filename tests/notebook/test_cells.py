@@ -461,3 +461,21 @@ async def test_a19_a_notebook_whose_directory_is_gone_says_what_is_in_the_way(ce
         output = await run(cells, code)
         names = [call[1].ename for call in output.calls if call[0] == "error"]
         assert "InternalError" not in names, (code, output.calls)
+
+
+async def test_help_knows_every_magic_that_it_lists(cells: Cells) -> None:
+    listed = set(
+        re.findall(r"%%?\w+", "".join((await fine(cells, "%help")).texts + (await fine(cells, "%help all")).texts))
+    )
+    assert {"%%prose", "%%vvm", "%%task", "%%command"} < listed
+    for name in listed - {"%NAME"}:
+        (page,) = (await fine(cells, f"%help {name}")).texts
+        assert name.lstrip("%") in page
+    assert "hint: nothing needs to be loaded in this notebook" in (await wrong(cells, "%help %load_ext"))[2]
+
+
+@pytest.mark.parametrize("code", ["?", "let x = 1\nx?", 'exec "true" ?'])
+async def test_a_question_mark_has_a_hint_to_the_help(cells: Cells, code: str) -> None:
+    name, message, hint = await wrong(cells, code)
+    assert (name, message) == ("SyntaxError", "unexpected `?` [E004]")
+    assert hint.endswith("hint: in a notebook, Shift+Tab and `%help WORD` explain")

@@ -16,6 +16,7 @@ from prose_kernel.language.openprose import word_hints
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.lexer import RawToken
 from prose_kernel.language.shortening import clipped, on_one_line
+from prose_kernel.language.words import lookalike_hint
 
 _WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME", "CONSTANT"}
 _LAYOUT: Final = {"_NL", "_INDENT", "_DEDENT", "PIPE"}
@@ -124,7 +125,6 @@ _CHARACTERS: Final = {
     "!": "write `not`",
     "&": "write `and`",
     "@": "OpenProse has no `@`; agents of VVM are called in a cell that begins with `%%vvm`",
-    "\N{NO-BREAK SPACE}": "use plain spaces",
     "\r": "end lines with a line feed",
     "\x00": "this looks like a binary file",
     "$": "interpolation is `{name}`, inside a string",
@@ -136,10 +136,12 @@ def _character(line: Line) -> Trouble | None:
         return None
     char = line.written(line.at)[0]
     if char == "?":
-        return line.here("E004", "unexpected `?`", "there is no `?:`; use `if` and `else`")
+        ternary = ":" in line.words(line.at, line.stop)
+        instead = "there is no `?:`; use `if` and `else`" if ternary else _HELP
+        return line.here("E004", "unexpected `?`", instead)
     if char in "/*%" and line.text[line.tokens[line.at][1] :][:2] not in ("//", "/*"):
         return line.here("E106", f"illegal character `{char}`", "only `+` and `-` calculate")
-    hint = _CHARACTERS.get(char)
+    hint = _CHARACTERS.get(char) or lookalike_hint(char)
     if char == "!" and line.at > line.first and line.tokens[line.at - 1][0] == "NAME":
         hint = None
     if quoted := _OTHER_QUOTES.match(line.text, line.tokens[line.at][1]):
@@ -148,6 +150,7 @@ def _character(line: Line) -> Trouble | None:
     return line.here("E106", f"illegal character {_name(char)}", hint)
 
 
+_HELP: Final = "in a notebook, Shift+Tab and `%help WORD` explain"
 _OTHER_QUOTES: Final = re.compile(
     "'([^'\n]*)'|[\N{LEFT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}]([^\"\n]*?)"
     "[\N{RIGHT DOUBLE QUOTATION MARK}\N{RIGHT SINGLE QUOTATION MARK}]"

@@ -241,7 +241,8 @@ class Parser(StatementParser):
         else:
             message = f"the body of `{header.word}` is missing, or not indented"
             hint = "indent the lines of the body; write `pass` for an empty one"
-            self.report("V002", *self.span(line + 1), message, hint)
+            if self.text[self.span(line + 1)[0]] not in word_hints.BLANKS:  # that has its own error
+                self.report("V002", *self.span(line + 1), message, hint)
             block.lost = header.clauses
             header.is_lost = True
         self.attach(header, (), self.tokens.end(line - 1))

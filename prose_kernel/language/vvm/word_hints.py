@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from prose_kernel.language.shortening import clipped
-from prose_kernel.language.words import hints
+from prose_kernel.language.words import hints, lookalike_hint
 
 _hints: Final = partial(hints, "vvm")
 STATEMENTS: Final = (
@@ -20,6 +20,7 @@ COMPLETE: Final = ("break", "continue", "pass", "return", "true", "false")
 """Words that may be a whole line, or a value."""
 
 QUOTES: Final = frozenset("\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb")
+BLANKS: Final = frozenset("\u00a0\u2007\u202f\u200b\u2003\u2002\u3000\ufeff")
 PREFIXES: Final = frozenset({"f", "F", "r", "R", "b", "B", "u", "rb", "br", "fr", "rf"})
 FUNCTIONS: Final = frozenset({"function", "func", "fn", "fun", "sub", "block", "async"})
 LOOPS: Final = frozenset({"loop", "repeat", "foreach", "until"})
@@ -45,12 +46,12 @@ def sign(text: str) -> tuple[str, str | None]:
     first = text[0]
     if first in QUOTES:
         return f"`{first}` does not begin a string", 'write straight quotes: `"text"`'
-    if first in "\u00a0\u2007\u202f\u200b\u2003\u2002\u3000\ufeff":
-        return f"{named(first)} is not a blank here", "type an ordinary space"
+    if first in BLANKS:
+        return f"{named(first)} is not a blank here", lookalike_hint(first)
     if first.isalpha() and ord(first) > 127:
         message = f"`{printable(text)}` cannot be part of a name"
         return message, "names are made of `A` to `Z`, `a` to `z`, digits and `_`"
-    return f"{shown_character(text)} cannot stand here", None
+    return f"{shown_character(text)} cannot stand here", lookalike_hint(first)
 
 
 def printable(text: str) -> str:

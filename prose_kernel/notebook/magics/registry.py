@@ -131,7 +131,7 @@ def grouped() -> Mapping[str, tuple[str, ...]]:
 def cell_magics() -> list[tuple[str, str]]:
     """The first lines that make a whole cell something else: how each is written, and what the cell is then."""
     of_languages = [
-        (f"%%{one.magic}", f"the whole cell is {one.title}; for its first line") for one in languages.LANGUAGES.values()
+        (f"%%{one.magic}", f"as the first line: the whole cell is {one.title}") for one in languages.LANGUAGES.values()
     ]
     return [
         *of_languages,

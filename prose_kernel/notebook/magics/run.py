@@ -24,6 +24,7 @@ from prose_kernel.notebook.magics.registry import (
     all_magics,
     below,
     cell_magics,
+    find,
     grouped,
     magic,
     on_or_off,
@@ -93,6 +94,8 @@ async def help_(call: Call) -> None:
         return call.show(tables.magics(all_magics().values(), cell_magics()))
     found = inspection.describe(call.cells, call.words[0], call.view.language)
     if found is None:
+        if call.words[0].startswith("%"):
+            find(call.words[0][1:], call.view.language)  # its error says what to type
         known = tables.helpful_words(call.view.language)
         hint = nearest_hint(call.words[0].lstrip("%"), known, "%help lists all magics")
         raise UsageError(f"there is no help for {call.words[0]}", hint=hint)
