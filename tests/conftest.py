@@ -11,13 +11,14 @@ import sys
 import time
 import types
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import collected
 import hypothesis
 import pytest
+import reported
 import waiting
 from _pytest.assertion.rewrite import AssertionRewritingHook
 from _pytest.faulthandler import fault_handler_stderr_fd_key
@@ -173,6 +174,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             shared = (name for place, name in TOGETHER.items() if nodeid.startswith(place))
             return next(shared, None) or str(super()._split_scope(nodeid))
 
+        def _pending_of(self, workload: dict[str, dict[str, bool]]) -> int:
+            """As inherited; what is done is forgotten, so that not all tests of a worker are counted after each of them."""
+            for scope in [scope for scope, tests in workload.items() if all(tests.values())]:
+                del workload[scope]
+            return int(super()._pending_of(workload))
+
+        def add_node_collection(self, node: Any, collection: Sequence[str]) -> None:
+            super().add_node_collection(node, collection)
+            if node in self.registered_collections:
+                self.registered_collections[node] = reported.Places(self.registered_collections[node])
+
     config.option.loadscopereorder = False  # the order is ours
     return ByModule(config, log)
 
@@ -218,6 +230,7 @@ def pytest_configure(config: pytest.Config) -> None:
         if given[_IDS]:
             config.stash[IDS] = Path(given[_IDS])
             collected.keep_all(config)
+        reported.only_what_is_shown(config)
     elif collected.has_workers(config):
         import forked
 
