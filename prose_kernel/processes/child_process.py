@@ -354,6 +354,9 @@ class Process:
                 if self._exited and not (asked and self._is_handled(number)):
                     return False
                 if programs:
+                    # a whole scope that ignores the interrupt does not clean up either; TERM keeps its grace
+                    if number == signal.SIGINT and self._is_ignored(number):
+                        return False
                     self._repeat(number, programs)
                     programs = {}
             await self._pause(_LOOK if self._empty_in is not None else min(delay, end - now))
@@ -401,6 +404,9 @@ class Process:
         """
         members = self._scope.members(self._owner.table())
         return any(process_table.handles(member.pid, number) for member in members)
+
+    def _is_ignored(self, number: signal.Signals) -> bool:
+        return process_table.all_ignore(self._scope.members(self._owner.table()), number)
 
     def _scope_is_empty(self) -> bool:
         assert self._child is not None

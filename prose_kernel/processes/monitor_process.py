@@ -33,6 +33,9 @@ else:
 
 _LOOK = 0.02
 _LOOK_KILLING = 0.002
+_LOST = 0.05
+"""Seconds after which a program that has not ended by an interrupt may be ignoring it."""
+
 _FOUR_DESCRIPTORS = sockets.CMSG_SPACE(4 * 4)
 _IGNORED = (signals.SIGINT, signals.SIGQUIT, signals.SIGTERM, signals.SIGHUP)
 
@@ -227,10 +230,15 @@ class Guard:
         self._kill()
 
     def _step(self, number: int, patience: float) -> bool:
-        heard, until = len(self._orders), time.monotonic() + patience
+        now = time.monotonic()
+        heard, until, look = len(self._orders), now + patience, now + _LOST
         self._tree.signal(number)
         while self._tree.reap():
             now = time.monotonic()
+            if now >= look:
+                if number == signals.SIGINT and process_table.all_ignore(self._tree.members(), number):
+                    return False
+                look = until
             if now >= until or "k" in self._orders or (len(self._orders) > heard and self._orders[-1] == "i"):
                 return False
             self._wait(min(_LOOK, until - now))

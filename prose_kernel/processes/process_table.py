@@ -85,6 +85,12 @@ def handles(pid: int, number: int) -> bool:
     return masks is None or bool((masks[0] | masks[2]) >> (number - 1) & 1)
 
 
+def all_ignore(members: Iterable[Member], number: int) -> bool:
+    """Return whether there are processes, and a signal is lost on each: to wait for an end by it would be useless."""
+    masks = [system.signal_masks(member.pid) for member in members]
+    return bool(masks) and all(each is not None and bool(each[1] >> (number - 1) & 1) for each in masks)
+
+
 def programs_below(pid: int) -> dict[int, bytes]:
     """Return a process and all below it, each with its program. Much faster than reading the whole table."""
     found: dict[int, bytes] = {}

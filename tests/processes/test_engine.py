@@ -121,6 +121,29 @@ async def test_shutdown_during_another_ladder_does_not_add_up(engine: Engine, ru
     assert (await task).outcome == "interrupted"
 
 
+async def test_term_follows_an_interrupt_that_every_process_ignores(run: Runner, clock: Clock) -> None:
+    task = run.start(STUBBORN.format(""))
+    await appears(run.directory / "ready")
+    run.commands.interrupt()
+    await appears(run.directory / "told")  # the time after INT is not waited for, that after TERM is
+    assert not task.done()
+    await clock.forward(HOUR)
+    assert (await end_of(task)).outcome == "interrupted"
+
+
+async def test_term_waits_for_a_process_that_handles_the_interrupt(run: Runner, clock: Clock) -> None:
+    task = run.start("(" + STUBBORN.format("") + ") & trap : INT; wait; touch cleaning; while :; do sleep 0.05; done")
+    await appears(run.directory / "ready")
+    run.commands.interrupt()
+    await appears(run.directory / "cleaning")
+    await clock.forward(HOUR / 2)
+    assert not (run.directory / "told").exists()
+    await clock.forward(HOUR / 2)
+    await appears(run.directory / "told")
+    await clock.forward(HOUR)
+    assert (await end_of(task)).outcome == "interrupted"
+
+
 async def test_a_closed_engine_starts_nothing(engine: Engine, run: Runner) -> None:
     engine.close()
     result = await run("touch made")
@@ -193,7 +216,7 @@ async def test_commands_wait_for_their_turn_and_the_limit_does_not_count_the_wai
             for index in (first, first + 1):
                 (tmp_path / f"go{index}").touch()
                 assert (await end_of(tasks[index])).outcome == "exited"
-        tasks = [run.start(f"touch ready{index}; sleep 30") for index in range(4)]
+        tasks = [run.start(f": >ready{index}; sleep 30") for index in range(4)]
         await appears(tmp_path / "ready1")
         tasks[3].cancel()
         with pytest.raises(asyncio.CancelledError):
