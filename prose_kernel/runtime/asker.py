@@ -8,9 +8,9 @@ question holds it with `async with asker.turn():`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
-from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, NoReturn
 
 from prose_kernel.errors import NoPerson, ProseError
@@ -27,7 +27,7 @@ _LONGEST_OPTION: Final = 60
 _MOST_OPTIONS: Final = 10
 
 NO_CHANNEL: Final = "this front end cannot be asked: it runs the notebook without an input channel"
-_held: ContextVar[tuple[Turn, ...]] = ContextVar("prose_kernel_turns", default=())
+_held: ContextVar[tuple[object, ...]] = ContextVar("prose_kernel_turns", default=())
 
 
 class SerialAsker:
@@ -41,7 +41,7 @@ class SerialAsker:
     def __init__(self, asker: Asker) -> None:
         self._asker = asker
         self._lock = asyncio.Lock()
-        self._turn: Turn | None = None
+        self._turn: object = None  # stands for the conversation that has the turn
 
     @property
     def available(self) -> bool:
@@ -53,9 +53,21 @@ class SerialAsker:
         (magics do not work there) at a terminal."""
         return str(getattr(self._asker, "magic", "%"))
 
-    def turn(self) -> Turn:
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[None]:
         """The right to talk to the person, for an `async with`."""
-        return Turn(self)
+        outer = _held.get()
+        if self._turn in outer:
+            yield
+            return
+        async with self._lock:
+            self._turn = object()
+            _held.set((*outer, self._turn))
+            try:
+                yield
+            finally:
+                _held.set(outer)
+                self._turn = None
 
     async def ask(self, prompt: str) -> str:
         async with self.turn():
@@ -86,33 +98,6 @@ class Unattended:
 
     async def ask(self, prompt: str) -> NoReturn:
         raise NoPerson(self._why)
-
-
-class Turn:
-    """One conversation with the person; made by `SerialAsker.turn`."""
-
-    def __init__(self, asker: SerialAsker) -> None:
-        self._asker = asker
-        self._outer: tuple[Turn, ...] = ()
-        self._joined = False
-
-    async def __aenter__(self) -> None:
-        self._outer = _held.get()
-        self._joined = self._asker._turn in self._outer
-        if self._joined:
-            return
-        await self._asker._lock.acquire()
-        self._asker._turn = self
-        _held.set((*self._outer, self))
-
-    async def __aexit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if self._joined:
-            return
-        _held.set(self._outer)
-        self._asker._turn = None
-        self._asker._lock.release()
 
 
 def serial(asker: Asker) -> SerialAsker:

@@ -11,9 +11,9 @@ import asyncio
 import importlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, ClassVar, Final, Literal, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal, Protocol, Self, TypeVar, cast
 
 from prose_kernel.errors import BudgetSpent, RunError, StoreFailed, UsageError
 from prose_kernel.language.budget_values import parse
@@ -29,6 +29,9 @@ from prose_kernel.runtime.requests import Request
 from prose_kernel.runtime.scheduler import Scheduler, Suspension
 from prose_kernel.runtime.statement_hook import StackFrame
 from prose_kernel.runtime.values import Value
+
+if TYPE_CHECKING:
+    from prose_kernel.runtime.host import Host
 
 T = TypeVar("T")
 E = TypeVar("E", bound=RunError)
@@ -95,6 +98,7 @@ class RaceGate:
             self._waiting.remove(task)
 
 
+@dataclass(eq=False, repr=False)
 class ControlFlow(Exception):
     """How a program leaves a body early. No error: no handler of the program sees it.
 
@@ -102,22 +106,14 @@ class ControlFlow(Exception):
     object literal, whose keys become the outputs of a program; without `outputs` a cell gives none.
     """
 
-    def __init__(
-        self,
-        how: Literal["return", "break", "continue"],
-        value: Value = None,
-        *,
-        valued: bool = False,
-        fields: bool = False,
-        outputs: bool = True,
-    ) -> None:
-        super().__init__(how)
-        self.how = how
-        self.value = value
-        self.valued = valued
-        self.fields = fields
-        self.outputs = outputs
-        self._settled = valued
+    how: Literal["return", "break", "continue"]
+    value: Value = None
+    valued: bool = field(default=False, kw_only=True)
+    fields: bool = field(default=False, kw_only=True)
+    outputs: bool = field(default=True, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self._settled = self.valued
 
     def passed(self, value: Value) -> None:
         """The value of what ran before in a body that is left, for a bare `return`; the innermost body counts."""
@@ -138,6 +134,7 @@ def shortened_stack(frames: Sequence[_F], line: Callable[[_F], str]) -> tuple[st
     return (*map(line, frames[:_ENDS]), f"... {more} more ...", *map(line, frames[-_ENDS:]))
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class ExecutionContext:
     """One line of control: the root of a run, or one branch.
 
@@ -149,51 +146,32 @@ class ExecutionContext:
     another language. `guarded` counts the handlers of errors around the running statement.
     """
 
-    __slots__ = (
-        "answered",
-        "branches",
-        "budgets",
-        "called_by",
-        "cancellation",
-        "counts",
-        "crossings",
-        "cwd",
-        "guarded",
-        "host",
-        "numbers",
-        "path",
-        "race_gate",
-        "recent",
-        "run",
-        "source",
-        "statement",
-    )
-
-    run: Run
     language: ClassVar[str]
     paused_program: ClassVar[str]
     """The language's module that inspects a paused program; loaded on demand."""
 
-    def __init__(self, run: Run, source: Source, cwd: str, path: str) -> None:
-        self.run = run
-        self.host = run.host
-        self.numbers = run.numbers
-        self.recent = run.recent
-        self.source = source
-        self.statement: Any = None
-        self.cwd = cwd
-        self.branches: tuple[BranchStep, ...] = ()
-        self.budgets: tuple[Budget, ...] = ()
-        """The budgets of the calls on the way here, in addition to the run's."""
-        self.cancellation = CancellationState()
-        self.race_gate: RaceGate | None = None
-        self.path = path
-        self.counts: dict[str, int] = {}
-        self.crossings = 0
-        self.called_by: ExecutionContext | None = None
-        self.guarded = 0
-        self.answered: tuple[str, Any] | None = None
-        """The request that was answered last, and the statement that it belongs to."""
+    run: Run
+    source: Source
+    cwd: str
+    path: str
+    host: Host = field(init=False)
+    numbers: NumberSequence = field(init=False)
+    recent: Recent = field(init=False)
+    statement: Any = None
+    branches: tuple[BranchStep, ...] = ()
+    budgets: tuple[Budget, ...] = ()
+    """The budgets of the calls on the way here, in addition to the run's."""
+    cancellation: CancellationState = field(default_factory=CancellationState)
+    race_gate: RaceGate | None = None
+    counts: dict[str, int] = field(default_factory=dict)
+    crossings: int = 0
+    called_by: ExecutionContext | None = None
+    guarded: int = 0
+    answered: tuple[str, Any] | None = None
+    """The request that was answered last, and the statement that it belongs to."""
+
+    def __post_init__(self) -> None:
+        self.host, self.numbers, self.recent = self.run.host, self.run.numbers, self.run.recent
 
     def branch(self, step: BranchStep, iteration: int | None, repeat: int, split: ForkAllocation) -> Self:
         """A context for one branch or iteration."""

@@ -100,6 +100,7 @@ class Race:
     text: str
 
 
+@dataclass(eq=False, repr=False)
 class Fork(Generic[X]):
     """One `parallel` construct while it runs.
 
@@ -111,39 +112,30 @@ class Fork(Generic[X]):
     anything, in the recorded order of their ends, until the join is decided.
     """
 
-    def __init__(
-        self,
-        s: X,
-        number: int,
-        join: Join,
-        begin: Callable[[int], tuple[X, Coroutine[Any, Any, Value]]],
-        label: Callable[[int], str | None],
-        live: int | None,
-        race: Race | None = None,
-    ) -> None:
-        self.s = s
-        self.number = number
-        self.join = join
-        self.outcomes = [CANCELLED] * join.total
-        self.left: ControlFlow | None = None
-        self.contexts: dict[int, X] = {}
-        self._begin = begin
-        self._label = label
-        self._forgets = live is not None
-        self._live = join.total if live is None else live
-        self._race = race
-        self._queue = deque(range(join.total))
-        self._ended_in_order: dict[int, None] = {}
-        self._awaited: deque[int] = deque()
-        self._holds: dict[int, RaceGate] = {}
-        self._at_hold: set[int] = set()
-        self._tasks: dict[int, asyncio.Task[Value]] = {}
-        self._fresh: list[int] = []
-        self._notes: dict[int, tuple[str, ...]] = {}
-        self._crash: BaseException | None = None
-        self._living = 0
-        self._unwanted = False  # branches that have not begun will not
-        self._task: asyncio.Task[Any] | None = None
+    s: X
+    number: int
+    join: Join
+    begin: Callable[[int], tuple[X, Coroutine[Any, Any, Value]]]
+    label: Callable[[int], str | None]
+    live: int | None
+    race: Race | None = None
+    left: ControlFlow | None = None
+    contexts: dict[int, X] = field(default_factory=dict)
+    _ended_in_order: dict[int, None] = field(default_factory=dict)
+    _awaited: deque[int] = field(default_factory=deque)
+    _holds: dict[int, RaceGate] = field(default_factory=dict)
+    _at_hold: set[int] = field(default_factory=set)
+    _tasks: dict[int, asyncio.Task[Value]] = field(default_factory=dict)
+    _fresh: list[int] = field(default_factory=list)
+    _notes: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    _crash: BaseException | None = None
+    _living: int = 0
+    _unwanted: bool = False  # branches that have not begun will not
+    _task: asyncio.Task[Any] | None = None
+
+    def __post_init__(self) -> None:
+        self.outcomes = [CANCELLED] * self.join.total
+        self._queue = deque(range(self.join.total))
 
     async def run(self) -> None:
         """Run the branches until the join is decided; cancel what is left over and wait for it.
@@ -157,8 +149,8 @@ class Fork(Generic[X]):
             self._continue()
         races, journal = self.s.host.ports.races, self.s.host.journal
         went_on = journal is not None and journal.has_more  # the end of the race is recorded
-        if self._race is not None and races is not None and self.left is None and not went_on:
-            await races.ended(self._race.at, self._race.text, tuple(self._ended_in_order))
+        if self.race is not None and races is not None and self.left is None and not went_on:
+            await races.ended(self.race.at, self.race.text, tuple(self._ended_in_order))
 
     async def _run(self) -> None:
         try:
@@ -183,7 +175,7 @@ class Fork(Generic[X]):
 
     def _start_more(self) -> None:
         loop = asyncio.get_running_loop()
-        while self._queue and len(self._tasks) < self._live:
+        while self._queue and (self.live is None or len(self._tasks) < self.live):
             index = self._queue.popleft()
             turn = self.s.host.scheduler.begins()
             self._living += 1
@@ -194,7 +186,7 @@ class Fork(Generic[X]):
             await turn.wait()
             if self._unwanted:
                 raise asyncio.CancelledError
-            context, coroutine = self._begin(index)
+            context, coroutine = self.begin(index)
             self.contexts[index] = context
             if index in self._holds:
                 context.race_gate = self._holds[index]
@@ -211,13 +203,13 @@ class Fork(Generic[X]):
         self._awaited = deque(recorded)
         outer, turns = self.s.race_gate, self.s.host.scheduler
         self._holds = {index: RaceGate(outer, turns, partial(self._arrived, index)) for index in range(total)}
-        if total > self._live:  # those that are waited for must be among the living
+        if self.live is not None and total > self.live:  # those that are waited for must be among the living
             self._queue = deque([*recorded, *(index for index in range(total) if index not in set(recorded))])
 
     def _recorded_order(self) -> tuple[int, ...] | None:
         """The order in which the branches ended when this race was recorded; None if it was not. A resumed run has the
         order of its journal: its provider may be another one, of which races are recorded or not."""
-        races, race, journal = self.s.host.ports.races, self._race, self.s.host.journal
+        races, race, journal = self.s.host.ports.races, self.race, self.s.host.journal
         if race is None:
             return None
         key, kind = f"{race.at}/order", cast("type[tuple[int, ...] | None]", tuple[int, ...] | None)
@@ -338,14 +330,14 @@ class Fork(Generic[X]):
             return
         place = self.contexts[index].place(self.contexts[index].statement)
         command = s.host.failed_commands.pop(place.branches, None)
-        label, value = self._label(index), outcome.value
+        label, value = self.label(index), outcome.value
         s.emit(BranchFinished(place, self.number, index, label, outcome.status, value, outcome.error, command))
 
     # ------------------------------------------------------------ continuing
 
     def _take_leave(self, index: int) -> None:
         """An iteration has ended: keep of it only what the join needs."""
-        if not self._forgets or index not in self.contexts:
+        if self.live is None or index not in self.contexts:
             return
         self._remember(index, self.contexts.pop(index))
         if len(self._notes) > 2 * RECENT:

@@ -111,19 +111,15 @@ class CallTargets(Protocol):
     def find(self, name: str, uses: Mapping[str, str], *, path: bool = False) -> CallTarget | CallProblem:
         """The target of `call name`, or with `path` of `call "name"` or `use "name"`. `uses` maps the aliases of the
         script's own `use` lines to their paths (3.5 step 4)."""
-        ...
 
     def names(self, uses: Mapping[str, str]) -> tuple[str, ...]:
         """The names that may be called, the nearest first."""
-        ...
 
     def texts(self) -> dict[str, str]:
         """The texts of the files that calls have led to so far, and of those that these call, by address."""
-        ...
 
     def element(self, value: str) -> CallTarget | None:
         """The target of an element of a list slot: `value` is the name of its function. None when it is none."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

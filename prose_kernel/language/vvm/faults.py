@@ -4,15 +4,7 @@ from __future__ import annotations
 
 from typing import Final, NamedTuple
 
-
-class _Unknown:
-    """The type of `UNKNOWN`."""
-
-    def __repr__(self) -> str:
-        return "UNKNOWN"
-
-
-UNKNOWN: Final = _Unknown()
+UNKNOWN: Final = object()
 """A value that only the run will know."""
 
 

@@ -11,10 +11,6 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any, Final
 
-_NO_FUNCTIONS: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType({})
-_NO_AGENTS: Final[Mapping[str, Any]] = MappingProxyType({})
-_NO_SKILLS: Final[Mapping[str, str]] = MappingProxyType({})
-
 LIBRARY: Final[Mapping[str, tuple[str, ...]]] = MappingProxyType(
     {
         "len": ("value",),
@@ -61,9 +57,9 @@ class Known:
     """
 
     variables: frozenset[str] = frozenset()
-    functions: Mapping[str, tuple[str, ...]] = field(default_factory=lambda: _NO_FUNCTIONS)
-    agents: Mapping[str, Any] = field(default_factory=lambda: _NO_AGENTS)
-    skills: Mapping[str, str] = field(default_factory=lambda: _NO_SKILLS)
+    functions: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    agents: Mapping[str, Any] = field(default_factory=dict)
+    skills: Mapping[str, str] = field(default_factory=dict)
     hidden: frozenset[str] = frozenset()
 
     def binds(self, name: str) -> bool:

@@ -4,6 +4,7 @@ handled."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Self
 
 from prose_kernel.errors import RunError, VvmRaise
@@ -37,6 +38,7 @@ LIBRARY: Final[dict[str, Value]] = {}
 """The standard library (5), filled by its module."""
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Module:
     """The scope of one file, or of a notebook's cells: its variables and functions, its agents, its skills.
 
@@ -46,32 +48,17 @@ class Module:
     are declared.
     """
 
-    __slots__ = (
-        "agents",
-        "declarations",
-        "defined",
-        "exported",
-        "exported_agents",
-        "foreign",
-        "publisher",
-        "run",
-        "skills",
-        "table",
-        "written",
-    )
-
-    def __init__(self, run: VvmRun) -> None:
-        self.run = run
-        self.table: dict[str, Value] = {}
-        self.foreign: dict[str, Value] = {}
-        self.agents: dict[str, Agent] = {}
-        self.declarations: dict[str, tuple[Source, Span]] = {}
-        self.skills: dict[str, str] = {}
-        self.written: dict[str, tuple[Source, Node]] = {}
-        self.defined: dict[str, UserFunction] = {}
-        self.exported: dict[str, Value] = {}
-        self.exported_agents: dict[str, Agent] = {}
-        self.publisher: Callable[[str, Value], None] | None = None
+    run: VvmRun
+    table: dict[str, Value] = field(default_factory=dict)
+    foreign: dict[str, Value] = field(default_factory=dict)
+    agents: dict[str, Agent] = field(default_factory=dict)
+    declarations: dict[str, tuple[Source, Span]] = field(default_factory=dict)
+    skills: dict[str, str] = field(default_factory=dict)
+    written: dict[str, tuple[Source, Node]] = field(default_factory=dict)
+    defined: dict[str, UserFunction] = field(default_factory=dict)
+    exported: dict[str, Value] = field(default_factory=dict)
+    exported_agents: dict[str, Agent] = field(default_factory=dict)
+    publisher: Callable[[str, Value], None] | None = None
 
     def bind(self, name: str, value: Value, source: Source, node: Node) -> None:
         """Give a variable of the module its value; another language in the run hears of it."""
@@ -128,24 +115,15 @@ class VvmRun(Run):
         return self.host.ports.answers is not None
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Frame:
     """One running function: its local names, the frame that its closure refers to, and its caller."""
 
-    __slots__ = ("called", "caller", "function", "outer", "table")
-
-    def __init__(
-        self,
-        function: UserFunction,
-        table: dict[str, Value],
-        outer: Frame | None,
-        caller: Frame | None,
-        called: tuple[Source, Node],
-    ) -> None:
-        self.function = function
-        self.table = table
-        self.outer = outer
-        self.caller = caller
-        self.called = called
+    function: UserFunction
+    table: dict[str, Value]
+    outer: Frame | None
+    caller: Frame | None
+    called: tuple[Source, Node]
 
 
 class Context(ExecutionContext):
