@@ -59,6 +59,9 @@ class Definition:
     facts: Mapping[str, str]
 
 
+PreviewKind = Literal["session", "command", "gate"]
+
+
 @dataclass(frozen=True, slots=True)
 class Preview:
     """One session, command or gate that a text would reach: its place, its first request, and the parts of it that are
@@ -71,11 +74,11 @@ class Preview:
     source: Source
     span: Span
     bound_to: str | None
-    request: SessionRequest | None
+    request: SessionRequest | None = None
     unknown: tuple[str, ...] = ()
     problem: RunError | None = None
     note: str = ""
-    kind: Literal["session", "command", "gate"] = "session"
+    kind: PreviewKind = "session"
     command: CommandRequest | None = None
     gate: GateRequest | None = None
 

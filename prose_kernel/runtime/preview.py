@@ -7,15 +7,21 @@ which a text is looked at has a store that keeps nothing (`ReadOnlyStore`), and 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from collections.abc import Awaitable, Callable, Iterable, Iterator
+from typing import Any, Final, TypeVar
 
 from msgspec import structs
 
-from prose_kernel.errors import Undecided
+from prose_kernel.errors import RunError, Undecided
+from prose_kernel.runtime.compiled_code import Body
+from prose_kernel.runtime.execution_context import ExecutionContext, Node
+from prose_kernel.runtime.host import Host
+from prose_kernel.runtime.machine import Preview, PreviewKind
 from prose_kernel.runtime.ports import (
     Binding,
+    CommandRequest,
     Finding,
+    GateRequest,
     JudgeRequest,
     Key,
     Pick,
@@ -26,11 +32,10 @@ from prose_kernel.runtime.ports import (
     Verdict,
 )
 from prose_kernel.runtime.statement_hook import StatementHook
+from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
-if TYPE_CHECKING:
-    from prose_kernel.runtime.execution_context import ExecutionContext, Node
-    from prose_kernel.runtime.machine import Preview
+R = TypeVar("R", SessionRequest, CommandRequest, GateRequest)
 
 MOST: Final = 200
 """The most sessions that a preview lists."""
@@ -61,44 +66,83 @@ def is_unknown(text: str) -> bool:
     return _UNKNOWN.search(text) is not None
 
 
-class Announced:
-    """The requests found so far in source order, up to a limit."""
+class PreviewAnswers:
+    """Answers the constructs of a machine in place of the outside. `found` are the requests so far, in source order."""
 
     def __init__(self) -> None:
         self.found: list[Preview] = []
-        self._sessions = 0
-        self._others = 0
+        self._sessions = self._others = 0
 
     @property
     def full(self) -> bool:
         return self._sessions >= MOST
 
     def add(self, preview: Preview) -> None:
+        """Note a request, up to a limit."""
         if preview.kind == "session":
-            if self._sessions < MOST:
-                self.found.append(preview)
+            kept = self._sessions < MOST
             self._sessions += 1
         else:
-            if self._others < COMMANDS:
-                self.found.append(preview)
+            kept = self._others < COMMANDS
             self._others += 1
+        if kept:
+            self.found.append(preview)
+
+    async def announce(
+        self, s: ExecutionContext, node: Node, name: str | None, prepared: Awaitable[R], kind: PreviewKind = "session"
+    ) -> R | None:
+        """Announce a request instead of making it, and return it; one that cannot be prepared with the problem."""
+        try:
+            request = await prepared
+        except RunError as problem:
+            self.add(Preview(s.source, node.span, name, problem=problem, kind=kind))
+            return None
+        names = tuple(dict.fromkeys(unknown_in(request)))
+        made: dict[str, Any] = {"request" if kind == "session" else kind: request}
+        self.add(Preview(s.source, node.span, name, unknown=names, kind=kind, **made))
+        return request
+
+    async def each(self, s: ExecutionContext, bodies: Iterable[Body | None]) -> list[Any]:
+        """Run bodies of which one will run, each as if it were the one; return what they return."""
+        before, most, found = dict(s.counts), dict(s.counts), []
+        for body in bodies:
+            if body is not None:
+                s.counts = dict(before)
+                found.append(await call(body.run(s)))
+                most = {what: max(most.get(what, 0), s.counts.get(what, 0)) for what in {*most, *s.counts}}
+        s.counts = most
+        return found
+
+    def host(self, real: Host) -> Host:
+        """A host for a copy of a run, which can do nothing."""
+        nothing, store = UnknownAnswers(), ReadOnlyStore(real.ports.store)
+        ports = structs.replace(real.ports, judge=nothing, user=nothing, store=store, races=None)
+        host = Host(ports, (), load=real.load, supplied=real.supplied, hook=_StepLimit(self))
+        host.preview, host.pipefail, host.renderer = self, real.pipefail, real.renderer
+        return host
 
 
-class StepLimit(StatementHook):
+class _StepLimit(StatementHook):
     """The hook of a preview: a text that branches without end is left."""
 
-    def __init__(self, announced: Announced) -> None:
-        self._announced = announced
+    def __init__(self, answers: PreviewAnswers) -> None:
+        self._answers = answers
         self._steps = 0
 
     def before(self, s: ExecutionContext, node: Node) -> None:
         self._steps += 1
-        if self._announced.full or self._steps > STEPS:
+        if self._answers.full or self._steps > STEPS:
             raise Full
 
 
-def unknown_in(request: SessionRequest) -> Iterator[str]:
+def unknown_in(request: SessionRequest | CommandRequest | GateRequest) -> Iterator[str]:
     """Return the unknown names that a request depends on."""
+    if isinstance(request, CommandRequest):
+        yield from unknown_names([request.command, str(request.stdin or ""), *request.env.values(), request.cwd])
+        return
+    if isinstance(request, GateRequest):
+        yield from unknown_names(request.prompt)
+        return
     patterns = [p for rule in request.permissions.values() for p in (rule if isinstance(rule, tuple) else (rule,))]
     for text in (request.task, request.system or "", *patterns):
         yield from _UNKNOWN.findall(text)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Coroutine, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from prose_kernel.errors import ValueTypeError
 from prose_kernel.language.openprose import tree
@@ -24,6 +24,7 @@ from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.events import BlockEntered, BlockLeft
 from prose_kernel.runtime.execution_context import ControlFlow, Node, budget_of, located
 from prose_kernel.runtime.ports import Key
+from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
@@ -44,12 +45,12 @@ class BlockCallCode(Code):
         if entry is None:
             return await self._call_function(s)
         if preview is not None and any(frame.block == name.id for frame in s.frame.stack()):
-            return cast("Value", preview.unknown(name.id))
+            return unknown(name.id)
         arguments = [(await value_of(part, s), _origin(s, part.node)) for part in self.parts]
         value, exports = await call(invoke_block(s, self.node, entry, arguments, used=self.used))
         if bare and exports:
             s.layer.exports.update(exports)
-        return value if preview is None else cast("Value", preview.unknown(name.id))
+        return value if preview is None else unknown(name.id)
 
     async def _call_function(self, s: ProgramContext) -> Value:
         """The name after `do` is a function of another language, or unknown."""
@@ -59,7 +60,7 @@ class BlockCallCode(Code):
             raise located(s, ValueTypeError(f"block '{name.id}' is not defined", code="E140"), name)
         arguments = [await value_of(part, s) for part in self.parts]
         if preview is not None:
-            return cast("Value", preview.unknown(name.id))
+            return unknown(name.id)
         return await call(function.invoke(s, self.node, arguments))
 
 

@@ -8,7 +8,7 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Final, cast
+from typing import Final
 
 from prose_kernel.errors import ImportProgramError, RunError, StoreFailed, ValueTypeError
 from prose_kernel.language.numbers import parse_duration
@@ -28,6 +28,7 @@ from prose_kernel.runtime.backoff import Attempted, Retries, before_retry
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import ContextItem
+from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.text import MARK
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ExecText, Reference, Value, inserted_text
@@ -66,7 +67,7 @@ class CallCode(Code):
     async def _run(self, s: ProgramContext) -> Value:
         target = _target(s, self.node)
         if target.name in s.run.module and s.host.preview is not None:
-            return cast("Value", s.host.preview.unknown(target.name))
+            return unknown(target.name)
         if s.run.module.count(target.name) >= MOST_CALLS:
             raise located(s, recursion_error(target.name, MOST_CALLS, "function"), self.node)
         request = await call(self._request(s, target))

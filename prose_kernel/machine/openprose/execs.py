@@ -36,6 +36,7 @@ from prose_kernel.runtime.ports import (
     ShowRequest,
     Stream,
 )
+from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.values import ExecText, Value
 
 OnFail = Literal["throw", "continue", "ignore"]
@@ -119,7 +120,8 @@ class ExecCode(SpawnCode):
         found, on_fail, command, form = written.properties, written.on_fail, written.command, written.form
         if s.host.preview is not None:
             name = destination.name if destination is not None else None
-            return cast("Value", await s.host.preview.command(s, node, name, self._request(s, written)))
+            await s.host.preview.announce(s, node, name, self._request(s, written), "command")
+            return unknown(name or "output")
         request = await self._request(s, written)
         await s.flush()
         spawn = s.host.next_spawn()

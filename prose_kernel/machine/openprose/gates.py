@@ -37,7 +37,7 @@ class GateStep(Step):
         on_reject = found.get("on_reject")
         action = on_reject if isinstance(on_reject, tree.OnReject) else tree.OnReject("throw")
         if s.host.preview is not None:
-            await s.host.preview.gate(s, node, self._request(s, found, action, None))
+            await s.host.preview.announce(s, node, None, self._request(s, found, action, None), "gate")
             return await self._instead(s, action)
         text = await render(s, action.text) if action.text is not None else None
         request = await self._request(s, found, action, text)

@@ -17,6 +17,7 @@ from prose_kernel.machine.openprose.operators import as_number
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime.compiled_code import Code, run_flat, value_of
 from prose_kernel.runtime.execution_context import ControlFlow, located
+from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.running_loops import Passes
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ExecText, Value
@@ -101,8 +102,8 @@ def loop_names(s: ProgramContext, node: tree.For, items: list[Value], index: int
     names = {item: Temp(items[index], "loop variable")}
     if number is not None:
         preview = s.host.preview
-        known = preview is None or items[index] != preview.unknown(item)
-        names[number.id] = Temp(index if known else preview.unknown(number.id), "loop variable")
+        known = preview is None or items[index] != unknown(item)
+        names[number.id] = Temp(index if known else unknown(number.id), "loop variable")
     return names
 
 
@@ -201,7 +202,7 @@ class LoopCode(Code):
                 s.temps[node.variable.id] = Temp(index, "loop variable")
             if s.host.preview is not None:
                 await passes.one()
-                return cast("Value", s.host.preview.unknown("value"))
+                return unknown("value")
             if maximum is None or index < maximum:
                 passes.begins(index)
             reason = await self._exit(s, index) if self.condition is not None else None

@@ -12,6 +12,7 @@ from prose_kernel.machine.openprose.parallel import ALL, each, until_return
 from prose_kernel.machine.openprose.program_context import ProgramContext
 from prose_kernel.runtime.compiled_code import Code
 from prose_kernel.runtime.execution_context import ControlFlow
+from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.running_loops import Items, progressed
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
@@ -48,7 +49,7 @@ class PipeCode(Code):
         for operation, body in zip(self.node.operations, self.bodies, strict=True):
             items = await items_of(s, operation, value)
             if preview is not None and operation.kind == "reduce":
-                items = [preview.unknown(name.id) for name in operation.names]
+                items = [unknown(name.id) for name in operation.names]
             value = await call(_OPERATIONS[operation.kind](s, operation, body, items))
         return value
 

@@ -14,8 +14,6 @@ import copy
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
 
-from msgspec import structs
-
 from prose_kernel.errors import RunError
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
@@ -27,88 +25,44 @@ from prose_kernel.machine.openprose.program_context import ProgramContext, Progr
 from prose_kernel.machine.openprose.programs import run_text
 from prose_kernel.runtime import structured_text
 from prose_kernel.runtime.compiled_code import Code, value_of
-from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.machine import Preview
-from prose_kernel.runtime.ports import Binding, CommandRequest, GateRequest, SessionRequest
-from prose_kernel.runtime.preview import (
-    PASSES,
-    Announced,
-    Full,
-    ReadOnlyStore,
-    StepLimit,
-    UnknownAnswers,
-    is_unknown,
-    unknown,
-    unknown_in,
-    unknown_names,
-)
-from prose_kernel.runtime.trampoline import call, drive
+from prose_kernel.runtime.ports import Binding, SessionRequest
+from prose_kernel.runtime.preview import PASSES, Full, PreviewAnswers, is_unknown, unknown, unknown_names
+from prose_kernel.runtime.trampoline import drive
 from prose_kernel.runtime.values import Value
 
 
 async def preview(run: ProgramRun, program: tree.Program, source: Source, cwd: str) -> tuple[Preview, ...]:
     """Every session, command and gate of a checked text, in source order, against what the run knows now."""
-    answers = PreviewAnswers()
+    answers = _Answers()
     shadow = _shadow(run, answers)
     context = ProgramContext(shadow, shadow.root, source, cwd, f"c{run.cell + 1}")
     with contextlib.suppress(Full):
         await drive(run_text(context, program, {}))
-    return tuple(answers.announced.found)
+    return tuple(answers.found)
 
 
-class PreviewAnswers:
-    """Answers the constructs of the machine in place of the outside. `announced` grows in source order."""
-
-    unknown = staticmethod(unknown)
-
-    def __init__(self) -> None:
-        self.announced = Announced()
-
+class _Answers(PreviewAnswers):
     # ------------------------------------------------------------ announcing
 
     async def session(
         self, s: ProgramContext, node: tree.Node, name: str | None, prepared: Awaitable[tuple[SessionRequest, Binding]]
     ) -> Value:
         """Announce a session instead of asking it."""
-        try:
-            request, _ = await prepared
-        except RunError as problem:
-            self.announced.add(Preview(s.source, node.span, name, None, problem=problem))
-        else:
-            if request.memory is not None:
-                s.run.started_agents.add(request.memory.agent)
-            self.announced.add(Preview(s.source, node.span, name, request, tuple(dict.fromkeys(unknown_in(request)))))
+
+        async def first() -> SessionRequest:
+            return (await prepared)[0]
+
+        request = await self.announce(s, node, name, first())
+        if request is not None and request.memory is not None:
+            s.run.started_agents.add(request.memory.agent)
         return unknown(name or "answer")
-
-    async def command(
-        self, s: ProgramContext, node: tree.Node, name: str | None, prepared: Awaitable[CommandRequest]
-    ) -> Value:
-        """Announce a command instead of running it."""
-        try:
-            request = await prepared
-        except RunError as problem:
-            self.announced.add(Preview(s.source, node.span, name, None, problem=problem, kind="command"))
-        else:
-            given = unknown_names([request.command, str(request.stdin or ""), *request.env.values(), request.cwd])
-            names = tuple(dict.fromkeys(given))
-            self.announced.add(Preview(s.source, node.span, name, None, names, kind="command", command=request))
-        return unknown(name or "output")
-
-    async def gate(self, s: ProgramContext, node: tree.Node, prepared: Awaitable[GateRequest]) -> None:
-        """Announce a gate instead of opening it."""
-        try:
-            request = await prepared
-        except RunError as problem:
-            self.announced.add(Preview(s.source, node.span, None, None, problem=problem, kind="gate"))
-        else:
-            names = tuple(dict.fromkeys(unknown_names(request.prompt)))
-            self.announced.add(Preview(s.source, node.span, None, None, names, kind="gate", gate=request))
 
     def program(self, s: ProgramContext, node: tree.ProgramCall) -> Value:
         """Announce a program that is loaded only when the text runs."""
         name = node.program.id
         note = f"program '{name}' is loaded when the text runs; its sessions are not known before"
-        self.announced.add(Preview(s.source, node.span, None, None, note=note))
+        self.add(Preview(s.source, node.span, None, note=note))
         return unknown(name)
 
     # ------------------------------------------------------------ values
@@ -143,13 +97,7 @@ class PreviewAnswers:
 
     async def ways(self, s: ProgramContext, bodies: Sequence[Body | None]) -> Value:
         """Bodies of which one will run: each runs as if it were the one."""
-        before, most = dict(s.counts), dict(s.counts)
-        for body in bodies:
-            if body is not None:
-                s.counts = dict(before)
-                await call(body.run(s))
-                most = {what: max(most.get(what, 0), s.counts.get(what, 0)) for what in {*most, *s.counts}}
-        s.counts = most
+        await self.each(s, bodies)
         return unknown("value")
 
     async def items(self, s: ProgramContext, code: Code, name: str) -> list[Value]:
@@ -181,13 +129,10 @@ class PreviewAnswers:
 # ---------------------------------------------------------------- the copy of a run
 
 
-def _shadow(run: ProgramRun, answers: PreviewAnswers) -> ProgramRun:
+def _shadow(run: ProgramRun, answers: _Answers) -> ProgramRun:
     """A copy of a run, whose bindings, counters and registries may be changed, and which can do nothing."""
-    unknown_answers, store = UnknownAnswers(), ReadOnlyStore(run.store)
-    ports = structs.replace(run.host.ports, judge=unknown_answers, user=unknown_answers, store=store, races=None)
-    host = Host(ports, (), load=run.host.load, supplied=run.host.supplied, hook=StepLimit(answers.announced))
-    host.preview, host.pipefail, host.renderer = answers, run.host.pipefail, run.host.renderer
-    shadow = ProgramRun(host, store, run.name, run.program)
+    host = answers.host(run.host)
+    shadow = ProgramRun(host, host.ports.store, run.name, run.program)
     shadow.module = run.module
     table = {name: replace(slot) for name, slot in run.root.table.items()}
     shadow.root = Layer(Frame(), table=table, exports=dict(run.root.exports), outputs=dict(run.root.outputs))

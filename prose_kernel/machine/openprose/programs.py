@@ -27,6 +27,7 @@ from prose_kernel.runtime.execution_context import ControlFlow, located
 from prose_kernel.runtime.import_loading import load
 from prose_kernel.runtime.numbering import Kind
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
+from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.structured_text import ProgramResult
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value, inserted_text
@@ -225,7 +226,7 @@ class ProgramCallCode(Code):
             supplied[argument.name.id] = await value_of(part, s)
         _check(s, node, entry, supplied)
         result = cast("Value", await call(_run_program(s, node, entry, supplied)))
-        return result if preview is None else cast("Value", preview.unknown(entry.alias))
+        return result if preview is None else unknown(entry.alias)
 
     async def _host_read(self, s: ProgramContext) -> Value:
         """`read_world_model("self")`: the prior truth. `read_subscription(node, facet)`: the input called `facet`, else

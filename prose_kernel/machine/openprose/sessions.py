@@ -39,6 +39,7 @@ from prose_kernel.runtime.ports import (
     SessionResult,
     Target,
 )
+from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.session_attempts import Allowed, Failure, SessionAttempts
 from prose_kernel.runtime.shared_names import Agent, Asked
 from prose_kernel.runtime.values import Reference, Value, inserted_text
@@ -152,7 +153,7 @@ async def _ask(s: ProgramContext, node: tree.Session | tree.Resume, agent: Agent
     task, _ = await _words(s, node, own, {})
     given = await value_given(s, own["context"]) if "context" in own else None
     if s.host.preview is not None:
-        return cast("Value", s.host.preview.unknown(agent.name))
+        return unknown(agent.name)
     allowed, model = _allowed(own), word(own["model"]) if "model" in own else None
     output = await _output(s, node, own, None)
     asked = Asked(task, given, name, allowed.retries, allowed.backoff, allowed.timeout, model, output)

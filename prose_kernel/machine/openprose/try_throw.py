@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from typing import Any, cast
 
 from prose_kernel.errors import RunError, ThrowError
 from prose_kernel.language.openprose import tree
@@ -20,6 +19,7 @@ from prose_kernel.runtime.compiled_code import Code, Step, value_of
 from prose_kernel.runtime.events import Caught, FinallyEntered, TryEntered
 from prose_kernel.runtime.execution_context import ControlFlow, forget_trace
 from prose_kernel.runtime.ports import Binding
+from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import ErrorValue, Value, inserted_text
 
@@ -33,7 +33,7 @@ class TryCode(Code):
 
     async def _run(self, s: ProgramContext) -> Value:
         if s.host.preview is not None:
-            return await call(self._previewed(s, s.host.preview))
+            return await call(self._previewed(s))
         if s.host.heard[TryEntered]:
             s.emit(TryEntered(s.place(self.node)))
         if self.final is None:
@@ -53,18 +53,18 @@ class TryCode(Code):
         await call(self._finally(s))
         return value
 
-    async def _previewed(self, s: ProgramContext, preview: Any) -> Value:
+    async def _previewed(self, s: ProgramContext) -> Value:
         """All parts, one after the other."""
         await call(self.body.run(s))
         if self.catch is not None:
             outer, name = s.temps, self.node.catch.name
             if name is not None:
-                s.temps = {**outer, name.id: Temp(preview.unknown(name.id), "catch variable")}
+                s.temps = {**outer, name.id: Temp(unknown(name.id), "catch variable")}
             await call(self.catch.run(s))
             s.temps = outer
         if self.final is not None:
             await call(self.final.run(s))
-        return cast("Value", preview.unknown("value"))
+        return unknown("value")
 
     async def _guarded(self, s: ProgramContext) -> Value:
         outer = s.guarded

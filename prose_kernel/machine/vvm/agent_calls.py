@@ -65,6 +65,7 @@ from prose_kernel.runtime.ports import (
     SessionResult,
     Target,
 )
+from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.session_attempts import Allowed, Failure, SessionAttempts, Success
 from prose_kernel.runtime.shared_names import Agent, Asked
 from prose_kernel.runtime.trampoline import call
@@ -152,8 +153,8 @@ class AgentCallCode(Code):
         output = await _output(s, node, agent)
         task = AgentTask(agent, text, given, options, bound_to, consumed=not alone, output=output)
         if s.host.preview is not None:
-            previewed_value: Value = await s.host.preview.session(s, node, bound_to, previewed(s, node, task))
-            return previewed_value
+            await s.host.preview.announce(s, node, bound_to, previewed(s, node, task))
+            return unknown(bound_to or "answer")
         return _value(s, node, await run_task(s, node, task))
 
 
@@ -581,8 +582,7 @@ async def _ask_other(
 ) -> Value:
     """An agent of another language runs as its session; its failure becomes an error value here (13)."""
     if s.host.preview is not None:
-        previewed_value: Value = s.host.preview.unknown(agent.name)
-        return previewed_value
+        return unknown(agent.name)
     backoff = "linear" if options.backoff == "fixed" else options.backoff
     asked = Asked(text, value, bound_to, options.retry, backoff, options.timeout or "")
     ended = await call(agent.ask(s, node, asked))

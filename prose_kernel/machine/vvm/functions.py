@@ -33,6 +33,7 @@ from prose_kernel.machine.vvm.values import a_type_of, adopted, raised
 from prose_kernel.runtime.compiled_code import Code
 from prose_kernel.runtime.events import BlockEntered, BlockLeft
 from prose_kernel.runtime.execution_context import ExecutionContext, Node, located
+from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.shared_names import Function
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
@@ -78,8 +79,7 @@ async def from_outside(
 ) -> Value:
     """Call a function from another language: the caller's line of control continues in it and returns."""
     if caller.host.preview is not None:
-        previewed_value: Value = caller.host.preview.unknown(str(getattr(function, "name", "function")))
-        return previewed_value
+        return unknown(str(getattr(function, "name", "function")))
     run = module.run
     s = Context(run, module, caller.source, caller.cwd, caller.path).go_on_from(caller)
     try:
@@ -104,8 +104,7 @@ async def apply(
     if isinstance(function, LibraryFunction):
         return await function.run(s, node, arguments, keywords or {})
     if isinstance(function, Function) and s.host.preview is not None:
-        previewed_value: Value = s.host.preview.unknown(function.name)
-        return previewed_value
+        return unknown(function.name)
     if isinstance(function, Function):
         if keywords:
             message = f"bad arguments to {function.name}: a function of another language takes no keywords"
@@ -122,8 +121,7 @@ async def enter(s: Context, node: Node, function: UserFunction, table: dict[str,
         raise raised(s, node, "R218", f"recursion limit: {function.name} is called too deeply", hint=hint)
     preview = s.host.preview
     if preview is not None and not preview.enters(s, function):
-        unknown: Value = preview.unknown(function.name)
-        return unknown
+        return unknown(function.name)
     turns = s.host.scheduler
     if turns.due():
         await s.breathe()
@@ -212,9 +210,9 @@ class LibraryFunction(Function):
         given = self.bind(s, node, arguments, keywords)
         if self.at_once is not None:
             if s.host.preview is not None and self.computes:
-                unknown: Value = s.host.preview.instead(*given.values())
-                if unknown is not None:
-                    return unknown
+                instead: Value = s.host.preview.instead(*given.values())
+                if instead is not None:
+                    return instead
             return self.at_once(s, node, given)
         assert self.work is not None
         return await self.work(s, node, given)

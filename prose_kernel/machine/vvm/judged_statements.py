@@ -10,6 +10,7 @@ from prose_kernel.machine.vvm.judging import TemplateCode, decide, pick, rendere
 from prose_kernel.machine.vvm.values import is_error, raised
 from prose_kernel.runtime.compiled_code import value_of
 from prose_kernel.runtime.events import ArmChosen, Constrained, OptionChosen
+from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
@@ -44,7 +45,7 @@ class MatchStep(Step):
                 continue
             if isinstance(pattern, tree.ErrorPattern) and pattern.name is not None:
                 name = pattern.name.id
-                s.bind(name, value if sure else preview.unknown(name), pattern)
+                s.bind(name, value if sure else unknown(name), pattern)
             if sure and not possible:
                 return await call(body.run(s))
             possible.append(body)
@@ -99,7 +100,7 @@ class ChooseStep(Step):
         s.it = value
         try:
             if s.host.preview is not None:
-                s.bind(node.target.id, s.host.preview.unknown(node.target.id), node)
+                s.bind(node.target.id, unknown(node.target.id), node)
                 return await call(s.host.preview.ways(s, [self.bodies[o.label.value] for o in node.options]))
             labels = tuple(dict.fromkeys(option.label.value for option in node.options))
             label = await pick(s, node.criterion, self.criterion.render(s, value), value, labels)
@@ -125,7 +126,7 @@ class ConstrainStep(Step):
     async def _run(self, s: Context) -> Left:
         node: tree.Constrain = self.node
         if s.host.preview is not None:
-            s.bind(node.target.id, s.host.preview.unknown(node.target.id), node)
+            s.bind(node.target.id, unknown(node.target.id), node)
             return
         value = self.value(s)
         bounds = {name: await value_of(code, s) for name, code in self.bounds}

@@ -23,6 +23,7 @@ from prose_kernel.runtime.compiled_code import require_shallow
 from prose_kernel.runtime.execution_context import Node
 from prose_kernel.runtime.json_text import int_text
 from prose_kernel.runtime.parallel_branches import iterate
+from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.running_loops import Items, OpenLoop
 from prose_kernel.runtime.shared_names import Function
 from prose_kernel.runtime.trampoline import call
@@ -215,8 +216,7 @@ async def _refine_once(s: Context, node: Node, given: Bound) -> Value:
     """One round, for a preview."""
     await call(apply(s, node, given["done"], (given["seed"], 0)))
     await call(apply(s, node, given["step"], (given["seed"], 0)))
-    unknown: Value = s.host.preview.unknown("refine")
-    return unknown
+    return unknown("refine")
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,10 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Awaitable, Sequence
+from collections.abc import Sequence
 from typing import Any
-
-from msgspec import structs
 
 from prose_kernel.errors import RunError
 from prose_kernel.language.nodes import walk
@@ -24,61 +22,33 @@ from prose_kernel.machine.vvm.context import Context, Frame, Module, VvmRun
 from prose_kernel.machine.vvm.program import run_text
 from prose_kernel.runtime.compiled_code import Code
 from prose_kernel.runtime.execution_context import Node
-from prose_kernel.runtime.host import Host
 from prose_kernel.runtime.machine import Preview
-from prose_kernel.runtime.ports import SessionRequest
-from prose_kernel.runtime.preview import (
-    PASSES,
-    Announced,
-    Full,
-    ReadOnlyStore,
-    StepLimit,
-    UnknownAnswers,
-    unknown,
-    unknown_in,
-    unknown_names,
-)
+from prose_kernel.runtime.preview import PASSES, Full, PreviewAnswers, unknown, unknown_names
 from prose_kernel.runtime.trampoline import call, drive
 from prose_kernel.runtime.values import Value
 
 
 async def preview(run: VvmRun, program: tree.Program, source: Source, cwd: str) -> tuple[Preview, ...]:
     """Every agent call of a checked text, in source order, against what the run knows now."""
-    answers = PreviewAnswers(run)
+    answers = _Answers(run)
     shadow = _shadow(run, answers)
     context = Context(shadow, shadow.root, source, cwd, f"c{run.cell + 1}")
     with contextlib.suppress(Full, RunError):
         await drive(run_text(context, program))
-    return tuple(answers.announced.found)
+    return tuple(answers.found)
 
 
-class PreviewAnswers:
-    """Answers the constructs of the machine in place of the outside. `announced` grows in source order.
-
-    `_open` counts the constructs around the statement that may or may not run; `_doubtful` are the running functions
+class _Answers(PreviewAnswers):
+    """`_open` counts the constructs around the statement that may or may not run; `_doubtful` are the running functions
     whose result depends on one.
     """
 
-    unknown = staticmethod(unknown)
-
     def __init__(self, run: VvmRun) -> None:
-        self.announced = Announced()
+        super().__init__()
         self.root: Module | None = None
         self._real = run.root
         self._open = 0
         self._doubtful: set[Frame | None] = set()
-
-    # ------------------------------------------------------------ announcing
-
-    async def session(self, s: Context, node: Node, name: str | None, prepared: Awaitable[SessionRequest]) -> Value:
-        """Announce a call instead of making it."""
-        try:
-            request = await prepared
-        except RunError as problem:
-            self.announced.add(Preview(s.source, node.span, name, None, problem=problem))
-        else:
-            self.announced.add(Preview(s.source, node.span, name, request, tuple(dict.fromkeys(unknown_in(request)))))
-        return unknown(name or "answer")
 
     # ------------------------------------------------------------ values
 
@@ -144,19 +114,13 @@ class PreviewAnswers:
 
     async def ways(self, s: Context, bodies: Sequence[Body | None]) -> Left:
         """Bodies of which at most one will run: each runs as if it were the one."""
-        before, most = dict(s.counts), dict(s.counts)
         self._open += 1
         try:
-            for body in bodies:
-                if body is None:
-                    continue
-                s.counts = dict(before)
-                if await call(body.run(s)) is not None:
-                    self._doubtful.add(s.frame)
-                most = {what: max(most.get(what, 0), s.counts.get(what, 0)) for what in {*most, *s.counts}}
+            left = await self.each(s, bodies)
         finally:
             self._open -= 1
-        s.counts = most
+        if any(one is not None for one in left):
+            self._doubtful.add(s.frame)
         return None
 
     async def arms(self, s: Context, arms: Sequence[tuple[Code, Body]], otherwise: Body | None) -> Left:
@@ -178,10 +142,6 @@ class PreviewAnswers:
         """The items of a list, the first ones of many; one placeholder if they are unknown."""
         return items[:PASSES] if type(items) is list else [unknown(name)]
 
-    async def passes(self, s: Context, body: Body) -> Left:
-        """One pass of a loop that may make any number of them."""
-        return await self.ways(s, [body])
-
 
 def _read(s: Context, node: tree.Node) -> Value:
     """The value of a name; nothing for other nodes, and for an unbound name."""
@@ -197,13 +157,10 @@ def _read(s: Context, node: tree.Node) -> Value:
     return s.module.table.get(node.id)
 
 
-def _shadow(run: VvmRun, answers: PreviewAnswers) -> VvmRun:
+def _shadow(run: VvmRun, answers: _Answers) -> VvmRun:
     """A copy of a run, whose names may be changed, and which can do nothing."""
-    unknown_answers, store = UnknownAnswers(), ReadOnlyStore(run.host.ports.store)
-    ports = structs.replace(run.host.ports, judge=unknown_answers, user=unknown_answers, store=store, races=None)
-    host = Host(ports, (), load=run.host.load, hook=StepLimit(answers.announced))
-    host.preview = answers
-    shadow = VvmRun(host, ports.store, run.name, run.program)
+    host = answers.host(run.host)
+    shadow = VvmRun(host, host.ports.store, run.name, run.program)
     shadow.depth, shadow.modules = run.depth, dict(run.modules)
     root, real = shadow.root, run.root
     for name in ("table", "foreign", "agents", "skills", "written", "defined", "declarations"):

@@ -31,6 +31,7 @@ from prose_kernel.machine.vvm.values import a_type_of, error_value, raised
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.events import ArmChosen, Caught, FinallyEntered, TryEntered
 from prose_kernel.runtime.execution_context import forget_trace, located
+from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.running_loops import Passes
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
@@ -170,7 +171,7 @@ class WhileStep(Step):
         if s.host.preview is not None:
             if await s.host.preview.truth(s, self.condition) is False:
                 return None
-            return await call(s.host.preview.passes(s, self.body))
+            return await call(s.host.preview.ways(s, [self.body]))
         condition, body, turns = self.condition, self.body, s.host.scheduler
         passes = Passes(s, self.node, None)
         way = condition.now
@@ -350,7 +351,7 @@ class TryStep(Step):
         left = await call(self.body.run(s))
         if self.handler is not None:
             name: str = self.node.handler.target.id
-            s.bind(name, s.host.preview.unknown(name), self.node.handler)
+            s.bind(name, unknown(name), self.node.handler)
             await call(s.host.preview.ways(s, [self.handler]))
         after = await call(self.final.run(s)) if self.final is not None else None
         return left if after is None else after
