@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from prose_kernel.runtime.budgets import Budget
@@ -17,6 +18,7 @@ from prose_kernel.runtime.shared_names import SharedNames
 from prose_kernel.runtime.statement_hook import StatementHook
 
 
+@dataclass(eq=False, repr=False)
 class Host:
     """Shared by a root program and all that it imports: the ports, the listeners, the scheduler, the spawn numbers.
 
@@ -27,28 +29,21 @@ class Host:
     `supplied_since` came after the beginning of the text that runs, and only answer its questions.
     """
 
-    def __init__(
-        self,
-        ports: Ports,
-        listeners: Sequence[Listener] = (),
-        *,
-        concurrency: int | None = None,
-        load: LoadProgram | None = None,
-        hook: StatementHook | None = None,
-        supplied: dict[str, str] | None = None,
-    ) -> None:
-        self.ports = ports
-        self.listeners = tuple(listeners)
-        self.heard = Audience(listeners)
+    ports: Ports
+    listeners: Sequence[Listener] = ()
+    concurrency: int | None = field(default=None, kw_only=True)
+    load: LoadProgram | None = field(default=None, kw_only=True)
+    hook: StatementHook | None = field(default=None, kw_only=True)
+    supplied: dict[str, str] = field(default_factory=dict, kw_only=True)
+
+    def __post_init__(self) -> None:
+        self.listeners = tuple(self.listeners)
+        self.supplied_since: Mapping[str, str] = {}
+        self.heard = Audience(self.listeners)
         """The listeners of each kind of event. Hot loops check here before they create an event."""
         self.loops: dict[OpenLoop, None] = {}
         """The loops that run now, outer ones first."""
-        self.concurrency = concurrency
-        self.permits = asyncio.Semaphore(concurrency) if concurrency is not None else None
-        self.load = load
-        self.hook = hook
-        self.supplied = supplied if supplied is not None else {}
-        self.supplied_since: Mapping[str, str] = {}
+        self.permits = asyncio.Semaphore(self.concurrency) if self.concurrency is not None else None
         self.scheduler = Scheduler()
         self.names = SharedNames()
         self.journal: Journal | None = None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Final
+from typing import Any, ClassVar, Final, TypeVar
 
 from prose_kernel.errors import RunError, ValueTypeError
 from prose_kernel.runtime.json_text import LONGEST_TEXT as LONGEST_TEXT
@@ -232,14 +232,18 @@ def verbatim(value: Value) -> object:
             return plain(value)
 
 
-class DataView(Mapping[str, object]):
-    """A mapping of names to values, read as JSON data (`verbatim`) when a name is looked up."""
+V = TypeVar("V")
 
-    def __init__(self, values: Mapping[str, Value]) -> None:
+
+class View(Mapping[str, V]):
+    """A mapping by names without a copy, read by `read` when a name is looked up."""
+
+    def __init__(self, values: Mapping[str, Any], read: Callable[[Any], V]) -> None:
         self._values = values
+        self._read = read
 
-    def __getitem__(self, name: str) -> object:
-        return verbatim(self._values[name])
+    def __getitem__(self, name: str) -> V:
+        return self._read(self._values[name])
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._values)

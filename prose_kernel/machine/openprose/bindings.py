@@ -35,10 +35,7 @@ class SpawnCode(Code):
     where no body can run inside it."""
 
     nests: ClassVar[bool] = True
-
-    @property
-    def spawned(self) -> Spawned:
-        raise NotImplementedError
+    spawned: Spawned
 
     async def spawn(self, s: ProgramContext, destination: Destination | None) -> Value:
         raise NotImplementedError
@@ -241,15 +238,13 @@ class OutputStep(Step):
     async def _run(self, s: ProgramContext) -> Value:
         name = self.node.name
         if name is None:
-            raise ControlFlow("return", await value_of(self.code, s), valued=True, fields=_is_object(self.node))
+            raise ControlFlow(
+                "return", await value_of(self.code, s), valued=True, fields=isinstance(self.node.value, tree.Object)
+            )
         writable(s, name)
         value, spawned = await produce(s, self.code, Destination(name.id, s.key(name.id), "output"))
         self._bind(s, value, spawned)
         return value
-
-
-def _is_object(node: tree.Output) -> bool:
-    return isinstance(node.value, tree.Object)
 
 
 @statement(tree.Input)
@@ -273,9 +268,8 @@ class InputStep(Step):
         text = await render(s, prompt.text if isinstance(prompt, tree.Discretion) else prompt)
         await s.flush()
         at = s.at("input")
-        question = Question(
-            name, text, at, judging.phrase(s, prompt, text, at) if isinstance(prompt, tree.Discretion) else None
-        )
+        phrase = judging.request_about(s, text, at, node=prompt) if isinstance(prompt, tree.Discretion) else None
+        question = Question(name, text, at, phrase)
         try:
             return await s.ask(question, str, lambda: _answer(s, question))
         except NoPerson as error:

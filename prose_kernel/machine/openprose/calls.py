@@ -247,9 +247,7 @@ async def run_script(s: ProgramContext, program: tree.Program, source: Source, v
 class StageCode(SpawnCode):
     """`session name(args)`: a session with the text under `#### name` as its task."""
 
-    @property
-    def spawned(self) -> Spawned:
-        return "session"
+    spawned: Spawned = "session"
 
     async def spawn(self, s: ProgramContext, destination: Destination | None) -> Value:
         node: tree.Stage = self.node

@@ -389,7 +389,7 @@ async def _check_promises(s: ProgramContext, unit: Unit, outputs: dict[str, Valu
 
 async def _answer(s: ProgramContext, promise: Promise, outputs: dict[str, Value], *, by_rules: bool) -> bool | None:
     """Whether a promise is kept; None where that is uncertain, or cannot be decided here."""
-    request = judging.request_about(s, promise.condition)
+    request = judging.request_about(s, promise.condition, s.at("judge"))
     bindings = {**request.bindings, **outputs}
     request = structs.replace(request, bindings=bindings, by_rules=by_rules)
     await s.flush()

@@ -96,13 +96,10 @@ class _Written:
 @expression(tree.Exec, lambda node: [item.value for item in _computed(node)])
 class ExecCode(SpawnCode):
     nests = False
+    spawned: Spawned = "exec"
 
     def prepare(self, node: tree.Exec) -> None:
         self._by_profile: dict[bool, _Written] = {}
-
-    @property
-    def spawned(self) -> Spawned:
-        return "exec"
 
     def _written(self, s: ProgramContext) -> _Written:
         strict = s.run.is_strict

@@ -23,15 +23,13 @@ GLOBAL_DEPTH_LIMIT = 500
 DEFAULT_BLOCK_DEPTH = 100
 
 
+@dataclass(slots=True, eq=False, repr=False)
 class Temp:
     """A temporary name's value: immutable, gone with its body. `key` is the binding it refers to, if any."""
 
-    __slots__ = ("key", "value", "word")
-
-    def __init__(self, value: Value, word: str, key: Key | None = None) -> None:
-        self.value = value
-        self.word = word
-        self.key = key
+    value: Value
+    word: str
+    key: Key | None = None
 
 
 Temps = dict[str, Temp]

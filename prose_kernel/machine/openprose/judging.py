@@ -84,21 +84,15 @@ def _request(s: ProgramContext, text: str, asking: Asking | None = None, node: t
     asking, at = asking or Asking(), s.at("judge")
     if s.host.heard[JudgeAsked]:
         s.emit(JudgeAsked(s.place(node or s.statement), text, at))
-    request = _about(s, text, at, asking, node)
+    request = request_about(s, text, at, asking, node)
     return structs.replace(request, further=tuple(_further(s, request, asking.after))) if asking.after else request
 
 
-def request_about(s: ProgramContext, text: str) -> JudgeRequest:
+def request_about(
+    s: ProgramContext, text: str, at: str, asking: Asking | None = None, node: tree.Node | None = None
+) -> JudgeRequest:
     """A question about the values that are visible here."""
-    return _about(s, text, s.at("judge"), Asking(), None)
-
-
-def phrase(s: ProgramContext, node: tree.Discretion, text: str, at: str) -> JudgeRequest:
-    """The data with which a model puts the text of an `input` into plain words."""
-    return _about(s, text, at, Asking(), node)
-
-
-def _about(s: ProgramContext, text: str, at: str, asking: Asking, node: tree.Node | None) -> JudgeRequest:
+    asking = asking or Asking()
     written, inserted = _taken_apart(node, text) if node is not None else ("", ())
     bindings = visible(s.temps, s.layer)
     if s.recent.result is not None and not any(name in bindings for name in NAME.findall(text)):

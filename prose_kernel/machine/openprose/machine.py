@@ -35,7 +35,7 @@ from prose_kernel.machine.openprose.programs import run_text
 from prose_kernel.runtime.machine import BindingInfo, Definition, Preview
 from prose_kernel.runtime.machine import Machine as RuntimeMachine
 from prose_kernel.runtime.program_run import Run
-from prose_kernel.runtime.values import ExecText, Reference, Value
+from prose_kernel.runtime.values import ExecText, Reference, Value, View
 
 
 class _LateRenderer:
@@ -98,7 +98,7 @@ class Machine(RuntimeMachine):
     def known(self) -> Known:
         run = self._run
         return Known(
-            variables=_Variables(run.root.table),
+            variables=View(run.root.table, _variable),
             soft_exports=frozenset(run.root.exports),
             agents={
                 **{name: KnownAgent(None) for name in run.other_agents},
@@ -166,20 +166,8 @@ def _info(slot: Slot) -> BindingInfo:
     return BindingInfo(slot.kind, slot.value, slot.key, slot.source, slot.span, slot.spawned, adopted)
 
 
-class _Variables(Mapping[str, Variable]):
-    """The root table as the checker sees it, without a copy."""
-
-    def __init__(self, table: Mapping[str, Slot]) -> None:
-        self._table = table
-
-    def __getitem__(self, name: str) -> Variable:
-        slot = self._table[name]
-        answer = slot.value.schema if isinstance(slot.value, Reference) else None
-        hides = isinstance(slot.value, ExecText) and slot.value.result.code_hidden
-        return Variable(slot.kind, slot.spawned == "exec", answer, hides)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._table)
-
-    def __len__(self) -> int:
-        return len(self._table)
+def _variable(slot: Slot) -> Variable:
+    """A name of the root table as the checker sees it."""
+    answer = slot.value.schema if isinstance(slot.value, Reference) else None
+    hides = isinstance(slot.value, ExecText) and slot.value.result.code_hidden
+    return Variable(slot.kind, slot.spawned == "exec", answer, hides)

@@ -124,4 +124,4 @@ class DeclaredAgent(Agent):
             item = item_of_value(s, "input", asked.given, session)
             request = structs.replace(request, context=(item,))
         allowed = Allowed(asked.retries, asked.backoff, asked.timeout)
-        return await sessions.Attempts(s, node, request, binding, asked.bound_to, allowed).run()
+        return await sessions.Attempts(s, node, request, binding.key, asked.bound_to, allowed, binding=binding).run()

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import Body, compile_expression, expression
-from prose_kernel.machine.openprose.frames import Spawned, Temp, Temps
+from prose_kernel.machine.openprose.frames import Temp, Temps
 from prose_kernel.machine.openprose.loops import collection, items_of
 from prose_kernel.machine.openprose.parallel import ALL, each, until_return
 from prose_kernel.machine.openprose.program_context import ProgramContext
@@ -21,19 +23,13 @@ from prose_kernel.runtime.values import Value
 @expression(tree.Arrow)
 class ArrowCode(SpawnCode):
     def prepare(self, node: tree.Arrow) -> None:
-        last = len(node.spawns) - 1
-        self.spawns = [compile_expression(spawn, self.used and at == last) for at, spawn in enumerate(node.spawns)]
-
-    @property
-    def spawned(self) -> Spawned:
-        last = self.spawns[-1]
-        assert isinstance(last, SpawnCode)
-        return last.spawned
+        last = node.spawns[-1]
+        self.spawns: list[Any] = [compile_expression(spawn, self.used and spawn is last) for spawn in node.spawns]
+        self.spawned = self.spawns[-1].spawned
 
     async def spawn(self, s: ProgramContext, destination: Destination | None) -> Value:
         value: Value = None
         for at, code in enumerate(self.spawns, 1):
-            assert isinstance(code, SpawnCode)
             value = await code.spawn(s, destination if at == len(self.spawns) else None)
         return value
 

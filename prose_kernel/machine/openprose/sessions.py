@@ -20,7 +20,6 @@ from prose_kernel.language.typed_answers import Schema
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
 from prose_kernel.machine.openprose.code import compile_expression, expression
 from prose_kernel.machine.openprose.execs import backoff_word, word
-from prose_kernel.machine.openprose.frames import Spawned
 from prose_kernel.machine.openprose.interpolation import cut_notes, kept_silently, render
 from prose_kernel.machine.openprose.program_context import AgentEntry, ProgramContext
 from prose_kernel.machine.openprose.program_text import statement_text
@@ -51,9 +50,8 @@ _SHAPE: Final = {"self": "You are responsible for", "delegates": "You delegate t
 @expression(tree.Resume)
 @expression(tree.Session)
 class SessionCode(SpawnCode):
-    @property
-    def spawned(self) -> Spawned:
-        return "resume" if isinstance(self.node, tree.Resume) else "session"
+    def prepare(self, node: tree.Session | tree.Resume) -> None:
+        self.spawned = "resume" if isinstance(node, tree.Resume) else "session"
 
     async def spawn(self, s: ProgramContext, destination: Destination | None) -> Value:
         return None if s.cancellation.stopped else await run_session(s, self.node, destination)
@@ -92,7 +90,10 @@ async def run_session(
     request, binding = await prepared(s, node, destination, rendering)
     allowed = _allowed(s.run.properties("session", node.properties))
     allowed = replace(allowed, budgets=tuple(_budgets(s, node, request)))
-    ended = await Attempts(s, node, request, binding, name, allowed, rendering).run()
+    more: dict[str, Any] = {"binding": binding}
+    if rendering is not None:  # the answer that renders a node is the node's value, which is shown as that
+        more.update(consumed=True, inspect=rendering.inspect)
+    ended = await Attempts(s, node, request, binding.key, name, allowed, **more).run()
     if isinstance(ended, Failure):
         raise located(s, ended.error, node)
     return ended.value
@@ -164,31 +165,19 @@ async def _ask(s: ProgramContext, node: tree.Session | tree.Resume, agent: Agent
     return ended.value
 
 
+@dataclass(eq=False, repr=False)
 class Attempts(SessionAttempts):
     """The attempts at one session statement; its answer becomes the binding."""
 
     s: ProgramContext
-
-    def __init__(
-        self,
-        s: ProgramContext,
-        node: Node,
-        request: SessionRequest,
-        binding: Binding,
-        bound_to: str | None,
-        allowed: Allowed,
-        rendering: Rendering | None = None,
-    ) -> None:
-        # the answer that renders a node is the node's value, which is shown as that
-        super().__init__(s, node, request, binding.key, bound_to, allowed, consumed=rendering is not None)
-        self._binding = binding
-        self._inspect = rendering.inspect if rendering is not None else None
-        self._written: Callable[[], bool] = bool
+    binding: Binding = field(kw_only=True)
+    inspect: Inspect | None = field(default=None, kw_only=True)
+    _written: Callable[[], bool] = field(default=bool, init=False)
 
     def target(self) -> Target | None:
         if self.request.output is not None:
             return None  # the reply is the answer
-        return self.s.run.store.target(self._binding)
+        return self.s.run.store.target(self.binding)
 
     def begins(self) -> None:
         self.s.run.secure_former(self.key)
@@ -202,11 +191,11 @@ class Attempts(SessionAttempts):
     def keep(self, result: SessionResult) -> Reference:
         """Keep the answer, or check that the session has kept it itself (4.6). Raises E218."""
         run, key = self.s.run, self.key
-        if self._inspect is not None:
-            self._inspect(self.kept(result))
+        if self.inspect is not None:
+            self.inspect(self.kept(result))
         text = self.typed(result)
         if text is not None:
-            run.put(structs.replace(self._binding, value=text))
+            run.put(structs.replace(self.binding, value=text))
         elif not self._written():
             raise SessionError(f"the session announced '{key.name}' but did not write it", code="E218")
         else:
