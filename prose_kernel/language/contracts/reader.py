@@ -1,24 +1,72 @@
-"""A contract file to nodes and findings: front matter, nodes, sections (prose-md.md 1.2 to 1.4). Never raises."""
+"""A contract file to nodes and findings: front matter, nodes, and their sections, with the kinds that these belong to
+(prose-md.md 1.2 to 1.4). Never raises.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, cast
 
 from prose_kernel.language.contracts import SUFFIX
-from prose_kernel.language.contracts import sections as known
 from prose_kernel.language.contracts.items import NAME, OPTIONAL, declared, read_items
 from prose_kernel.language.contracts.layout import Block, blocks, front_matter
 from prose_kernel.language.contracts.tree import ContractFile, Item, Kind, Node, Section
 from prose_kernel.language.diagnostics import STRICT, Diagnostic, Profile, diagnostic
+from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.source import Source, Span
 
 _NODE_NAME: Final = re.compile(rf"{NAME}(?:\.{NAME})*+")
 _ID: Final = re.compile(r"[0-9A-HJKMNP-TV-Z]{26}")
 _NOT_IN_TITLES: Final = re.compile(r"[^a-z0-9]+")
+
+_KINDS: Final = ("responsibility", "function", "gateway", "pattern", "test")
+_NAMED_KINDS: Final = "`responsibility`, `function`, `gateway`, `pattern`, `test`"
+_RETIRED_KINDS: Final[Mapping[str, str]] = {
+    "service": "write `kind: function` with Parameters and Returns",
+    "program": "write `kind: function` whose Execution calls the parts",
+    "system": "write one function or responsibility whose Execution calls the parts",
+    "composite": "write `kind: pattern` with Slots and Delegation",
+}
+_ALL: Final = "rfgpt"
+_BELONGS: Final[Mapping[str, str]] = {
+    "Description": _ALL, "Strategies": _ALL, "Goal": "rfg", "Continuity": "rg", "Schedule": "g", "Receives": "g",
+    "Emits": "g", "Payload": "g", "Parameters": "fp", "Returns": "fp", "Requires": "rp", "Maintains": "rgp",
+    "Errors": _ALL, "Invariants": _ALL, "Environment": "rfgp", "Runtime": "rfgp", "Skills": "rfgp", "Tools": "rfgp",
+    "Shape": "rfgp", "Execution": "rfg", "Patterns": "rf", "Slots": "p", "Config": "p", "Delegation": "p",
+    "Fixtures": "t", "Expects": "t", "Expects Not": "t",
+}  # fmt: skip
+_RETIRED: Final[Mapping[str, str]] = {
+    "Ensures": "write `### Returns` in a function, `### Maintains` in a responsibility",
+    "Services": "`call` the parts in `### Execution`",
+    "Wiring": "`call` the parts in `### Execution`",
+}
+_FOLDED: Final[Mapping[str, str]] = {
+    "Criteria": "write promises under `### Maintains`",
+    "Constraints": "write `### Invariants` or `### Shape`",
+    "Fulfillment": "write `### Execution`",
+    "Memory": "write `### Maintains`",
+}
+_SPELLED: Final[Mapping[str, str]] = {name.lower(): name for name in (*_BELONGS, *_RETIRED, *_FOLDED)}
+"""Known names by their lower-case form."""
+_WITH_ITEMS: Final = frozenset(_BELONGS) - {"Description", "Continuity", "Goal", "Execution", "Delegation", "Patterns"}
+_WITH_PARTS: Final = frozenset(["Requires", "Maintains", "Execution"])
+_NOT_EMPTY: Final = frozenset(["Parameters", "Returns", "Requires", "Maintains", "Description", "Execution"])
+_OF_INTERFACES: Final = frozenset(["Parameters", "Returns", "Requires", "Maintains", "Continuity"])
+_INTERFACES: Final = {
+    "function": "Parameters and Returns",
+    "responsibility": "Requires and Maintains",
+    "gateway": "Maintains",
+}
+_REQUIRED: Final = {
+    "responsibility": (("Maintains",),),
+    "pattern": (("Slots",), ("Delegation",)),
+    "test": (("Expects", "Expects Not"),),
+}
+_LONGEST_KNOWN: Final = max(map(len, _SPELLED)) + 2
 
 
 class Reader:
@@ -47,7 +95,7 @@ class Reader:
         nodes = [own, *(node for part in inline if (node := self._inline(*part, own)) is not None)]
         self._named_once(nodes)
         for node in nodes:
-            known.check(self, node)
+            _check_sections(self, node)
         return ContractFile(self.source, tuple(self.blocks), tuple(nodes), self.fields, title)
 
     # ---------------------------------------------------------------- front matter
@@ -79,13 +127,13 @@ class Reader:
         kind = self.fields.get("kind")
         line = field_span(self.text, "kind")
         if kind is None or kind == "":
-            self.report("E302", line, "the front matter has no `kind`", f"one of {known.NAMED_KINDS}")
+            self.report("E302", line, "the front matter has no `kind`", f"one of {_NAMED_KINDS}")
         elif not isinstance(kind, str):
-            self.report("E300", line, "`kind` is a word", f"one of {known.NAMED_KINDS}")
-        elif kind in known.RETIRED_KINDS:
-            self.report("E301", line, f"the kind `{kind}` is retired", known.RETIRED_KINDS[kind])
-        elif kind not in known.KINDS:
-            self.report("E300", line, f"unknown kind `{kind}`", f"one of {known.NAMED_KINDS}")
+            self.report("E300", line, "`kind` is a word", f"one of {_NAMED_KINDS}")
+        elif kind in _RETIRED_KINDS:
+            self.report("E301", line, f"the kind `{kind}` is retired", _RETIRED_KINDS[kind])
+        elif kind not in _KINDS:
+            self.report("E300", line, f"unknown kind `{kind}`", f"one of {_NAMED_KINDS}")
         else:
             return cast("Kind", kind)
         return ""
@@ -142,17 +190,17 @@ class Reader:
 
     def _section(self, heading: Block, inner: Sequence[Block]) -> Section:
         title, colon, first = heading.text.partition(":")
-        name = known.SPELLED.get(" ".join(title.lower().split()), "")
+        name = _SPELLED.get(" ".join(title.lower().split()), "")
         body = Span(heading.span.end, _end(heading, inner))
         text = self.text[body.start : body.end].strip()
         if colon and first.strip():
             text = f"{first.strip()}\n{text}".strip()
         fences = tuple(block for block in inner if block.kind == "fence")
         items: tuple[Item, ...] = ()
-        if name in known.WITH_ITEMS:
+        if name in _WITH_ITEMS:
             items = read_items(self.text, body, fences, truth=name in ("Requires", "Maintains"))
         parts: tuple[Item, ...] = ()
-        if name in known.WITH_PARTS:
+        if name in _WITH_PARTS:
             parts = tuple(self._part(title, _end(title, below)) for title, below in _split(inner, 4))
         return Section(name, heading.text, heading.span, body, text, fences, items, parts)
 
@@ -235,3 +283,65 @@ def field_span(text: str, name: str) -> Span:
         return Span(0, 0)
     found = re.compile(rf"^{re.escape(name)}[ \t]*:[^\n]*", re.MULTILINE).search(text, *front.inside)
     return Span(*found.span()) if found is not None else Span(0, 3)
+
+
+# ---------------------------------------------------------------- kinds and sections
+
+
+def _check_sections(reader: Reader, node: Node) -> None:
+    """Report what is wrong with the sections of a node."""
+    counts = Counter(one.name for one in node.sections if one.name)
+    seen: set[str] = set()
+    for section in node.sections:
+        if not section.name:
+            _unknown(reader, section)
+            continue
+        if section.name in seen:
+            reader.report("E306", section.line, f"`### {section.name}` is there already in this node")
+        elif section.name in _RETIRED:
+            reader.report("E307", section.line, f"`### {section.name}` is retired", _RETIRED[section.name])
+        elif section.name in _FOLDED:
+            message = f"`### {section.name}` is documentation only"
+            reader.report("W306", section.line, message, _FOLDED[section.name])
+        elif not section.text and section.name in _NOT_EMPTY:
+            reader.report("W305", section.line, f"`### {section.name}` is empty")
+        seen.add(section.name)
+        if node.kind:
+            _belongs(reader, node, section)
+    _required(reader, node, counts)
+    if node.kind == "gateway":
+        continuity = node.section("Continuity")
+        if continuity is None or "external-driven" not in continuity.text:
+            at = continuity.line if continuity else node.heading
+            reader.report("W308", at, "the Continuity of a gateway is `external-driven`")
+
+
+def _unknown(reader: Reader, section: Section) -> None:
+    name = " ".join(section.title.partition(":")[0].split()).lower()
+    if not 3 <= len(name) <= _LONGEST_KNOWN or name in _SPELLED:
+        return
+    near = Nearest()(name, _SPELLED)
+    if near is not None:
+        hint = did_you_mean(f"### {_SPELLED[near]}")
+        reader.report("W301", section.line, f"`### {section.title}` is documentation only", hint)
+
+
+def _belongs(reader: Reader, node: Node, section: Section) -> None:
+    kinds = _BELONGS.get(section.name)
+    if kinds is None or node.kind[0] in kinds:
+        return
+    if node.kind in _INTERFACES and section.name in _OF_INTERFACES:
+        message = f"`### {section.name}` isn't part of the interface of a {node.kind}"
+        reader.report("E309", section.line, message, f"it has {_INTERFACES[node.kind]}")
+    else:
+        reader.report("W302", section.line, f"`### {section.name}` has no effect in a {node.kind}")
+
+
+def _required(reader: Reader, node: Node, counts: Counter[str]) -> None:
+    for names in _REQUIRED.get(node.kind, ()):
+        if not any(counts[name] for name in names):
+            needed = " or ".join(f"`### {name}`" for name in names)
+            reader.report("E308", node.heading, f"a {node.kind} needs {needed}")
+    if node.kind == "function" and not counts["Returns"]:
+        hint = "add `### Returns`"
+        reader.report("W307", node.heading, "no Returns: the whole answer is the result", hint)

@@ -3,7 +3,7 @@
 
 `language/contracts` makes a `ScriptSource` for the fences of one section: the text of the file, where its script is in
 it, and the `Interface` of the node. `compile_source` checks it under the profile `prosescript`. `CallTargets.find`
-looks up `call NAME`, when a script is checked and again when it runs; `machine/openprose/contract_calls.py` runs the
+looks up `call NAME`, when a script is checked and again when it runs; `machine/openprose/contract_text.py` runs the
 script found in its own frame, or uses one session.
 """
 

@@ -42,7 +42,7 @@ class _LateRenderer:
     """Renders what contract files hold; loaded when there is something to render."""
 
     def render(self, s: ProgramContext, node: tree.Node, request: calls.CallRequest) -> Coroutine[Any, Any, Value]:
-        from prose_kernel.machine.openprose.contract_calls import render
+        from prose_kernel.machine.openprose.contract_text import render
 
         return render(s, node, request)
 
