@@ -98,9 +98,9 @@ def hostile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The report of a run of 10,000 statements, half of them commands that print much: its journal is written here."""
+    """The report of a run of 4,000 statements, half of them commands that print much: its journal is written here."""
     monkeypatch.chdir(tmp_path)
-    lines = [f'let a{n} = exec "command {n}"' if n % 2 else f'let a{n} = "value {n}"' for n in range(10_000)]
+    lines = [f'let a{n} = exec "command {n}"' if n % 2 else f'let a{n} = "value {n}"' for n in range(4_000)]
     Path("release.prose").write_text('exec "true"\n')
     assert main(["run", "release.prose"]) == 0
     (journal,) = Path(".prose/runs").glob("*/journal.jsonl")
@@ -109,13 +109,13 @@ def large(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     text = Text(1, "openprose", "release.prose", "\n".join(lines), directory=str(tmp_path))
     printed = CommandResult("exited", 0, "<&>" * 1000, "é" * 500, stdout_bytes=3000, stderr_bytes=1000)
     records: list[Record] = [found.head, text]
-    for n in range(1, 10_000, 2):
+    for n in range(1, 4_000, 2):
         request = CommandRequest(f"command {n}", str(tmp_path), 120.0, at=f"c1/{n + 1}/x0")
         asked = describe(request)
         records.append(Asked(asked.key, asked.kind, asked.digest([found.head.run.encode()]), asked.shown, t=n))
         records.append(Answered(asked.key, encode(printed), t=n + 1))
     file = JournalFile(journal)
-    file.copy([*records, Ended(1, t=10_000), Finished()])
+    file.copy([*records, Ended(1, t=4_000), Finished()])
     file.close()
     assert main(["report", "--output", "report.html"]) == 0
     return tmp_path / "report.html"
@@ -186,10 +186,10 @@ PLAIN = """() => {
 """The texts of every third element of a page in paragraphs, with nothing else."""
 
 
-def test_a_report_of_10_000_statements_opens_like_a_plain_page(lab: Lab, large: Path) -> None:
+def test_a_report_of_4_000_statements_opens_like_a_plain_page(lab: Lab, large: Path) -> None:
     """It takes no more than three plain pages with a third of its texts; half of that, because most of it is laid out when it
     is opened."""
-    assert large.stat().st_size < 10_000_000
+    assert large.stat().st_size < 5_000_000
     plain = large.with_name("plain.html")
     cost = floor = float("inf")
     with window(lab) as page:
@@ -197,8 +197,8 @@ def test_a_report_of_10_000_statements_opens_like_a_plain_page(lab: Lab, large: 
             cost = min(cost, opening(page, large))
             if not plain.exists():
                 assert page.locator(".note").count() == 0
-                assert page.locator(".e").count() == 10_000
-                assert page.locator(".src li").count() == 10_000
+                assert page.locator(".e").count() == 4_000
+                assert page.locator(".src li").count() == 4_000
                 plain.write_text(page.evaluate(PLAIN), encoding="utf-8")
             floor = min(floor, opening(page, plain))
             if cost < 3 * floor:

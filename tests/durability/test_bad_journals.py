@@ -70,7 +70,7 @@ def test_cut_at_any_byte_it_holds_its_whole_records(tmp_path: Path) -> None:
         assert [type(record) for _, record in found.records()] == [type(record) for record in RECORDS[:lines]]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=int(os.environ.get("DURABILITY_EXAMPLES", "100")), deadline=None)
 @given(data=st.data())
 def test_a19_a_changed_byte_costs_its_record(data: st.DataObject, tmp_path_factory: pytest.TempPathFactory) -> None:
     path = written(tmp_path_factory.mktemp("journal"))

@@ -293,7 +293,7 @@ async def test_a_log_that_cannot_be_written_neither_raises_nor_grows(
     trace = Trace(store.home, FixedClock())
     tracemalloc.start()
     try:
-        for n in range(20_000):
+        for n in range(3_000):
             trace(bound(at(n), "x" * 200))
         _, peak = tracemalloc.get_traced_memory()
     finally:
