@@ -93,9 +93,19 @@ TOGETHER = {
     "tests/browser/": "browser",
     "tests/remote/": "remote",
     "tests/models/providers/": "providers",
-    "tests/cli/test_docs_examples.py": "providers",
+    **dict.fromkeys(
+        (
+            *("tests/access/test_plain_files.py", "tests/cli/test_docs_examples.py", "tests/cli/test_run_sessions.py"),
+            *("tests/cli/test_run_tools.py", "tests/durability/test_completed.py", "tests/durability/test_steps.py"),
+            *("tests/judging/test_batches.py", "tests/judging/test_calibration.py", "tests/models/test_commands.py"),
+            *("tests/models/test_connect.py", "tests/models/test_exec_tool.py", "tests/models/test_own_tools.py"),
+            *("tests/models/test_phrased_inputs.py", "tests/models/test_tools.py"),
+        ),
+        "providers",
+    ),
 }
-"""Tests that go to one worker, by what they share: the browser, a Dask cluster, the SDKs that they import themselves."""
+"""Tests that go to one worker, by what they share: the browser, a Dask cluster, the SDKs that they import themselves (over
+two seconds of processor time, in each worker)."""
 
 LONG = (
     *(
