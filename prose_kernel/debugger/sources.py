@@ -110,7 +110,8 @@ class Text:
         inside = self._around(wanted, following)
         if inside is None:
             return after
-        if self._is_idle(wanted) and (inside.inner is not None or not self._in_literal(inside)):
+        # a blank line in a statement of several lines, without statements inside, is the statement's own
+        if self._is_idle(wanted) and (inside.inner is not None or inside.end == inside.line):
             return after
         if inside.inner is not None and wanted > inside.inner:
             return after if after is not None and after <= inside.end else inside.line
@@ -128,10 +129,6 @@ class Text:
 
     def _is_idle(self, line: int) -> bool:
         return not 0 < line <= len(self._idle) or self._idle[line - 1]
-
-    def _in_literal(self, stop: Stop) -> bool:
-        """Whether a statement without statements inside has several lines: a blank one among them is its own."""
-        return stop.end > stop.line
 
 
 class Texts:

@@ -21,11 +21,6 @@ STRICT = ("strict", "prosescript-strict")
 """The profiles in which a contract file is read with `--strict`."""
 
 
-def severity_of(code: str) -> Severity:
-    """Codes of OpenProse begin with E or W; those of VVM with V, from V500 on for warnings."""
-    return "warning" if code[0] == "W" or (code[0] == "V" and int(code[1:]) >= 500) else "error"
-
-
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
     """One finding: code, 1-based position of the offending token, message, optional hint in plain words.
@@ -45,7 +40,8 @@ class Diagnostic:
 
     @property
     def severity(self) -> Severity:
-        return severity_of(self.code)
+        """Codes of OpenProse begin with E or W; those of VVM with V, from V500 on for warnings."""
+        return "warning" if self.code[0] == "W" or (self.code[0] == "V" and int(self.code[1:]) >= 500) else "error"
 
     def render(self) -> str:
         """The format of 9.1: head line, the source line after two spaces, the caret, the hint."""

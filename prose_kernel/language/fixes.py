@@ -93,8 +93,8 @@ def with_last(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
     A piece with words of its own is an example, not this line put right.
     """
     for piece in quoted(diagnostic)[-1:]:
-        words = set(re.findall(r"\w+", piece))
-        if not words & set(re.findall(r"\w+", diagnostic.source_line)) or not words <= _known_words(diagnostic):
+        words, own = set(re.findall(r"\w+", piece)), set(re.findall(r"\w+", diagnostic.source_line))
+        if not words & own or not words <= _PROPOSED | own:
             return
         start = source.line_starts[source.line_column(diagnostic.span.start)[0] - 1]
         line = source.line_text(diagnostic.line)
@@ -110,10 +110,6 @@ def with_last(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
 
 _PROPOSED = frozenset({"output", "result", "exec", "printenv", "session", "do", "elif", "as", "err"})
 """Words that hints add to a line."""
-
-
-def _known_words(diagnostic: Diagnostic) -> set[str]:
-    return {*_PROPOSED, *re.findall(r"\w+", diagnostic.source_line)}
 
 
 def without_tabs(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:

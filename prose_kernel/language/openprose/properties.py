@@ -295,7 +295,7 @@ class PropertyChecker:
         if not value.elements:
             self._report("W010", value, "The array of tools is empty")
         for element in value.elements:
-            if not isinstance(element, tree.Text) or not is_tool_name(element.raw):
+            if not isinstance(element, tree.Text) or _TOOL.fullmatch(element.raw) is None:
                 hint = 'a server, one of its tools or a function: `"weather"`, `"weather.forecast"`, `"word_count"`'
                 self._report("E014", element, "A tool must be named by a string", hint)
 
@@ -490,11 +490,6 @@ def leaves_directory(glob: str) -> bool:
 def no_tools(value: object) -> bool:
     """Return whether the value of `tools` means none."""
     return isinstance(value, tree.Name) and value.id == "none"
-
-
-def is_tool_name(text: str) -> bool:
-    """Whether it can name a tool: a server, a server and its tool, or a function."""
-    return _TOOL.fullmatch(text) is not None
 
 
 def check_budget(survey: Survey, value: tree.Node) -> None:

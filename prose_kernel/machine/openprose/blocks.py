@@ -19,6 +19,7 @@ from prose_kernel.machine.openprose.frames import (
     Temp,
 )
 from prose_kernel.machine.openprose.program_context import BlockEntry, ProgramContext
+from prose_kernel.machine.openprose.program_text import EXECUTION
 from prose_kernel.runtime.budgets import Budget
 from prose_kernel.runtime.compiled_code import Code, value_of
 from prose_kernel.runtime.events import BlockEntered, BlockLeft
@@ -97,7 +98,7 @@ def _frame(s: ProgramContext, node: Node, entry: BlockEntry, arguments: tuple[Va
     if s.frame.depth >= GLOBAL_DEPTH_LIMIT:
         raise located(s, recursion_error(name, GLOBAL_DEPTH_LIMIT), node)
     caller = Caller(s.temps, s.layer, s.source, node.span)
-    return Frame(s.next_execution(), name, arguments, caller, s.frame.depth + 1, same)
+    return Frame(s.numbers.next(EXECUTION), name, arguments, caller, s.frame.depth + 1, same)
 
 
 async def _invoke(

@@ -163,7 +163,9 @@ async def render_node(
             compiled = unit.compiled
             if not compiled.ok:
                 raise ImportProgramError(f"'{unit.name}' has errors: {first_error(compiled.diagnostics)}")
-            starts = _prior_truth(s, unit) if values is None else values
+            starts = values
+            if starts is None:  # the prior truth as it was given (5)
+                starts = {name: supplied(s, f"{PRIOR}{name}") for name in unit.truth}
             value = await call(run_script(s, compiled.program, script or cast("ScriptSource", compiled.source), starts))
             s.source, s.statement = unit.file.source, here
         else:
@@ -197,11 +199,6 @@ def _found_run(s: ProgramContext, wanted: str, node: tree.Node) -> Value:
     for note in found.notes:
         s.warn("note", note, node)
     return dict(found.value)
-
-
-def _prior_truth(s: ProgramContext, unit: Unit) -> dict[str, Value]:
-    """The prior truth as it was given (5)."""
-    return {name: supplied(s, f"{PRIOR}{name}") for name in unit.truth}
 
 
 def _runtime(unit: Unit) -> dict[str, str]:

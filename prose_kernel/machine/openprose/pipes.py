@@ -40,7 +40,8 @@ class PipeCode(Code):
         self.bodies = [Body(operation.body, True) for operation in node.operations]
 
     async def _run(self, s: ProgramContext) -> Value:
-        value: Value = await collection(self.parts[0], s, _item_name(self.node.operations[0]))
+        names = self.node.operations[0].names
+        value: Value = await collection(self.parts[0], s, names[0].id if names else "item")
         preview = s.host.preview
         for operation, body in zip(self.node.operations, self.bodies, strict=True):
             items = await items_of(s, operation, value)
@@ -48,10 +49,6 @@ class PipeCode(Code):
                 items = [unknown(name.id) for name in operation.names]
             value = await call(_OPERATIONS[operation.kind](s, operation, body, items))
         return value
-
-
-def _item_name(operation: tree.PipeOperation) -> str:
-    return operation.names[0].id if operation.names else "item"
 
 
 async def _once(s: ProgramContext, body: Body, temps: Temps) -> Value:

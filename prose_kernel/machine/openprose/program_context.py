@@ -13,13 +13,7 @@ from prose_kernel.language.openprose.keywords import NOT_STRICT
 from prose_kernel.language.shortening import clipped
 from prose_kernel.language.source import Source
 from prose_kernel.machine.openprose.frames import Frame, Layer, Slot, Temp, Temps, find_home
-from prose_kernel.machine.openprose.program_text import (
-    ANONYMOUS,
-    EXECUTION,
-    declared_names,
-    statement_text,
-    whole_lines,
-)
+from prose_kernel.machine.openprose.program_text import ANONYMOUS, declared_names, statement_text, whole_lines
 from prose_kernel.runtime.compiled_code import require_shallow
 from prose_kernel.runtime.content import preview
 from prose_kernel.runtime.data_size import measure
@@ -162,10 +156,6 @@ class ProgramContext(ExecutionContext):
     def key(self, name: str) -> Key:
         """Return the key under which a variable declared here is stored."""
         return Key(name, self.frame.execution_id, self.layer.iterations)
-
-    def next_execution(self) -> int:
-        """The id of a block invocation that begins here (3.6)."""
-        return self.numbers.next(EXECUTION)
 
     def next_anonymous(self) -> Key:
         """Return the key under which the next value without a name is stored (7.4)."""

@@ -52,10 +52,6 @@ def _equal(a: Any, b: Any, met: set[tuple[int, int]]) -> bool:
     return True
 
 
-def _unequal(left: Value, right: Value) -> bool:
-    return not equal(left, right)
-
-
 def _unsupported(operator: str, left: Value, right: Value, reason: str | None = None) -> VvmRaise:
     """`reason`: what is wrong with the values, if it is not their types. `except` gives a program the message only."""
     reason = reason or f"{a_type_of(left)} and {a_type_of(right)}"
@@ -103,7 +99,7 @@ def _floats(operator: str, left: Any, right: Any) -> Value:
 
 OPERATORS: Final[dict[str, Callable[[Value, Value], Value]]] = {
     "==": equal,
-    "!=": _unequal,
+    "!=": lambda a, b: not equal(a, b),
     "<": _compared("<", lambda a, b: a < b),
     "<=": _compared("<=", lambda a, b: a <= b),
     ">": _compared(">", lambda a, b: a > b),

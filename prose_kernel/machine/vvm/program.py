@@ -51,7 +51,7 @@ async def run_text(s: Context, program: tree.Program) -> Value:
         value = await call(_execute(s, node))
     s.path, s.counts = start, {}
     exported = _exports(s, program)
-    if value is None and exported and not _ends_in_expression(program):
+    if value is None and exported and valued_kind(program) in ("", "assign", "export"):
         return exported
     return value
 
@@ -66,10 +66,6 @@ def valued_kind(program: tree.Program) -> str:
 
 def _executable(program: tree.Program) -> Iterator[tree.Statement]:
     return (item for item in program.items if type(item) not in HOISTED and not isinstance(item, _NEVER_RUN))
-
-
-def _ends_in_expression(program: tree.Program) -> bool:
-    return valued_kind(program) not in ("", "assign", "export")
 
 
 def _hoist(s: Context, program: tree.Program) -> None:
