@@ -12,23 +12,22 @@ import contextlib
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Final, Literal
 
 from prose_kernel.errors import GateRejected, NoPerson, UsageError
-from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.journal_approvals import Approved, approved
 from prose_kernel.runtime.journal_records import answers_of
 from prose_kernel.runtime.ports import GateDecision
 from prose_kernel.runtime.question_forms import Button, Form
 from prose_kernel.runtime.text import escaped
+from prose_kernel.storage.gates.records import Approval
 
 if TYPE_CHECKING:
     from prose_kernel.runs.resumption import Resumption
     from prose_kernel.runtime.services import Asker
 
-_SHOWN: Final = 100
 _HERE: Final[dict[str, set[Approved]]] = {}
 
 Place = Literal["terminal", "cell"]
@@ -42,36 +41,6 @@ def approved_here(run: str, *, branch_of: str | None = None) -> set[Approved]:
     if run not in _HERE:
         _HERE[run] = set(_HERE.get(branch_of, ())) if branch_of is not None else set()
     return _HERE[run]
-
-
-@dataclass(frozen=True, slots=True)
-class Approval:
-    """One approval of an earlier process. `key` is "" for one that was given with `--yes` before the run began, `when`
-    is milliseconds since 1970 (0: not known)."""
-
-    gate: str
-    record: str
-    prompt: str
-    decision: GateDecision
-    when: int
-    key: str = ""
-
-    @property
-    def line(self) -> str:
-        """Gate, question, approver and time."""
-        asked = "" if not self.prompt or self.prompt == self.gate else f' "{_clip(self.prompt)}"'
-        comment = f' "{_clip(self.decision.comment)}"' if self.decision.comment else ""
-        by = f"by {_clip(self.decision.decided_by)}" if self.key else "with --yes before the run began"
-        when = f", {self.at:%Y-%m-%d %H:%M:%S} UTC" if self.at is not None else ""
-        return f"gate {_clip(self.gate)}{asked}: approved {by}{comment}{when}"
-
-    @property
-    def at(self) -> datetime | None:
-        """When it was given."""
-        try:
-            return datetime.fromtimestamp(self.when / 1000, UTC) if self.when else None
-        except (OverflowError, OSError, ValueError):
-            return None
 
 
 @dataclass(slots=True)
@@ -183,7 +152,3 @@ def _approvals(how: Resumption, ids: tuple[bytes, ...]) -> Iterator[tuple[Approv
 
 def _listed(approvals: Sequence[Approval]) -> str:
     return "\n".join(f"  {one.line}" for one in approvals)
-
-
-def _clip(text: str) -> str:
-    return clipped(escaped(" ".join(text.split())), _SHOWN)

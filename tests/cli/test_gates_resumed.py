@@ -29,6 +29,7 @@ from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Answered, Asked, Record
 from prose_kernel.runtime.ports import GateDecision
+from prose_kernel.storage.gates.records import Approval
 from prose_kernel.storage.gates.second_process import Decidable, Decider, pending_gates, resolve_gate
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import read
@@ -395,7 +396,7 @@ def test_a33_a_run_that_is_resumed_by_a_run_is_not_approved(
 
 async def test_a39_the_command_that_is_offered_hides_nothing_in_a_name() -> None:
     decision = GateDecision("approved", "user")
-    given = [earlier_approvals.Approval(name, name, "", decision, 0) for name in ("go", "g\u200bo now")]
+    given = [Approval(name, name, "", decision, 0) for name in ("go", "g\u200bo now")]
     with pytest.raises(GateRejected) as refused:
         await earlier_approvals.EarlierApprovals("r", given=given).confirm(Somebody(), {}, None, believe=False)
     assert refused.value.hint is not None and "--yes go --yes 'g\\u200bo now'" in refused.value.hint

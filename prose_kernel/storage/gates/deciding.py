@@ -23,6 +23,7 @@ from prose_kernel.storage.gates.file_records import MemoryRecords
 from prose_kernel.storage.gates.records import (
     POLL_SECONDS,
     SYSTEM,
+    Approval,
     AuditEvent,
     Left,
     Record,
@@ -35,7 +36,6 @@ from prose_kernel.storage.gates.records import (
 )
 
 if TYPE_CHECKING:
-    from prose_kernel.runs.earlier_approvals import Approval
     from prose_kernel.runtime.services import Asker
 
 _T = TypeVar("_T")

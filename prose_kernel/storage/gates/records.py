@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from prose_kernel.errors import StoreFailed
+from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime.clock import timestamp
 from prose_kernel.runtime.ports import Clock, GateDecision, GateRequest
+from prose_kernel.runtime.text import escaped
 from prose_kernel.storage.layout import file_stem, shown
 
 if TYPE_CHECKING:
@@ -68,6 +70,40 @@ class Left:
     record: Record
     decision: GateDecision | None = None
     known: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Approval:
+    """One approval that an earlier process of the run was given. `key` is "" for one that was given with `--yes` before
+    the run began, `when` is milliseconds since 1970 (0: not known)."""
+
+    gate: str
+    record: str
+    prompt: str
+    decision: GateDecision
+    when: int
+    key: str = ""
+
+    @property
+    def line(self) -> str:
+        """Gate, question, approver and time."""
+        asked = "" if not self.prompt or self.prompt == self.gate else f' "{_clip(self.prompt)}"'
+        comment = f' "{_clip(self.decision.comment)}"' if self.decision.comment else ""
+        by = f"by {_clip(self.decision.decided_by)}" if self.key else "with --yes before the run began"
+        when = f", {self.at:%Y-%m-%d %H:%M:%S} UTC" if self.at is not None else ""
+        return f"gate {_clip(self.gate)}{asked}: approved {by}{comment}{when}"
+
+    @property
+    def at(self) -> datetime | None:
+        """When it was given."""
+        try:
+            return datetime.fromtimestamp(self.when / 1000, UTC) if self.when else None
+        except (OverflowError, OSError, ValueError):
+            return None
+
+
+def _clip(text: str) -> str:
+    return clipped(escaped(" ".join(text.split())), 100)
 
 
 @dataclass(frozen=True, slots=True)
