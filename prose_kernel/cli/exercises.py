@@ -113,7 +113,7 @@ class _Copy:
         self._directory = directory
         self._place = place
         self._copy = place
-        self._facts: dict[Path, tuple[int, ...]] = {}
+        self._facts: dict[str, tuple[int, ...]] = {}
 
     def clean(self) -> Path:
         """The copy, without what former answers have changed."""
@@ -123,7 +123,7 @@ class _Copy:
                 shutil.rmtree(path, ignore_errors=True)
             else:
                 with contextlib.suppress(OSError):  # perhaps removed with its directory
-                    path.unlink()
+                    Path(path).unlink()
         if not self._facts or _facts(self._copy) != self._facts:
             self._copy = Path(tempfile.mkdtemp(dir=self._place)) / "notebook"
             shutil.copytree(self._directory, self._copy, ignore=_not_copied, symlinks=True)
@@ -131,13 +131,13 @@ class _Copy:
         return self._copy
 
 
-def _facts(directory: Path) -> dict[Path, tuple[int, ...]]:
+def _facts(directory: Path) -> dict[str, tuple[int, ...]]:
     """What changes when something below a directory is changed, by its path. A copied file has the time of the
     original, which is earlier than any answer."""
     found = {}
     for place, directories, files in os.walk(directory):
-        for path in (Path(place, name) for name in (*directories, *files)):
-            status = path.lstat()
+        for path in (f"{place}{os.sep}{name}" for name in (*directories, *files)):
+            status = os.lstat(path)
             content = () if stat.S_ISDIR(status.st_mode) else (status.st_size, status.st_mtime_ns)
             found[path] = status.st_mode, status.st_ino, *content
     return found
