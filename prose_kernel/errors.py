@@ -414,15 +414,17 @@ class TaskRefused(ProseError):
         self.retryable = retryable
 
 
-def reason_of(error: OSError, otherwise: str = "unknown") -> str:
-    """The reason of a failed system call as it follows the beginning of a message, in lower case."""
-    return (error.strerror or otherwise).lower()
+def reason_of(error: Exception, otherwise: str = "unknown") -> str:
+    """The reason of a failed system call as it follows the beginning of a message, in lower case; `otherwise`, if the
+    error has none."""
+    reason: str | None = getattr(error, "strerror", None)
+    return reason.lower() if reason else otherwise
 
 
 @contextmanager
-def usage_errors(failure: str, *, lower: bool = True) -> Iterator[None]:
-    """Report a failed system call as a `UsageError`: `failure`, and the reason (`lower`: in lower case)."""
+def usage_errors(failure: str) -> Iterator[None]:
+    """Report a failed system call as a `UsageError`: `failure`, and the reason."""
     try:
         yield
     except OSError as error:
-        raise UsageError(f"{failure}: {reason_of(error) if lower else error.strerror or error}") from None
+        raise UsageError(f"{failure}: {reason_of(error, str(error))}") from None

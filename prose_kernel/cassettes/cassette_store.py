@@ -21,6 +21,7 @@ from prose_kernel.cassettes.portable_redaction import Redaction, sound
 from prose_kernel.cassettes.record_lookup import Found, Index, Miss, scope
 from prose_kernel.cassettes.recorded_requests import RecordedRequest, RecordedSession
 from prose_kernel.cassettes.records import Facts, Meta
+from prose_kernel.errors import reason_of
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.content import quoted
 from prose_kernel.runtime.ports import JudgeRequest, SessionRequest, Usage
@@ -104,7 +105,7 @@ class CassetteStore:
         try:
             found = files.read_file(path, name)
         except OSError as problem:
-            self.warn(f"{name} cannot be read: {problem.strerror or 'no such file'}")
+            self.warn(f"{name} cannot be read: {reason_of(problem, 'no such file')}")
             return None
         for warning in found.warnings:
             self.warn(warning)
@@ -289,7 +290,7 @@ class CassetteStore:
         except BlockingIOError:
             return False
         except OSError as problem:
-            self._give_up(problem.strerror or "it cannot be written")
+            self._give_up(reason_of(problem, "it cannot be written"))
             return True
         for number, (entry, _) in enumerate(batch, first):
             entry.line = number
@@ -316,7 +317,7 @@ class CassetteStore:
         try:
             self._writer.rewrite(lambda data: cassette_edits.without(data, lambda entry: entry.replaced)[0])
         except OSError as problem:
-            self.warn(f"{self.own_name} could not be tidied: {problem.strerror or 'it cannot be written'}")
+            self.warn(f"{self.own_name} could not be tidied: {reason_of(problem, 'it cannot be written')}")
 
 
 def _places(where: Surroundings) -> dict[str, str]:

@@ -20,7 +20,7 @@ from prose_kernel.access import atomic, plain_files
 from prose_kernel.access.session_permissions import Policy
 from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.records import Facts, Written, without_facts
-from prose_kernel.errors import PermissionDenied, ProviderError
+from prose_kernel.errors import PermissionDenied, ProviderError, reason_of
 from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import FileRead, FileWrite, SessionRequest, SessionResult, Target
 from prose_kernel.runtime.secret_patterns import holds_private_key
@@ -180,7 +180,7 @@ class Replayed:
                 atomic.write_whole(path, data, durable=True, in_place=True)
         except OSError as problem:
             name = path.relative_to(self.cwd).as_posix()
-            raise self._refused(name, problem.strerror or "it cannot be written", None) from None
+            raise self._refused(name, reason_of(problem, "it cannot be written"), None) from None
 
     def _refused(self, name: str, why: str, hint: str | None) -> ProviderError:
         return ProviderError(

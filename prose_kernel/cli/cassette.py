@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from prose_kernel.access import jsonl, plain_files
-from prose_kernel.errors import UsageError, usage_errors
+from prose_kernel.errors import UsageError, reason_of, usage_errors
 from prose_kernel.views.document import Table, counted
 from prose_kernel.views.escaping import visible
 from prose_kernel.views.plain_text import plain_text
@@ -341,7 +341,7 @@ def _path(name: str) -> Path:
 
 
 def _bytes(path: Path) -> bytes:
-    with usage_errors(f"cannot read {_shown(path)}", lower=False):
+    with usage_errors(f"cannot read {_shown(path)}"):
         return plain_files.read(path, plain_files.HUGE)
 
 
@@ -364,5 +364,5 @@ def _rewrite(path: Path, change: Callable[[bytes], bytes]) -> None:
         writer.rewrite(change)
     except OSError as problem:
         raise UsageError(
-            f"cannot write {_shown(path)}: {problem.strerror or 'another process keeps writing to it'}"
+            f"cannot write {_shown(path)}: {reason_of(problem, 'another process keeps writing to it')}"
         ) from None

@@ -112,7 +112,7 @@ def _copy_notebooks(target: Path) -> None:
     places = [source / directory for directory in ("", "course", "topics")]
     found = sorted({path for place in places for pattern in SHIPPED for path in place.glob(pattern) if path.is_file()})
     found = [path for path in found if not any(part.startswith(".") for part in path.relative_to(source).parts)]
-    with usage_errors(f"cannot write {target}", lower=False):
+    with usage_errors(f"cannot write {target}"):
         for path in found:
             copy = target / path.relative_to(source)
             copy.parent.mkdir(parents=True, exist_ok=True)

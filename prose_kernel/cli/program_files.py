@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 from prose_kernel.access import plain_files
 from prose_kernel.cli.examples import find_example, is_bundled
-from prose_kernel.errors import ImportProgramError, UsageError
+from prose_kernel.errors import ImportProgramError, UsageError, reason_of
 from prose_kernel.language.contracts import STANDARD, SUFFIX, file_and_node
 from prose_kernel.runs import languages
 from prose_kernel.runtime.home import expanded
@@ -37,7 +37,7 @@ def read_bytes(name: str) -> bytes:
     except (OSError, ValueError) as problem:
         from prose_kernel.programs import missing_files
 
-        reason = getattr(problem, "strerror", None) or str(problem)
+        reason = reason_of(problem, str(problem))
         hint = (
             missing_files.hint(name, languages.runnable_suffixes()) if isinstance(problem, FileNotFoundError) else None
         )

@@ -136,7 +136,7 @@ def remove(targets: tuple[str, ...]) -> None:
     for url, target in wanted.items():
         if url not in pins:
             raise UsageError(f"{target} is not pinned", hint="prose programs lists what is")
-    with usage_errors(f"{resolver.lock.path.name} cannot be written", lower=False):
+    with usage_errors(f"{resolver.lock.path.name} cannot be written"):
         resolver.lock.change(remove=wanted)
     for target in wanted.values():
         click.echo(f"removed {target}")

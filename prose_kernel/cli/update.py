@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, reason_of
 
 
 @click.command(short_help="Migrate an old .prose directory.")
@@ -20,7 +20,7 @@ def update(state_dir: str) -> None:
     try:
         done = migrate(root)
     except OSError as problem:
-        raise UsageError(f"cannot update {state_dir}: {problem.strerror} ({problem.filename})") from None
+        raise UsageError(f"cannot update {state_dir}: {reason_of(problem)} ({problem.filename})") from None
     for step in done:
         click.echo(f"{state_dir}: {step}")
     if not done:

@@ -7,9 +7,8 @@ docs/reference/openprose.md 1.3 to 1.7 and docs/reference/vvm.md 1.5 and 1.6 as 
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from functools import cache
-from typing import Any, Literal
+from functools import cache, lru_cache
+from typing import Any, Literal, NamedTuple
 
 from prose_kernel.language.diagnostics import ParsedText
 
@@ -20,8 +19,7 @@ _LINE_STRING = re.compile(r'(?:[^"\\\n]|\\.)*')
 _TRIPLE_END = re.compile(r'(?:\\.|[^"\\]|"(?!""))*', re.S)
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(NamedTuple):
     """A literal, comment or marker: half-open range of offsets with its delimiters; `closed` when it has its end."""
 
     inside: Inside
@@ -82,11 +80,14 @@ def inside(text: str, cursor: int, delimiters: tuple[str, ...]) -> tuple[Inside,
     return "code", cursor
 
 
+@lru_cache(maxsize=1)
 def code_only(text: str, delimiters: tuple[str, ...]) -> str:
     """The text with its literals blanked out, position for position."""
     parts, at = [], 0
     for region in literals(text, delimiters):
-        parts += [text[at : region.start], re.sub(r"[^\n]", " ", text[region.start : region.end])]
+        literal = text[region.start : region.end]
+        blank = re.sub(r"[^\n]", " ", literal) if "\n" in literal else " " * len(literal)
+        parts += [text[at : region.start], blank]
         at = region.end
     return "".join([*parts, text[at:]])
 

@@ -65,7 +65,7 @@ def _kept(value: object, cells: Cells) -> object:
     if not isinstance(value, GivenImage):
         return value
     file = Path(cells.workspace.start.cwd, cells.workspace.settings.state_dir, value.path)
-    with usage_errors("the image cannot be written", lower=False):
+    with usage_errors("the image cannot be written"):
         atomic.write_whole(file, value.data)
     return replace(value, path=str(file))
 

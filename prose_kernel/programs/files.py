@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeVar
 
 from prose_kernel.access import plain_files
-from prose_kernel.errors import ImportProgramError
+from prose_kernel.errors import ImportProgramError, reason_of
 from prose_kernel.language.diagnostics import Diagnostic
 
 Stamp = plain_files.Stamp
@@ -57,7 +57,7 @@ def read(path: str) -> bytes:
 def _unreadable(error: OSError | ValueError) -> Unreadable:
     if isinstance(error, FileNotFoundError):
         return Unreadable("there is no such file", missing=True)
-    return Unreadable((getattr(error, "strerror", None) or "no file can be called so").lower())
+    return Unreadable(reason_of(error, "no file can be called so"))
 
 
 @dataclass(frozen=True, slots=True)

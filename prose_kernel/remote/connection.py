@@ -22,7 +22,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from prose_kernel._version import __version__
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.processes.termination import GRACE
 from prose_kernel.remote.local_cluster import LocalCluster
 from prose_kernel.remote.messages import LEASE, Facts, News, Order
@@ -271,11 +271,11 @@ class Connection:
             _, writer = await within(asyncio.open_connection(host, port), _REACH)
             writer.close()
         except (OSError, TimeoutError) as problem:
-            reason = getattr(problem, "strerror", None) or "no answer"
-            if ":" in reason or "Connect call failed" in reason or "Multiple" in str(problem):
+            reason = reason_of(problem, "no answer")
+            if ":" in reason or "connect call failed" in reason or "Multiple" in str(problem):
                 reason = "connection refused"
             raise UsageError(
-                f"remote: {self.target.url} cannot be reached: {reason.lower()}",
+                f"remote: {self.target.url} cannot be reached: {reason}",
                 hint="start it with `dask scheduler`, or try `--remote local`",
             ) from None
 

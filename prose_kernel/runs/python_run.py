@@ -197,7 +197,7 @@ def _read(program: str | Path | Program, language: str | None, directory: Path) 
             raise UsageError("a program given as a string is its text", hint=f"for a file: Path({program!r})")
         return program, _TEXT, language_named(language or languages.default().name)
     path, name = directory / program, str(program)
-    with usage_errors(f"cannot read {name}", lower=False):
+    with usage_errors(f"cannot read {name}"):
         data = plain_files.read_named(path)
     meant = languages.of_file(name)
     return meant.decode(data, name).text, name, language_named(language) if language else meant

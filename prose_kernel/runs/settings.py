@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Final, Literal, Name
 from msgspec import Meta, Struct
 from msgspec.structs import asdict, fields, replace
 
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.runtime.session_options import (
     Address,
     AgentCommand,
@@ -501,9 +501,8 @@ def _dotenv(path: Path, found: list[UsageError] | None = None) -> Mapping[str, s
             found.append(problem)
         return {}
     except (OSError, ValueError) as problem:
-        reason = problem.strerror if isinstance(problem, OSError) else "it is not UTF-8 text"
         if found is not None:
-            found.append(UsageError(f"{path.name} cannot be read: {(reason or 'unknown').lower()}"))
+            found.append(UsageError(f"{path.name} cannot be read: {reason_of(problem, 'it is not UTF-8 text')}"))
         return {}
 
 

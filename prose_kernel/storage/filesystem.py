@@ -11,7 +11,7 @@ from typing import Final
 from msgspec import structs
 
 from prose_kernel.access import plain_files
-from prose_kernel.errors import StateError
+from prose_kernel.errors import StateError, reason_of
 from prose_kernel.runtime.ports import Binding, Key, Target
 from prose_kernel.runtime.values import Reference
 from prose_kernel.storage import bindings, layout
@@ -75,7 +75,7 @@ class FilesystemStore(StoreWithMemories):
         try:
             return bindings.value_of(plain_files.read(path, plain_files.HUGE).decode("utf-8", "replace"))
         except OSError as error:
-            reason = "there is no such binding" if isinstance(error, FileNotFoundError) else str(error.strerror).lower()
+            reason = "there is no such binding" if isinstance(error, FileNotFoundError) else reason_of(error)
             raise StateError(f"'{key.name}' could not be read: {reason}", details={"binding": key.name}) from None
 
     def watch(self, key: Key) -> Callable[[], bool]:

@@ -94,7 +94,7 @@ class NotebookSource:
 def read(path: Path, name: str | None = None) -> NotebookSource:
     """Raises `UsageError` for a file that isn't a notebook, and for a format that this package does not read."""
     name = name or str(path)
-    with usage_errors(f"cannot read {name}", lower=False):
+    with usage_errors(f"cannot read {name}"):
         content = plain_files.read(path, LARGEST)
     text, data = decoded(name, content)
     if data["nbformat"] < 4:

@@ -17,7 +17,7 @@ from difflib import SequenceMatcher
 from typing import Any
 
 from prose_kernel.access import plain_files
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.views.escaping import clip
 from prose_kernel.views.test_results import Finding, Statement, difference
 
@@ -65,7 +65,7 @@ def _rules_of(name: str) -> dict[str, str]:
     try:
         lines = plain_files.read_named(name, plain_files.SMALL).decode().splitlines()
     except (OSError, ValueError) as problem:
-        reason = getattr(problem, "strerror", None) or "it is not UTF-8 text"
+        reason = reason_of(problem, "it is not UTF-8 text")
         raise UsageError(f"cannot read {name}: {reason}") from None
     found: dict[str, str] = {}
     for number, line in enumerate(lines, 1):

@@ -56,7 +56,7 @@ test_program.__test__ = False  # type: ignore[attr-defined]  # it isn't a test o
 
 
 def _text_of(path: Path, name: str) -> str:
-    with usage_errors(f"cannot read {name}", lower=False):
+    with usage_errors(f"cannot read {name}"):
         data = plain_files.read_named(path)
     return languages.of_file(name).decode(data, name).text
 

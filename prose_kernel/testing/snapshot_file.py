@@ -33,7 +33,7 @@ from typing import Annotated, Any
 from msgspec import Struct
 
 from prose_kernel.access import plain_files
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.runs.toml_file import TomlFile
 from prose_kernel.views.escaping import visible
 
@@ -86,7 +86,7 @@ def read(path: Path) -> list[Case]:
     try:
         text = plain_files.read(path).decode("utf-8-sig").replace("\r\n", "\n")
     except OSError as problem:
-        raise UsageError(f"cannot read {path.name}: {problem.strerror or problem}") from None
+        raise UsageError(f"cannot read {path.name}: {reason_of(problem, str(problem))}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path.name} is not UTF-8 text") from None
     cases = [_case(path.name, name, lines) for name, lines in _parts(text)]

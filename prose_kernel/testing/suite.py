@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.access import plain_files
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.language.contracts import SUFFIX as CONTRACT
 from prose_kernel.programs import missing_files
 from prose_kernel.runs import languages
@@ -78,7 +78,7 @@ def _meant(word: str, cwd: Path, *, update: bool, recursive: bool) -> list[Path]
             raise UsageError(f"{word} matches no notebook, and no program with a snapshot")
         exists = path.exists()
     except (OSError, ValueError) as problem:
-        raise UsageError(f"cannot read {word}: {getattr(problem, 'strerror', None) or problem}") from None
+        raise UsageError(f"cannot read {word}: {reason_of(problem, str(problem))}") from None
     if word.endswith(SUFFIX) and exists:
         path = path.with_name(path.name.removesuffix(SUFFIX))
         word = word.removesuffix(SUFFIX)

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from prose_kernel.access import plain_files
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.views import document as doc
 from prose_kernel.views.escaping import terminal, visible
 from prose_kernel.views.markup import Html, html, tag
@@ -118,7 +118,8 @@ def check_page(path: Path, *, force: bool) -> None:
         if not directory.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         if not os.access(directory, os.W_OK | os.X_OK):
-            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+            number = errno.EROFS if os.statvfs(directory).f_flag & os.ST_RDONLY else errno.EACCES
+            raise OSError(number, os.strerror(number))
     except (OSError, ValueError) as problem:
         raise _unwritten(path, problem) from None
 
@@ -131,7 +132,7 @@ def _named(path: Path) -> str:
 
 
 def _unwritten(path: Path, problem: Exception) -> UsageError:
-    reason = (getattr(problem, "strerror", None) or "it isn't a file name").lower()
+    reason = reason_of(problem, "it isn't a file name")
     return UsageError(f"{_named(path)} cannot be written: {reason}")
 
 

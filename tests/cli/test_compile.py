@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from pathlib import Path
 
 import pytest
@@ -72,7 +73,9 @@ def test_what_cannot_be_read_is_usage_and_still_an_object(name: str, capsys: pyt
     assert (unread["file"], unread["ok"]) == (name, False)
     assert unread["diagnostics"]
     assert main(["compile", name]) == 2
-    assert capsys.readouterr().err.startswith("Error: ")
+    message = capsys.readouterr().err
+    assert message.startswith("Error: ")
+    assert not re.search(r": [A-Z]", message.removeprefix("Error: "))
 
 
 def test_only_a_notebook_that_exists_is_one(capsys: pytest.CaptureFixture[str]) -> None:

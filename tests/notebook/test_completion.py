@@ -150,6 +150,24 @@ def test_completion_after_a_long_word_costs_what_its_size_says(cells: Cells, beg
     assert_linear(work, 4000)
 
 
+@pytest.mark.parametrize(
+    "above", ['let a = "ab"\n' * 10_000, f'let a = "{"x" * 100_000}"\n', '"""\nlet\n"""\n' * 10_000]
+)
+@pytest.mark.parametrize("line", ["let b = a", "se", "parallel:\n  s", 'let b = ["a", a'])
+def test_completion_after_a_long_text_offers_what_it_offers_alone(cells: Cells, above: str, line: str) -> None:
+    def found(code: str) -> list[str]:
+        return [offer.text for offer in complete(cells, code, len(code)).matches]
+
+    assert found(above + line) == found(f"let a = 1\n{line}" if "let a" in above else line)
+
+
+def test_a_line_with_too_much_code_is_not_parsed(cells: Cells) -> None:
+    """It kept the kernel busy for many seconds."""
+    line = "let ab = [" + '"a", ' * 100_000 + "tr"
+    assert [offer.text for offer in complete(cells, "let ab = [tr", 12).matches] == ["true"]
+    assert complete(cells, line, len(line)).matches == ()
+
+
 @pytest.mark.parametrize("word", sorted({*catalogue("openprose").keywords, *catalogue("openprose").properties}))
 def test_every_word_has_documentation_with_an_example(cells: Cells, word: str) -> None:
     found = cells.inspect(word, len(word))

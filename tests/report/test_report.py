@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from msgspec import structs
@@ -631,6 +632,19 @@ def test_a_report_is_replaced_and_nothing_else(here: Path, capsys: pytest.Captur
     capsys.readouterr()
     assert main(["report", "--output", "-"]) == 0
     checked(capsys.readouterr().out)
+
+
+def test_a_read_only_file_system_is_called_so(
+    here: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("p.prose", *FULL)
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "access", lambda path, mode: False)
+        for flags, reason in ((0, "permission denied"), (os.ST_RDONLY, "read-only file system")):
+            patched.setattr(os, "statvfs", lambda path, flags=flags: SimpleNamespace(f_flag=flags))
+            capsys.readouterr()
+            assert main(["report", "--output", "r.html"]) == 2
+            assert f"r.html cannot be written: {reason}" in capsys.readouterr().err
 
 
 def test_a_report_at_the_place_of_a_link_replaces_only_the_link(here: Path) -> None:

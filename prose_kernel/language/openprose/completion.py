@@ -304,6 +304,8 @@ def expected(text: str, profile: Profile = "default") -> frozenset[str]:
     `STRING`, `DISCRETION`, signs such as `COLON`, and layout such as `_NL`.
     """
     stem = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
+    if len(stem) > _MOST and (stem := _last_statements(stem)) == "":
+        return frozenset()
     parser = Parser(Source(f"{stem}x"), profile)
     tokens = [token for chunk in parser.lexer.chunks() for token in chunk]
     stop = next((i for i, t in enumerate(tokens) if t[0] not in LAYOUT and t[2] > len(stem)), len(tokens))
@@ -313,6 +315,20 @@ def expected(text: str, profile: Profile = "default") -> frozenset[str]:
             tokens[stop - 1] = (keywords.KEYWORDS[name.id], start, end, name.id)
     parser.read_until(tokens, stop)
     return parser.acceptable()
+
+
+_MOST = 50_000
+"""Characters before a cursor that are parsed."""
+_TOP_LEVEL = re.compile(r"^(?=[^\s#)\]}])", re.M)
+
+
+def _last_statements(text: str) -> str:
+    """The end of a long text, from a statement at the top level on; "" if that has as much code itself."""
+    code = code_only(text, _DELIMITERS)
+    if (found := _TOP_LEVEL.search(code, len(code) - _MOST)) is not None:
+        return text[found.start() :]
+    start = [found.start() for found in _TOP_LEVEL.finditer(code)][-1:] or [0]
+    return text[start[0] :] if len("".join(code[start[0] :].split())) <= _MOST else ""
 
 
 def _keyword(word: str) -> Offer:

@@ -11,7 +11,7 @@ from typing import Final
 
 from msgspec import structs
 
-from prose_kernel.errors import StateError
+from prose_kernel.errors import StateError, reason_of
 from prose_kernel.runtime.ports import Binding, Key
 from prose_kernel.runtime.values import Reference
 from prose_kernel.storage import bindings, layout
@@ -68,7 +68,7 @@ class DatabaseStore(StoreWithMemories):
             found = self.writes.read(row)
             reason = "there is no such binding"
         except (DatabaseError, OSError) as error:
-            found, reason = None, getattr(error, "strerror", None) or str(error)
+            found, reason = None, reason_of(error, str(error))
         if found is None:
             raise StateError(f"'{key.name}' could not be read: {reason}", details={"binding": key.name})
         return found
