@@ -17,6 +17,7 @@ from prose_kernel.cassettes.portable_redaction import Redaction
 from prose_kernel.cassettes.records import canonical
 from prose_kernel.errors import PermissionDenied
 from prose_kernel.runtime.content import Material, images_in, material, readable
+from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import ContextItem, Given, JudgeRequest, SessionRequest
 from prose_kernel.runtime.redaction import mapped
 from prose_kernel.runtime.requests import Request, memory_of, parts
@@ -74,7 +75,7 @@ class Identity:
             "output": lambda schema: held(same(canonical(schema).decode())) if schema else None,
             "correction": lambda text: held(same(text), WHOLE),
             "memory": lambda text: "sha256:" + digest(memory) if (memory := same(text)) else None,
-            "skills": lambda skills: {same(name): self._skill(name) for name in skills},
+            "skills": lambda skills: {same(path): self._skill(path) for path in map(expanded, skills)},
             "tools": lambda tools: sorted(names),
             "permissions": lambda rules: self._touched(request, names),
         }
@@ -142,7 +143,7 @@ class Identity:
         return self._file(item.location) if item.location else None
 
     def _file(self, location: str) -> str | None:
-        path = Path(self._where.cwd, location)
+        path = Path(self._where.cwd, expanded(location))
         try:
             return plain_files.read(path).decode("utf-8", "replace") if path.is_file() else None
         except OSError:

@@ -12,9 +12,6 @@ from prose_kernel.access import plain_files
 from prose_kernel.errors import ImportProgramError, reason_of
 from prose_kernel.language.diagnostics import Diagnostic
 
-Stamp = plain_files.Stamp
-"""Changes when a file does."""
-
 _LARGEST: Final = 256 * 1024 * 1024
 
 
@@ -29,7 +26,7 @@ class Unreadable(Exception):
         self.missing = missing
 
 
-def stamp(path: str) -> Stamp:
+def stamp(path: str) -> plain_files.Stamp:
     """The stamp of a regular file of a reasonable size. Raises `Unreadable` for anything else."""
     try:
         status = os.lstat(path)

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import urlsplit
 
+from prose_kernel.access import plain_files
 from prose_kernel.errors import CompileError, ImportProgramError
 from prose_kernel.language import typed_answers
 from prose_kernel.language.contracts import SUFFIX, file_and_node, is_contract
@@ -69,7 +70,7 @@ class Resolver(Protocol):
         ...
 
 
-Stamp = program_files.Stamp | str
+Stamp = plain_files.Stamp | str
 """Of a program from elsewhere its digest."""
 
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from prose_kernel.access import plain_files
 from prose_kernel.errors import CompileError, ImportProgramError
 from prose_kernel.language import typed_answers
 from prose_kernel.language.diagnostics import Diagnostic, has_errors
@@ -28,7 +29,7 @@ class _Text:
     """A file that was read and parsed, with the paths of its imports."""
 
     where: Where
-    stamp: program_files.Stamp | str
+    stamp: plain_files.Stamp | str
     source: Source
     program: Program
     findings: tuple[Diagnostic, ...]
@@ -183,7 +184,7 @@ class LocalModules:
         return module
 
 
-def _parsed(file: Where, stamp: program_files.Stamp | str, data: bytes) -> _Text:
+def _parsed(file: Where, stamp: plain_files.Stamp | str, data: bytes) -> _Text:
     from prose_kernel.language.diagnostics import decode
     from prose_kernel.language.vvm.parser import parse
 

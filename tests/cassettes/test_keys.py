@@ -158,6 +158,22 @@ def test_unreadable_files_do_not_stop_the_reading(tmp_path: Path) -> None:
     assert after["skills"]["skill.md"] != before["skills"]["skill.md"]
 
 
+def test_a_file_below_the_home_directory_is_the_same_however_it_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "skill.md").write_text("be kind")
+
+    def made(directory: str) -> dict[str, Any]:
+        items = (ContextItem("s", f"{directory}/skill.md"),)
+        asked = structs.replace(REQUEST, context=items, skills=(f"{directory}/skill.md",))
+        return identity(str(tmp_path / "work")).session(asked)
+
+    assert made("~") == made(str(tmp_path))
+    assert made("~")["context"]["s"]["head"] == "be kind"
+    assert "named" not in made("~")["skills"].values()
+
+
 def test_the_output_of_a_command_counts_alike_by_value_and_by_reference() -> None:
     from prose_kernel.runtime.content import full_content
 
