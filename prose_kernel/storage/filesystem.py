@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -15,13 +15,13 @@ from prose_kernel.errors import StateError, reason_of
 from prose_kernel.runtime.ports import Binding, Key, Target
 from prose_kernel.runtime.values import Reference
 from prose_kernel.storage import bindings, layout
-from prose_kernel.storage.run_directory import RunDirectory, StoreWithMemories
+from prose_kernel.storage.run_directory import RunDirectory, RunStore
 
 _YOUNG: Final = 1_000_000_000
 """Nanoseconds within which two writes might get the same time stamp."""
 
 
-class FilesystemStore(StoreWithMemories):
+class FilesystemStore(RunStore):
     """Keeps the bindings of a run, or of one call of an imported program, in the directory of the run.
 
     The first flush after `put` creates that directory.
@@ -57,8 +57,6 @@ class FilesystemStore(StoreWithMemories):
         if source:
             self.home.pending.put(str(store.paths.program), source)
         return store
-
-    # ------------------------------------------------------------ bindings
 
     def put(self, binding: Binding) -> None:
         """Store a binding at the next flush. A reference is read now, because its binding may change."""
@@ -101,33 +99,6 @@ class FilesystemStore(StoreWithMemories):
 
     def _path(self, key: Key) -> str:
         return f"{self._bindings}{self._names(key)}"
-
-    # ------------------------------------------------------------ the run
-
-    def start(self, program: str, copies: Mapping[str, str] | None = None) -> None:
-        self.home.start(program, copies)
-
-    def record_source(self, text: str) -> None:
-        self.home.record_source(text)
-
-    def trace_text(self) -> str:
-        return self.home.trace_text()
-
-    def restart(self) -> None:
-        self.home.restart()
-
-    def hold(self, held: bool) -> None:
-        self.home.pending.hold(held)
-
-    async def flush(self) -> None:
-        """Write everything put so far to disk, in one batch. Raises `StateError` (E219) naming the binding."""
-        await self.home.flush()
-
-    def interrupt(self) -> None:
-        """Do nothing: files are not waited for."""
-
-    def close(self) -> None:
-        """Do nothing: no file is open between two writes."""
 
 
 def _stamp(path: str) -> tuple[int, int, int] | None:

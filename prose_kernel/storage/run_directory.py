@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from prose_kernel.access import plain_files
+from prose_kernel.runtime.ports import Store
 from prose_kernel.storage import layout
 from prose_kernel.storage.pending_writes import PendingWrites
 
@@ -113,22 +114,58 @@ class RunDirectory:
         """Let the next flush create the directory."""
         self.pending.worth_keeping = True
 
-    async def flush(self) -> None:
-        """Write everything that is pending, in one batch. Raises `StateError` (E219) naming what is not on disk."""
-        await self.pending.flush()
 
+class RunStore(Store):
+    """The store of a whole run, for those who begin, resume and end it: what lies in its directory, with any backend.
 
-class StoreWithMemories:
-    """The shared parts of stores of runs with a home: memories of agents are files in every backend (4.4).
-
-    `chain` are the directories of the imported programs' calls that the store is for; `user_home` is where memories of
-    the user lie, None for the person's own home.
+    The same run may be opened again by its id: `put` of a binding that is there replaces it. `chain` are the
+    directories of the imported programs' calls that the store is for; `user_home` is where memories of the user lie,
+    None for the person's own home. Memories of agents are files in every backend (4.4).
     """
+
+    chain: tuple[str, ...] = ()
 
     def __init__(self, home: RunDirectory, chain: tuple[str, ...], user_home: Path | None) -> None:
         self.home = home
         self.chain = chain
         self._user_home = user_home
+
+    def start(self, program: str, copies: Mapping[str, str] | None = None) -> None:
+        """Keep the text of a program that is about to run; in files as `copies`, by their paths, where these are
+        given."""
+        self.home.start(program, copies)
+
+    def record_source(self, text: str) -> None:
+        """Add a cell that is about to run to the text that is kept."""
+        self.home.record_source(text)
+
+    def trace_text(self) -> str:
+        """Return the trace up to the last flush, as lines of `state.md` (7.3)."""
+        return self.home.trace_text()
+
+    def restart(self) -> None:
+        """Forget the trace and the text of the program, at the next flush: a run that is resumed writes them again.
+
+        Bindings stay until they are put again. Call it before the trace hears of anything.
+        """
+        self.home.restart()
+
+    def hold(self, held: bool) -> None:
+        """Whether flushes wait until there are some megabytes to write: while a run that is resumed catches up.
+
+        `hold(False)` writes nothing by itself; the next flush writes everything.
+        """
+        self.home.pending.hold(held)
+
+    async def flush(self) -> None:
+        """Write everything put so far, in one batch. Raises `StateError` (E219) naming the binding."""
+        await self.home.pending.flush()
+
+    def interrupt(self) -> None:
+        """Do not wait for the store any longer, from any thread. Files are not waited for."""
+
+    def close(self) -> None:
+        """Release open resources when the run is over. Unflushed data is lost. No file is open between two writes."""
 
     @property
     def unavailable(self) -> str | None:

@@ -18,12 +18,12 @@ from prose_kernel.storage import bindings, layout
 from prose_kernel.storage.database.binding_rows import RowKey
 from prose_kernel.storage.database.row_writer import RowWriter
 from prose_kernel.storage.database.schema import DatabaseError
-from prose_kernel.storage.run_directory import StoreWithMemories
+from prose_kernel.storage.run_directory import RunStore
 
 _LIKE_AN_ITERATION: Final = re.compile(r".*__i\d+")
 
 
-class DatabaseStore(StoreWithMemories):
+class DatabaseStore(RunStore):
     """Keeps the bindings of a run, or of one call of an imported program, as rows of a table.
 
     The name in a row is that of the variable, after it `__i{index}` for each parallel iteration around it (7.4),
