@@ -23,6 +23,7 @@ from prose_kernel.storage.gates.records import (
     AuditEvent,
     Left,
     Record,
+    Records,
     RecordsUnavailable,
     Status,
     attempt_data,
@@ -38,18 +39,18 @@ _LATEST: Final = 20
 _HINT: Final = "look after the database, then start the run again; a gate that was not recorded is not approved"
 
 
-class DatabaseRecords:
+class DatabaseRecords(Records):
     """The `Records` of a run in a database. Methods take as long as the database does, and may be called in threads.
 
     One connection is open while gates are; when it is lost a call tries a new one before it gives up. `directory` is
     where the run listens for `prose gate` on the same machine.
     """
 
-    outside: Final = True
-    remote: Final = True
+    outside = True
+    remote = True
 
     def __init__(self, database: schema.Database, directory: Path, run_id: str, clock: Clock) -> None:
-        self.directory = directory
+        self.directory: Path = directory
         self.run_id = run_id
         self._database = database
         self._statements = Statements(database.dialect, run_id)

@@ -30,6 +30,7 @@ from prose_kernel.storage.gates.records import (
     EventType,
     Left,
     Record,
+    Records,
     Status,
     attempt_data,
     decision_event,
@@ -44,14 +45,14 @@ _PENDING: Final = ".pending.json"
 _RESOLVED: Final = ".resolved.json"
 
 
-class FileRecords:
+class FileRecords(Records):
     """Records as files in `gates/` of one run."""
 
-    outside: Final = True
-    remote: Final = False
+    outside = True
+    remote = False
 
     def __init__(self, directory: Path, run_id: str, clock: Clock) -> None:
-        self.directory = directory
+        self.directory: Path = directory
         self.run_id = run_id
         self._clock = clock
 
@@ -136,12 +137,6 @@ class FileRecords:
         except OSError as error:
             raise _unkept("an approval of an earlier process", error) from None
 
-    def listen(self) -> None:
-        return None
-
-    def rest(self) -> None:
-        pass
-
     # ------------------------------------------------------------ reading, also from another process
 
     def pending(self) -> list[Record]:
@@ -179,13 +174,13 @@ class FileRecords:
         jsonl.append(self._audit, _json(data).encode("utf-8", "replace"), durable=True)
 
 
-class MemoryRecords:
+class MemoryRecords(Records):
     """Records of an in-context run: other processes cannot see them."""
 
-    outside: Final = False
-    remote: Final = False
+    outside = False
+    remote = False
     nowhere: Final = False
-    directory: Final = None
+    directory = None
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -214,12 +209,6 @@ class MemoryRecords:
 
     def log(self, events: Sequence[AuditEvent]) -> None:
         self._events.extend(events)
-
-    def listen(self) -> None:
-        return None
-
-    def rest(self) -> None:
-        pass
 
     def events(self) -> list[AuditEvent]:
         """The audit log of the run, oldest first."""

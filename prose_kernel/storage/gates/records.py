@@ -159,14 +159,9 @@ class Records(Protocol):
     Calls raise `StateError` when a record cannot be kept.
     """
 
-    @property
-    def outside(self) -> bool: ...
-
-    @property
-    def directory(self) -> Path | None: ...
-
-    @property
-    def remote(self) -> bool: ...
+    outside: bool
+    directory: Path | None
+    remote: bool
 
     @property
     def nowhere(self) -> bool:
@@ -198,9 +193,11 @@ class Records(Protocol):
 
     def listen(self) -> PostgresListening | None:
         """Return a source of change notifications; None if the records must be polled."""
+        return None
 
     def rest(self) -> None:
         """No gate is open any more: release what only waiting needs."""
+        return
 
 
 POLL_SECONDS: Final = 1.0
