@@ -211,7 +211,7 @@ class JudgeChain:
         self._criteria = criteria
         self._batch = batch
         self._others = others if others is not None else Asked(human, rules=rules, criteria=criteria)
-        self._scripted = scripted
+        self._scripted = scripted if rules != "only" else None
         self._dry_run = dry_run
 
     async def decide(self, request: JudgeRequest) -> Verdict:
@@ -226,10 +226,9 @@ class JudgeChain:
             why = ruling.why
         if request.by_rules:
             return Verdict(None, "rules", why)
-        if self._rules != "only" and self._scripted is not None:
-            scripted = self._scripted.judgement(request.text, request.at)
-            if scripted is not None:
-                return _scripted_verdict(scripted, request.text)
+        script = self._scripted
+        if script is not None and (answer := script.judgement(request.text, request.at)) is not None:
+            return _scripted_verdict(answer, request.text)
         if self._dry_run:
             again = request.loop is not None and bool(request.loop_index)
             return Verdict(None, "dry-run", "undecided", no_progress=again)
@@ -278,10 +277,9 @@ class JudgeChain:
         """
         if not _no_rules(request, self._rules, self._criteria) and (pick := _named_label(request, labels)):
             return pick
-        if self._rules != "only" and self._scripted is not None:
-            scripted = self._scripted.judgement(request.text, request.at)
-            if scripted is not None:
-                return Pick(scripted, "scripted")
+        script = self._scripted
+        if script is not None and (label := script.judgement(request.text, request.at)) is not None:
+            return Pick(label, "scripted")
         if self._dry_run:
             return Pick(labels[0], "dry-run", "undecided: " + " | ".join(labels))
         self._rules_alone(f"the choice {quoted(request)}", _no_label(request), _fix(request))
@@ -289,10 +287,9 @@ class JudgeChain:
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
         """Return the value at a member path of a prose text. Raises `Undecided`."""
-        if self._rules != "only" and self._scripted is not None:
-            scripted = self._scripted.extracted(path, request.at)
-            if scripted is not None:
-                return Finding(scripted, "scripted")
+        script = self._scripted
+        if script is not None and (found := script.extracted(path, request.at)) is not None:
+            return Finding(found, "scripted")
         if self._dry_run:
             return Finding(value, "dry-run", "undecided")
         self._rules_alone(f"what `{path}` is in a text", "the text is not JSON", STRUCTURE)
@@ -301,10 +298,9 @@ class JudgeChain:
     async def items(self, request: JudgeRequest, value: str) -> Finding:
         """Return the items of a prose text. Raises `Undecided`; also for a text of several lines, which every mode
         splits by lines (openprose.md 3.11), so that no question is asked about the output of `ls`."""
-        if self._rules != "only" and self._scripted is not None:
-            scripted = self._scripted.items(value, request.at)
-            if scripted is not None:
-                return Finding(list(scripted), "scripted")
+        script = self._scripted
+        if script is not None and (found := script.items(value, request.at)) is not None:
+            return Finding(list(found), "scripted")
         if sum(1 for line in value.splitlines() if line.strip()) > 1:
             raise Undecided("the text has several lines: they are its items")
         if self._dry_run:

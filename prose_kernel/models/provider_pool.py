@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from prose_kernel.models.providers.acp import AcpSessions
     from prose_kernel.models.providers.model_judge import ModelJudge
     from prose_kernel.models.providers.model_servers import ModelServers, SharedWays
-    from prose_kernel.models.providers.model_sessions import ModelSessions
     from prose_kernel.models.tools.session_tools import SessionTools
     from prose_kernel.models.tools.tool import Tool
     from prose_kernel.models.tools.user_tools.pool import UserTools
@@ -92,7 +91,6 @@ class LiveProviders:
     def __init__(self, means: ProviderContext) -> None:
         self._means = means
         self._servers: ModelServers | None = None
-        self._sessions: dict[Choice, ModelSessions] = {}
         self._judges: dict[tuple[Choice, str | None], ModelJudge] = {}
         self._agents: dict[str, AcpSessions] = {}
 
@@ -101,20 +99,18 @@ class LiveProviders:
         self._check(choice)
         if choice.kind == "agent":
             return self._agent(choice.name)
-        if choice not in self._sessions:
-            from prose_kernel.models.providers.model_sessions import ModelSessions
+        from prose_kernel.models.providers.model_sessions import ModelSessions
 
-            means = self._means
-            self._sessions[choice] = ModelSessions(
-                self._model_servers(),
-                choice.name,
-                choice.model,
-                session_tools=means.session_tools,
-                rounds=means.options.tool_rounds,
-                user_tools=means.found,
-                streams=means.streams,
-            )
-        return self._sessions[choice]
+        means = self._means
+        return ModelSessions(
+            self._model_servers(),
+            choice.name,
+            choice.model,
+            session_tools=means.session_tools,
+            rounds=means.options.tool_rounds,
+            user_tools=means.found,
+            streams=means.streams,
+        )
 
     async def prepare(self, choice: Choice) -> None:
         """Load the packages of a model without calling it. Raises `ProviderError` if it is unavailable."""
@@ -149,7 +145,7 @@ class LiveProviders:
         """End the agents' processes and the connections. A second call does nothing."""
         agents, self._agents = self._agents, {}
         servers, self._servers = self._servers, None
-        self._judges, self._sessions = {}, {}
+        self._judges = {}
         closing = [a.close() for a in agents.values()]
         if servers is not None:
             closing.append(servers.close())

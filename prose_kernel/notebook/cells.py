@@ -246,7 +246,6 @@ class Cells:
         Raises `UsageError` if another process runs it, `GateRejected` if its approvals are not confirmed, and
         `ResumeMismatch`; then no run is here. `workspace.flush` writes what it keeps.
         """
-        from prose_kernel.runs import languages
         from prose_kernel.runs.settings import DECIDES
         from prose_kernel.runs.workspace import Start, Workspace
 

@@ -5,7 +5,7 @@ Messages). They are answered while a cell runs."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Any, Final
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.kernel import ProseKernel
@@ -16,12 +16,6 @@ KINDS: Final = ("comm_open", "comm_msg", "comm_close")
 """Messages of comms. They have no replies."""
 OPEN: Final = 64
 """Channels that are open at the same time; the oldest are closed. Reloaded pages leave some open."""
-
-
-class Link(Protocol):
-    """One channel."""
-
-    def send(self, data: dict[str, Any]) -> None: ...
 
 
 class Comm:

@@ -23,7 +23,7 @@ from prose_kernel.views.escaping import clip, preview, visible
 
 if TYPE_CHECKING:
     from prose_kernel.notebook.cells import Cells
-    from prose_kernel.notebook.comms import Link
+    from prose_kernel.notebook.comms import Comm
     from prose_kernel.runs.provenance import Cell, Version
     from prose_kernel.runs.run_machines import Named
 
@@ -49,33 +49,33 @@ class Panel:
     def __init__(self, cells: Cells, later: Callable[[float, Callable[[], None]], object]) -> None:
         self._cells = cells
         self._later = later
-        self._links: dict[Link, bool] = {}  # whether the panel is shown
-        self._ordered: Link | None = None  # the last one that has sent its cells
+        self._links: dict[Comm, bool] = {}  # whether the panel is shown
+        self._ordered: Comm | None = None  # the last one that has sent its cells
         self._sent: dict[str, tuple[object, object]] = {}  # the content of the panels: value and version by name
         self._kept: Mapping[str, Sequence[str]] = {}
         self._under_way: object = None
         self._looking = False
         self._finding: asyncio.Task[None] | None = None  # the running look at files
         # messages that wait for a look: to these links, after the end of this cell
-        self._waiting_links: list[tuple[Sequence[Link], str | None]] = []
+        self._waiting_links: list[tuple[Sequence[Comm], str | None]] = []
 
     # ------------------------------------------------------------ channels
 
-    def opened(self, link: Link) -> None:
+    def opened(self, link: Comm) -> None:
         self._follow_kept()
         self._links[link] = False
         self._stale([link])
         link.send(self._who())
         self._send_kept([link], self._kept)
 
-    def closed(self, link: Link) -> None:
+    def closed(self, link: Comm) -> None:
         self._links.pop(link, None)
         if self._finding is not None and not self._links:
             self._finding.cancel()
         if self._ordered is link:
             self._ordered = None
 
-    def received(self, link: Link, data: Mapping[str, Any]) -> None:
+    def received(self, link: Comm, data: Mapping[str, Any]) -> None:
         """The data from a front end: its cells in order, whether the panel is shown, a cell to check, a value to
         unfold."""
         match data:
@@ -135,7 +135,7 @@ class Panel:
 
     # ------------------------------------------------------------ messages
 
-    def _stale(self, links: Sequence[Link]) -> None:
+    def _stale(self, links: Sequence[Comm]) -> None:
         """Say which cells are stale: now, or when the files that answers depend on have been looked at.
 
         There is one look at a time. Messages that come up meanwhile wait for the end of the next one.
@@ -159,7 +159,7 @@ class Panel:
             await look_at_files(self._cells.provenance)
             self._send_stale(waiting)
 
-    def _send_stale(self, waiting: Sequence[tuple[Sequence[Link], str | None]]) -> None:
+    def _send_stale(self, waiting: Sequence[tuple[Sequence[Comm], str | None]]) -> None:
         from prose_kernel.notebook.magics.freshness import freshness_of
         from prose_kernel.runs.freshness import stale_facts
 
@@ -204,7 +204,7 @@ class Panel:
         self._kept = kept
         self._send_kept(list(self._links), changed)
 
-    def _send_kept(self, links: Sequence[Link], kept: Mapping[str, Sequence[str]]) -> None:
+    def _send_kept(self, links: Sequence[Comm], kept: Mapping[str, Sequence[str]]) -> None:
         for link in links if kept else ():
             link.send({"kind": "kept", "cells": {cell: list(paths[:ANSWERS]) for cell, paths in kept.items()}})
 
@@ -259,14 +259,14 @@ class Panel:
             for link in [link for link, on in self._links.items() if on]:
                 link.send(message)
 
-    def _check(self, link: Link, cell: str, text: str, above: list[str]) -> None:
+    def _check(self, link: Comm, cell: str, text: str, above: list[str]) -> None:
         """Send the findings in a cell that is typed. While a cell runs there is no answer: the extension asks again."""
         from prose_kernel.notebook.live_checks import findings
 
         if not self._cells.running:
             link.send({"kind": "findings", "cell": cell, "findings": findings(self._cells, text, above)})
 
-    def _value(self, link: Link, name: str) -> None:
+    def _value(self, link: Comm, name: str) -> None:
         named = self._cells.names().get(name)
         if named is not None:
             text, rest = preview(named.language.text_of(named.info.value), 500, WHOLE)

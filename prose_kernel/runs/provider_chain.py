@@ -366,10 +366,6 @@ class SessionServices:
                             message, hint = vendors.unpriced(meant)
                             raise UsageError(message, hint=hint)
 
-    async def retire(self) -> None:
-        """End the agents' processes. The services that replace these keep the recordings."""
-        await self.live.close()
-
     async def close(self) -> None:
         """End the agents' processes and write what is still to be recorded. A second call does nothing."""
         try:

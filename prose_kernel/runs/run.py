@@ -487,11 +487,11 @@ class Run:
     # ------------------------------------------------------------ its end
 
     async def retire(self) -> None:
-        """Close services that others have replaced."""
+        """End the agents' processes of services that others have replaced; these keep the recordings."""
         earlier, self._earlier = self._earlier, []
         async with contextlib.AsyncExitStack() as replaced:
             for services in earlier:
-                replaced.push_async_callback(services.retire)
+                replaced.push_async_callback(services.live.close)
 
     async def end(self, error: RunError | None) -> None:
         """Write down that the run is over. Raises `StateError`."""

@@ -256,7 +256,7 @@ async def test_what_changes_and_what_stays_when_another_is_chosen(tmp_path: Path
     first = connect(person, replace(options, provider="stub"), somewhere(tmp_path))
     await run(first)
     second = connect(first.asker, replace(options, provider="human"), somewhere(tmp_path), before=first)
-    await first.retire()
+    await first.live.close()
     assert second.cassettes is first.cassettes
     assert second.usage is first.usage
     assert second.means.approvals is first.means.approvals
@@ -264,7 +264,7 @@ async def test_what_changes_and_what_stays_when_another_is_chosen(tmp_path: Path
     assert second.usage.total.sessions == 2
     named = replace(options, provider="human", cassette=CassetteOptions(name="named", mode="auto"))
     third = connect(first.asker, named, somewhere(tmp_path), before=second)
-    await second.retire()
+    await second.live.close()
     assert third.cassettes is not second.cassettes
     person.answers += ["again", "."]
     await run(third, request("Once more", "c1/3/s0"))
