@@ -11,7 +11,7 @@ from prose_kernel.access.approvals import Approvals
 from prose_kernel.access.session_permissions import Policy
 from prose_kernel.errors import NoProvider, PermissionDenied
 from prose_kernel.models.providers.provider_name import Choice
-from prose_kernel.runtime.ports import Clock, LiveJudge, SessionProgress, SessionRequest, SessionResult, Sessions
+from prose_kernel.runtime.ports import Clock, LiveJudge, SessionProgress, SessionRequest, Sessions
 from prose_kernel.runtime.services import Guard, Terminals
 from prose_kernel.runtime.session_options import SessionOptions, Surroundings
 
@@ -175,14 +175,3 @@ class LiveProviders:
             command, limit = means.options.agents[name], means.options.max_parallel
             self._agents[name] = AcpSessions(name, command, host, limit=limit)
         return self._agents[name]
-
-
-class LiveSessions:
-    """The `Sessions` port of one choice; its provider is created at the first session."""
-
-    def __init__(self, live: LiveProviders, choice: Choice) -> None:
-        self._live = live
-        self._choice = choice
-
-    async def run(self, request: SessionRequest, on_progress: Callable[[SessionProgress], None]) -> SessionResult:
-        return await self._live.sessions(self._choice).run(request, on_progress)

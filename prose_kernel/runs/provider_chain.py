@@ -6,12 +6,12 @@
       RememberingSessions   models/agent_memory.py: the memory of a persistent agent
       RecordedOnlySessions  models/providers/default_provider.py: the error where nothing and no person answers
       RecordedSessions      cassettes/recorded_sessions.py: the recorded answer, else the next one's, which it records
-      LiveSessions          models/provider_pool.py: makes the model or agent that is chosen
+      LiveProviders         models/provider_pool.py: makes the model or agent that is chosen
         ModelSessions       models/providers/model_sessions.py: a conversation with a model and its tools
           ModelServers      models/providers/model_servers.py: the server, its queue, retries and fallbacks
         AcpSessions         models/providers/acp.py: a CLI agent
 
-`SessionServices.sessions` is that list. Other providers end it in the place of `LiveSessions`: `HumanSessions`,
+`SessionServices.sessions` is that list. Other providers end it in the place of `LiveProviders`: `HumanSessions`,
 `Unconfigured`, `ScriptedSessions`, `FunctionSessions`, `DryRunSessions`. A condition takes the way of
 `SessionServices.judge`. Nothing is imported, read or started before it is needed.
 """
@@ -33,7 +33,7 @@ from prose_kernel.judging import judge_chain as judging
 from prose_kernel.models.agent_memory import RememberingSessions, again
 from prose_kernel.models.digest_memory import DigestMemories
 from prose_kernel.models.memory_directory import IsAnswered, Memories
-from prose_kernel.models.provider_pool import LiveProviders, LiveSessions, MoreTools, ProviderContext
+from prose_kernel.models.provider_pool import LiveProviders, MoreTools, ProviderContext
 from prose_kernel.models.providers import default_provider, vendors
 from prose_kernel.models.providers.provider_name import Choice, choice_of, judge_choice, judge_model
 from prose_kernel.models.usage import (
@@ -44,6 +44,7 @@ from prose_kernel.models.usage import (
     LimitedPhrases,
     UsageTotals,
 )
+from prose_kernel.runs.lazy_objects import lazy
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.asker import SerialAsker, serial
 from prose_kernel.runtime.clock import SystemClock
@@ -284,7 +285,7 @@ class SessionServices:
                     where=self.means.where,
                 )
             case _:
-                return LiveSessions(self.live, self.choice)
+                return lazy(lambda: self.live.sessions(self.choice))
 
     def _detected_sessions(self) -> Sessions | None:
         choice = self._detected_choice()
