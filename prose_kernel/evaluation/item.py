@@ -10,6 +10,8 @@ from functools import partial
 from typing import Final
 from urllib.parse import quote
 
+import msgspec
+
 from prose_kernel.cassettes.recordings import SharedCassettes
 from prose_kernel.errors import BudgetSpent, CompileError, ProseError, RunError, Undecided
 from prose_kernel.evaluation.assertions import Assertions, FinishedRun
@@ -141,7 +143,7 @@ class ItemRun:
         """Raises `BudgetSpent` when the budget of the evaluation is spent, `CancelledError` when it is interrupted."""
         item, shared = self.item, self.shared
         if item.case.broken:
-            return self._result("error", error=item.case.broken)
+            return self._result("error", item.case.broken)
         shared.meters[item.at] = self._meter
         timer = asyncio.get_running_loop().call_later(shared.spec.seconds, self._time_is_up)
         try:
@@ -178,20 +180,20 @@ class ItemRun:
             if not self.over_time:
                 raise
             uncancel()
-            return self._result("error", error=f"it did not end within {shared.spec.seconds:g} s")
+            return self._result("error", f"it did not end within {shared.spec.seconds:g} s")
         except BudgetSpent as spent:
             if spent.budget == EVALUATION:
                 raise
             error = spent
-            return self._result("error", error=_message_of(spent))
+            return self._result("error", _message_of(spent))
         except RunError as problem:
             error = problem
-            return self._result("error", error=_message_of(problem), no_answer=problem.no_answer)
+            return self._result("error", _message_of(problem), no_answer=problem.no_answer)
         except CompileError as problem:
             message = problem.first.render().split("\n")[0] if problem.first is not None else str(problem)
-            return self._result("error", error=message)
+            return self._result("error", message)
         except ProseError as problem:
-            return self._result("error", error=_message_of(problem), no_answer=isinstance(problem, Undecided))
+            return self._result("error", _message_of(problem), no_answer=isinstance(problem, Undecided))
         finally:
             await workspace.close(error)
             shared.warnings.update(one for one in shown if one.startswith("Warning: "))
@@ -240,18 +242,10 @@ class ItemRun:
         status: Status = "error" if broken is not None else "passed" if passed else "failed"
         error = f"{broken.name}: {broken.reason}" if broken is not None else ""
         shown = {name: _shown(value) for name, value in outputs.items()}
-        return self._result(status, score=score, checks=tuple(checks), error=error, no_answer=no_answer, outputs=shown)
+        result = self._result(status, error, no_answer)
+        return msgspec.structs.replace(result, score=score, checks=tuple(checks), outputs=shown)
 
-    def _result(
-        self,
-        status: Status,
-        *,
-        score: float = 0.0,
-        checks: tuple[Check, ...] = (),
-        error: str = "",
-        no_answer: bool = False,
-        outputs: Mapping[str, str] | None = None,
-    ) -> Result:
+    def _result(self, status: Status, error: str, no_answer: bool = False) -> Result:
         item, meter = self.item, self._meter
         return Result(
             item.key,
@@ -259,8 +253,6 @@ class ItemRun:
             item.prepared.variant.name,
             item.repetition,
             status,
-            score=score,
-            checks=checks,
             error=error,
             no_answer=no_answer,
             seconds=round(meter.seconds, 3),
@@ -269,7 +261,6 @@ class ItemRun:
             cost=meter.cost,
             unpriced=meter.unpriced,
             sessions=meter.sessions,
-            outputs=outputs or {},
         )
 
 

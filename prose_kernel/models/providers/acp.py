@@ -186,8 +186,8 @@ class AcpSessions:
             if agent.dead.is_set():
                 self._agents.discard(agent)
         details: dict[str, object] = {"effects": "partial", "agent": agent.version}
-        if session.models.current:
-            details["model"] = session.models.current
+        if session.current:
+            details["model"] = session.current
         if response.stop_reason == "max_tokens":
             details["cut"] = True
             on_progress(SessionProgress("note", CUT))
@@ -237,7 +237,7 @@ class AcpSessions:
         except BaseException as problem:
             if not isinstance(problem, ProviderAuth):
                 usage = usage_of(conversation.usage, conversation.cost)
-                consumed(f"acp:{self._name}", session.models.current or "", usage)
+                consumed(f"acp:{self._name}", session.current or "", usage)
             raise
         return response
 

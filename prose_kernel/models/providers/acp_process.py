@@ -38,16 +38,10 @@ Model = TypeVar("Model", bound=BaseModel)
 
 @dataclass(slots=True)
 class Opened:
-    """A session that the agent has opened: its id, and the models it offers for it."""
+    """A session that the agent has opened, and how its model is chosen: the option's id (None: by the older call), the
+    offers, the current one."""
 
     id: str
-    models: Models
-
-
-@dataclass(slots=True)
-class Models:
-    """How a session's model is chosen: the option's id (None: by the older call), the offers, the current one."""
-
     option: str | None = None
     offered: tuple[str, ...] = ()
     current: str | None = None
@@ -187,33 +181,32 @@ class Agent:
         raw = await self._send("session/new", serialize_params(params) | {"mcpServers": []})
         answer = self._read(schema.NewSessionResponse, raw, "session/new")
         self.conversations[answer.session_id] = conversation
-        return Opened(answer.session_id, _models(answer, raw))
+        return _opened(answer, raw)
 
     async def choose_model(self, session: Opened, model: str) -> None:
         """Let the session use this model. Raises `ProviderError` if the agent does not offer it."""
-        models = session.models
-        if models.current == model:
+        if session.current == model:
             return
-        if not models.offered:
+        if not session.offered:
             raise ProviderError(
                 f"the agent {self.name} offers no choice of models, so `{one_line(model)}` cannot be chosen",
                 retryable=False,
                 hint="leave the model out of the session, or choose it in the agent's own settings",
             )
-        if model not in models.offered:
-            some = ", ".join(one_line(each, 60) for each in models.offered[:_OFFERED])
-            more = f" and {len(models.offered) - _OFFERED} more" if len(models.offered) > _OFFERED else ""
+        if model not in session.offered:
+            some = ", ".join(one_line(each, 60) for each in session.offered[:_OFFERED])
+            more = f" and {len(session.offered) - _OFFERED} more" if len(session.offered) > _OFFERED else ""
             raise ProviderError(
                 f"the agent {self.name} offers no model `{one_line(model)}`",
                 retryable=False,
                 hint=f'it offers {some}{more}; set it in [models."acp:{self.name}"] of prose.toml',
             )
-        if models.option is None:
+        if session.option is None:
             await self._send("session/set_model", {"sessionId": session.id, "modelId": model})
         else:
-            params = {"sessionId": session.id, "configId": models.option, "value": model}
+            params = {"sessionId": session.id, "configId": session.option, "value": model}
             await self._send("session/set_config_option", params)
-        models.current = model
+        session.current = model
 
     async def prompt(self, session: Opened, blocks: Sequence[Any]) -> schema.PromptResponse:
         """Send a prompt and wait for the end of the turn. Raises the fault that the conversation found, and
@@ -378,17 +371,17 @@ def _reason_of(refused: RequestError) -> str:
     return one_line(": ".join(words), 300)
 
 
-def _models(answer: schema.NewSessionResponse, raw: Any) -> Models:
-    """Return the models that a new session offers: as an option of its configuration, or in the older way."""
+def _opened(answer: schema.NewSessionResponse, raw: Any) -> Opened:
+    """Return a new session with the models it offers: as an option of its configuration, or in the older way."""
     for option in answer.config_options or ():
         if isinstance(option, schema.SessionConfigOptionSelect) and "model" in (option.category, option.id):
-            return Models(option.id, tuple(_values(option.options)), option.current_value)
+            return Opened(answer.session_id, option.id, tuple(_values(option.options)), option.current_value)
     older = raw.get("models")
     offered = older.get("availableModels") if isinstance(older, dict) else None
     if not isinstance(offered, list):
-        return Models()
+        return Opened(answer.session_id)
     ids = (each.get("modelId") for each in offered if isinstance(each, dict))
-    return Models(None, tuple(id for id in ids if isinstance(id, str)), older.get("currentModelId"))
+    return Opened(answer.session_id, None, tuple(id for id in ids if isinstance(id, str)), older.get("currentModelId"))
 
 
 def _values(options: Iterable[schema.SessionConfigSelectOption | schema.SessionConfigSelectGroup]) -> Iterator[str]:
