@@ -13,6 +13,7 @@ from prose_kernel.errors import Undecided
 from prose_kernel.runtime import budgets
 from prose_kernel.runtime.ports import Finding, Judge, JudgeRequest, Phrases, Pick, Usage, Verdict
 from prose_kernel.runtime.services import Asker
+from prose_kernel.runtime.values import verbatim
 
 T = TypeVar("T", Verdict, Pick, Finding)
 P = TypeVar("P")
@@ -99,8 +100,6 @@ class RecordedPhrases(_Recorded[Phrases]):
 
 def _kept(answer: T) -> T:
     """Return an answer for the record: without volatile details, texts of values verbatim."""
-    from prose_kernel.runtime.values import verbatim
-
     if isinstance(answer, Finding):
         return structs.replace(answer, value=verbatim(answer.value), details={})
     return structs.replace(answer, details={})

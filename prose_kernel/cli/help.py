@@ -8,6 +8,7 @@ import sys
 import click
 
 from prose_kernel.errors import UsageError
+from prose_kernel.language.nearest import Nearest, did_you_mean, with_part
 
 TEXT = """\
 prose: workflows of commands, agents and people, in plain text
@@ -154,7 +155,6 @@ def _program(name: str) -> int:
 def _word(wanted: tuple[str, ...]) -> str | None:
     """The documentation of a word in every language that has it, or in the one that is named before it; None for what
     is a code, a section or a page."""
-    from prose_kernel.language.nearest import Nearest, did_you_mean, with_part
     from prose_kernel.runs import languages, reference_pages
     from prose_kernel.views.bundle import markdown
     from prose_kernel.views.word_help import documentation, entry_of, with_section

@@ -16,6 +16,7 @@ from prose_kernel.errors import UsageError
 from prose_kernel.language.incomplete_text import inside
 from prose_kernel.language.words import Offer
 from prose_kernel.notebook.cell_scan import segments, spoken
+from prose_kernel.notebook.magics.registry import all_magics, cell_magics
 from prose_kernel.runs import reference_pages
 from prose_kernel.runs.languages import Language
 from prose_kernel.views.word_help import matching, paths
@@ -96,8 +97,6 @@ def _path(cells: Cells, code: str, cursor: int, start: int, kind: str) -> Comple
 
 
 def _magic(cells: Cells, line: str, cursor: int, language: Language) -> Completions:
-    from prose_kernel.notebook.magics.registry import all_magics, cell_magics
-
     if re.match(r"%%?[\w-]*\Z", line):
         offers = [Offer(f"%{magic.name}", "magic", magic.summary) for magic in all_magics().values()]
         if line.startswith("%%"):

@@ -11,6 +11,7 @@ from prose_kernel._version import __version__
 from prose_kernel.errors import UsageError
 from prose_kernel.language.contracts import SUFFIX
 from prose_kernel.language.diagnostics import conflict_line
+from prose_kernel.runs import languages
 
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Profile
@@ -94,8 +95,6 @@ def _wrong(cell: Any) -> str:
 def language_of(metadata: Mapping[str, Any]) -> Language | None:
     """The language of cells that name none, in the notebook's profile; None for a notebook of another kernel. Raises
     `UsageError` for an unknown profile."""
-    from prose_kernel.runs import languages
-
     for part, key in _KERNEL:
         kernel = metadata.get(part)
         name = kernel.get(key) if isinstance(kernel, dict) else None
@@ -107,8 +106,6 @@ def language_of(metadata: Mapping[str, Any]) -> Language | None:
 def in_profile_of(language: Language, metadata: Mapping[str, Any]) -> Language:
     """The language in the profile that a notebook's metadata names: `prose.profile` (prose-md.md 10). Raises
     `UsageError` for an unknown one."""
-    from prose_kernel.runs import languages
-
     own = metadata.get("prose")
     profile = own.get("profile") if isinstance(own, dict) else None
     if not isinstance(profile, str) or language.name != languages.default().name:
