@@ -6,11 +6,13 @@ import faulthandler
 import functools
 import gc
 import os
+import re
 import signal
 import sys
 import time
 import types
 import uuid
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -268,6 +270,20 @@ def own_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No terminal colours, and one locale."""
     monkeypatch.setenv("NO_COLOR", "1")
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
+
+
+_places: Counter[str] = Counter()
+
+
+@pytest.fixture
+def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """As pytest's, in half the processor time of a short test: without a link to the last directory of each name, and checks
+    of a name that is none of a path."""
+    name = re.sub(r"\W", "_", request.node.name)[:30]
+    place = tmp_path_factory.getbasetemp() / f"{name}{_places[name.lower()]}"
+    _places[name.lower()] += 1
+    place.mkdir(mode=0o700)
+    return place
 
 
 @pytest.fixture(scope="session")
