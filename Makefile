@@ -71,6 +71,7 @@ programs: .make/test tools
 	$(BIN)/prose test -n 2 $(NOTEBOOKS)
 
 # One process collects the tests of all workers, on one core; the first time it would take four times as long, to compile them.
+# And each worker would make the tables that Hypothesis keeps: eight seconds.
 bytecode: .make/bytecode
 .make/bytecode: .make/test
 	@$(BIN)/python -m pytest -qq --collect-only tests >.make/collected.log || { cat .make/collected.log; exit 1; }

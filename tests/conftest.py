@@ -25,6 +25,7 @@ import waiting
 from _pytest.assertion.rewrite import AssertionRewritingHook
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis.configuration import set_hypothesis_home_dir
+from hypothesis.internal import charmap
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants, constants_from_module
 
@@ -156,6 +157,9 @@ def pytest_pycollect_makemodule(module_path: Path, parent: pytest.Collector) -> 
 def pytest_collection_finish(session: pytest.Session) -> None:
     if _is_worker(session.config) and (place := session.config.stash.get(IDS, None)) is not None:
         collected.take_over(session, place, _later)
+    elif session.config.option.collectonly:  # `make bytecode`: Hypothesis's tables too, or each worker would make them
+        _constants()
+        charmap.intervals_from_codec("utf-8")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
