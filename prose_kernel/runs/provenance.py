@@ -174,7 +174,7 @@ class Provenance:
         self._known: dict[str, Opening] = dict(former._known) if former is not None else {}
         self._cell: Cell | None = None
         self._more = False
-        self._opened: Opening | None = None
+        self.calling: Opening | None = None  # the cell that runs
         self.last: Opening | None = former.last if former is not None else None
         """The cell that has begun last, whether it ran a program or not."""
         self._texts: list[tuple[Source, Language]] = []
@@ -195,23 +195,18 @@ class Provenance:
     def begin(self, opening: Opening) -> None:
         """A cell begins. It counts from the moment in which a program of it runs."""
         self._close(failed=False)  # of a text outside of cells
-        self._opened = self.last = opening
+        self.calling = self.last = opening
         open_request.cell.set("" if opening.key.startswith("text:") else opening.key)
         open_request.run.set(opening.run)
 
     def end(self, *, failed: bool) -> None:
         """The cell is over; what it has bound by now stays, however it ended."""
         self._close(failed=failed)
-        self._opened = None
-
-    @property
-    def calling(self) -> Opening | None:
-        """The cell that runs."""
-        return self._opened
+        self.calling = None
 
     def settle(self) -> None:
         """The text outside of cells has ended."""
-        if self._opened is None:
+        if self.calling is None:
             self._close(failed=False)
 
     def forget(self, keys: Sequence[str]) -> None:
@@ -251,11 +246,11 @@ class Provenance:
     def _text_begins(self, source: Source, path: str) -> None:
         assert self.workspace is not None
         language = self.workspace.running_language
-        if self._opened is None:  # one that is replayed, or a binding that Python makes
+        if self.calling is None:  # one that is replayed, or a binding that Python makes
             self._close(failed=False)
             opened = self._known.get(bare(source.text)) or Opening.of(source.text, None, source.prompt)
         else:
-            opened = self._opened
+            opened = self.calling
         if self._cell is None:
             self._open(opened, source.prompt)
         assert self._cell is not None
@@ -280,7 +275,7 @@ class Provenance:
             self._adopt(cell, opening.key, opening.code)
         former = cell.opening if cell is not None else None
         same = former is opening or (former is not None and opening.python and former.number == opening.number)
-        self._more = same and self._opened is not None  # a text that is replayed is a run of its cell
+        self._more = same and self.calling is not None  # a text that is replayed is a run of its cell
         if cell is None:
             cell = self._cell_of(opening)
         cell.opening, cell.code, cell.ran, cell.gone = opening, opening.code, self.runs, False
