@@ -456,7 +456,7 @@ def test_a19_a_wrong_setting_costs_itself(tmp_path: Path) -> None:
         ("prose.toml", b"[tasks]\nat_once = " + b"[" * 200 + b"]" * 200, "prose.toml line 2: tasks.at_once"),
         ("prose.toml", b"\xff", "prose.toml is not UTF-8 text"),
         ("prose.toml", b"provider = {a = 1", "prose.toml is not TOML"),
-        (".prose/.env", b"\xff\xfe", ".env cannot be read: it is not utf-8 text"),
+        (".prose/.env", b"\xff\xfe", ".env cannot be read: it is not UTF-8 text"),
     ],
 )
 def test_a19_a_damaged_file_is_named(tmp_path: Path, name: str, content: bytes, says: str | None) -> None:
