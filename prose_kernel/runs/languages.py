@@ -309,16 +309,6 @@ def _needed(program: Any) -> tuple[str, ...]:
     return tuple(name for name in declared.inputs if name not in defaults)
 
 
-_WITHOUT_NEEDS: Final = ("replay", "scripted", "dry-run")
-"""Providers under which tools and variables that a contract file names may be missing."""
-
-
-def _configure_openprose(machine: Any, settings: Settings) -> None:
-    machine.host.pipefail = settings.exec.pipefail
-    machine.host.contracts = settings.contracts
-    machine.host.needs_checked = settings.provider not in _WITHOUT_NEEDS
-
-
 WITH_CALLS: Final = ("prosescript", "prosescript-strict")
 
 
@@ -391,7 +381,6 @@ OPENPROSE: Final = Language(
     merged=_later("language.openprose.fixes:merged"),
     ends=_later("language.openprose.flow:ends"),
     change_directory=_later("language.openprose.literals:change_directory"),
-    configure=_configure_openprose,
     programs=_later("programs.openprose_imports:LocalPrograms"),
     inputs=_inputs,
     needed=_needed,

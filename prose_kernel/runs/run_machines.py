@@ -5,8 +5,9 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from msgspec import structs
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.machine import BindingInfo, Definition, Machine
 
 _COPIES = ("root.prose.md", "program.prose")
+_WITHOUT_NEEDS: Final = ("replay", "scripted", "dry-run")
+"""Providers under which tools and variables that a contract file names may be missing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +88,17 @@ class Machines:
 
     def __init__(self, context: RunContext, language: Language, ports: Ports, listeners: Sequence[Listener]) -> None:
         start, self._settings = context.start, context.settings
-        concurrency, supplied = self._settings.concurrency, context.given.supplied
-        host = Host(ports, listeners, concurrency=concurrency, load=context.load, supplied=supplied)
-        host.find_run = lambda wanted: _find_run(context, wanted)
+        host = Host(
+            ports,
+            listeners,
+            concurrency=self._settings.concurrency,
+            load=context.load,
+            supplied=context.given.supplied,
+            find_run=partial(_find_run, context),
+            contracts=self._settings.contracts,
+            needs_checked=self._settings.provider not in _WITHOUT_NEEDS,
+            pipefail=self._settings.exec.pipefail,
+        )
         self.first = language.machine()(host, cwd=str(start.cwd), program_file=start.program_file, at=start.at)
         self._by_language: dict[str, Machine] = {}
         self._add(language, self.first)

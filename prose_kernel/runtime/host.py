@@ -26,7 +26,10 @@ class Host:
     make; its constructs then ask this object where to continue. `hook` is called with each statement before it runs;
     None if there is no hook. `concurrency` limits how many commands and sessions run at the same time (None: no limit);
     it never changes results. `load` resolves imports. `supplied` holds input values given so far; those in
-    `supplied_since` came after the beginning of the text that runs, and only answer its questions.
+    `supplied_since` came after the beginning of the text that runs, and only answer its questions. `find_run` finds a
+    completed run by its id or path, and raises `UsageError`. `contracts` is the way to decide whether a node of a
+    contract file keeps its promises, `needs_checked` whether the tools and environment variables that it names must be
+    on this machine. With `pipefail` commands run so where the program does not say.
     """
 
     ports: Ports
@@ -35,6 +38,10 @@ class Host:
     load: LoadProgram | None = field(default=None, kw_only=True)
     hook: StatementHook | None = field(default=None, kw_only=True)
     supplied: dict[str, str] = field(default_factory=dict, kw_only=True)
+    find_run: Callable[[str], FoundRun] | None = field(default=None, kw_only=True)
+    contracts: Literal["rules", "judge", "off"] = field(default="rules", kw_only=True)
+    needs_checked: bool = field(default=True, kw_only=True)
+    pipefail: bool = field(default=False, kw_only=True)
 
     def __post_init__(self) -> None:
         self.listeners = tuple(self.listeners)
@@ -50,14 +57,6 @@ class Host:
         self.preview: Any = None
         self.renderer: Any = None
         """Renders the targets of calls, in a language that has calls of contracts."""
-        self.find_run: Callable[[str], FoundRun] | None = None
-        """Finds a completed run by its id or path; raises `UsageError`."""
-        self.contracts: Literal["rules", "judge", "off"] = "rules"
-        """The way to decide whether a node of a contract file keeps its promises."""
-        self.needs_checked = True
-        """Whether tools and environment variables that a contract file names must be on this machine."""
-        self.pipefail = False
-        """Whether commands run with `pipefail` where the program does not say."""
         self.budget: Budget | None = None
         """That of the run."""
         self.agent_budgets: dict[str, Budget] = {}

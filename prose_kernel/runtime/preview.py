@@ -117,8 +117,9 @@ class PreviewAnswers:
         """A host for a copy of a run, which can do nothing."""
         nothing, store = UnknownAnswers(), ReadOnlyStore(real.ports.store)
         ports = structs.replace(real.ports, judge=nothing, user=nothing, store=store, races=None)
-        host = Host(ports, (), load=real.load, supplied=real.supplied, hook=_StepLimit(self))
-        host.preview, host.pipefail, host.renderer = self, real.pipefail, real.renderer
+        hook = _StepLimit(self)
+        host = Host(ports, (), load=real.load, supplied=real.supplied, hook=hook, pipefail=real.pipefail)
+        host.preview, host.renderer = self, real.renderer
         return host
 
 
