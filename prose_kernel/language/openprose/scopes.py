@@ -6,7 +6,7 @@ place that contains them; the path between two places shows whether one declarat
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Literal
 
@@ -183,7 +183,6 @@ class Entry:
 _CLOSENESS: dict[Relation, int] = {"same": 0, "enclosing": 1, "elsewhere": 2, "exclusive": 3}
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Frame:
     """The names of the root or of one block while its text is walked (3.5).
 
@@ -194,16 +193,19 @@ class Frame:
     which may have exported any name.
     """
 
-    is_root: bool = field(kw_only=True)
-    open: bool = False
-    place: Place = field(default_factory=Place)
-    table: dict[str, Entry] = field(default_factory=dict)
-    visible: dict[str, None] = field(default_factory=dict)  # a set in order of appearance
-    temporaries: dict[str, str] = field(default_factory=dict)
-    held: dict[str, Held] = field(default_factory=dict)
-    items: dict[str, Answer] = field(default_factory=dict)
-    mixed: set[str] = field(default_factory=set)
-    fresh: list[str] | None = None
+    __slots__ = ("fresh", "held", "is_root", "items", "mixed", "open", "place", "table", "temporaries", "visible")
+
+    def __init__(self, *, is_root: bool) -> None:
+        self.is_root = is_root
+        self.open = False
+        self.place = Place()
+        self.table: dict[str, Entry] = {}
+        self.visible: dict[str, None] = {}  # a set in order of appearance
+        self.temporaries: dict[str, str] = {}
+        self.held: dict[str, Held] = {}
+        self.items: dict[str, Answer] = {}
+        self.mixed: set[str] = set()
+        self.fresh: list[str] | None = None
 
     def show(self, name: str) -> None:
         """Make a name readable from here on."""

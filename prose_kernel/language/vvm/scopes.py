@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Final
 
 from prose_kernel.language.nodes import below, fields_with
@@ -20,7 +19,6 @@ Early = Callable[[str, Span], None]
 """Called for a read that comes before every assignment of a name of the same scope."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Scope:
     """The names of the module or of one function.
 
@@ -28,16 +26,19 @@ class Scope:
     inside; `assigned` the first `name = ...` of each name, `kept` names that something else binds too.
     """
 
-    is_module: bool = field(kw_only=True)
-    names: set[str] = field(default_factory=set)
-    bound: set[str] = field(default_factory=set)
-    reads: set[str] = field(default_factory=set)
-    assigned: dict[str, Name] = field(default_factory=dict)
-    kept: set[str] = field(default_factory=set)
-    functions: dict[str, Span] = field(default_factory=dict)
-    shadows: set[str] = field(default_factory=set)
-    loops: int = 0
-    waiting: list[tuple[str, Span]] = field(default_factory=list)
+    __slots__ = ("assigned", "bound", "functions", "is_module", "kept", "loops", "names", "reads", "shadows", "waiting")
+
+    def __init__(self, *, is_module: bool) -> None:
+        self.is_module = is_module
+        self.names: set[str] = set()
+        self.bound: set[str] = set()
+        self.reads: set[str] = set()
+        self.assigned: dict[str, Name] = {}
+        self.kept: set[str] = set()
+        self.functions: dict[str, Span] = {}
+        self.shadows: set[str] = set()
+        self.loops = 0
+        self.waiting: list[tuple[str, Span]] = []
 
     def unread(self) -> Iterator[Name]:
         """The first assignments of names that nothing reads."""

@@ -23,13 +23,15 @@ GLOBAL_DEPTH_LIMIT = 500
 DEFAULT_BLOCK_DEPTH = 100
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Temp:
     """A temporary name's value: immutable, gone with its body. `key` is the binding it refers to, if any."""
 
-    value: Value
-    word: str
-    key: Key | None = None
+    __slots__ = ("key", "value", "word")
+
+    def __init__(self, value: Value, word: str, key: Key | None = None) -> None:
+        self.value = value
+        self.word = word
+        self.key = key
 
 
 Temps = dict[str, Temp]

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
 from prose_kernel.errors import RunError
@@ -31,12 +30,14 @@ Left: TypeAlias = Any
 """How a statement ended: None, or the `Leave` that ends the bodies around it too."""
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Leave:
     """`break`, `continue` or `return` on its way; `value` is what is returned."""
 
-    how: str
-    value: Value = None
+    __slots__ = ("how", "value")
+
+    def __init__(self, how: str, value: Value = None) -> None:
+        self.how = how
+        self.value = value
 
 
 BREAK: Final = Leave("break")
@@ -46,12 +47,14 @@ CONTINUE: Final = Leave("continue")
 # ---------------------------------------------------------------- scopes
 
 
-@dataclass(slots=True, eq=False, repr=False)
 class Scope:
     """The local names of one function, and the scope of the function around it (None: the module)."""
 
-    names: frozenset[str]
-    outer: Scope | None
+    __slots__ = ("names", "outer")
+
+    def __init__(self, names: frozenset[str], outer: Scope | None) -> None:
+        self.names = names
+        self.outer = outer
 
     def hops(self, name: str) -> int | None:
         """How many functions outwards a name is local: 0 is this one. None when it belongs to the module."""
