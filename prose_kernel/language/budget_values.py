@@ -9,7 +9,7 @@ from typing import Final
 
 from prose_kernel.language.numbers import parse_duration
 
-_LIMIT: Final = re.compile(
+_LIMIT: Final = (  # compiled at the first use
     r"(?P<dollar>\$)?\s*(?P<number>\d[\d_]*(?:\.\d+)?)\s*(?P<scale>[kKM](?![a-z]))?\s*(?P<unit>[A-Za-z$]*)(?P<rest>.*)"
 )
 _MONEY: Final = ("usd", "$", "dollar", "dollars")
@@ -68,7 +68,7 @@ _CALLED: Final = {"usd": "money", "tokens": "tokens", "seconds": "time", "sessio
 
 def _limit(part: str) -> tuple[str, float]:
     """Which limit one part of a budget sets, and how high."""
-    match = _LIMIT.fullmatch(part)
+    match = re.fullmatch(_LIMIT, part)
     unknown = ValueError(f"not a limit: `{part}`")
     if match is None:
         raise unknown

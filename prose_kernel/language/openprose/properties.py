@@ -46,12 +46,12 @@ LOST = "lost"
 FORMATS = ("json", "jsonl", "csv", "lines")
 LONGEST_OUTPUT = 100_000_000
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
-_LOADS_CODE = re.compile(
+_LOADS_CODE = (
     r"LD_.*|DYLD_.*|BASH_ENV|ENV|BASH_FUNC_.*|SHELLOPTS|BASHOPTS|PS4|PROMPT_COMMAND|ZDOTDIR|GCONV_PATH"
     r"|PYTHON(?:PATH|HOME|STARTUP|INSPECT|BREAKPOINT|USERBASE|WARNINGS)|PERL(?:5OPT|5LIB|LIB|5DB)|RUBY(?:OPT|LIB)"
     r"|NODE_(?:OPTIONS|PATH)|_?JAVA_(?:TOOL_)?OPTIONS|JDK_JAVA_OPTIONS|LUA_(?:INIT|PATH|CPATH).*|GIT_EXTERNAL_DIFF"
 )
-"""Variables that make a shell or a program load code."""
+"""Variables that make a shell or a program load code. Compiled at the first use."""
 
 _SET_BY_RUN = ("PROSE_JOB", "PROSE_RUN", "PROSE_AT", "PROSE_ATTEMPT")
 """Variables by which the kernel identifies its own processes and their current request."""
@@ -383,7 +383,7 @@ class PropertyChecker:
             if _VARIABLE.fullmatch(entry.key) is None:
                 hint = "a name of letters, digits and `_`: `env: { NAME: value }`"
                 self._report("E004", entry, f"`{entry.key}` cannot be an environment variable", hint)
-            elif _LOADS_CODE.fullmatch(entry.key):
+            elif re.fullmatch(_LOADS_CODE, entry.key):
                 message = f"`env` does not set `{entry.key}`: it could make the command load other code"
                 self._report("E004", entry, message, "choose another name, or set it inside the command")
             elif entry.key in _SET_BY_RUN:

@@ -11,7 +11,7 @@ from typing import Final
 
 from prose_kernel.language.words import hints
 
-_SHELL: Final = re.compile(
+_SHELL: Final = (  # compiled when a line cannot be read
     r"(?:apt|apt-get|awk|aws|bash|brew|bun|bundle|cargo|cat|cd|chmod|chown|clear|cmake|composer|conda|cp|curl|cut|date|"
     r"deno|df|diff|docker|dotnet|du|echo|env|eslint|export|find|gcc|gem|gh|git|go|gradle|grep|gunzip|gzip|head|history|"
     r"htop|java|jest|jq|jupyter|kill|kubectl|less|ln|ls|make|man|mkdir|more|mv|mvn|mypy|nano|node|npm|npx|perl|php|"
@@ -26,7 +26,7 @@ _KEYWORDS: Final = (
 _hints: Final = functools.partial(hints, "openprose")
 _RANGE: Final = re.compile(r"(\d{1,9})(?:, *(\d{1,9}))?")
 _NAME: Final = r"[A-Za-z_](?:[\w-]*\w)?"
-_SAME_CASE: Final = re.compile(rf"(?:{_KEYWORDS})\b")
+_SAME_CASE: Final = rf"(?:{_KEYWORDS})\b"
 _SENTENCE: Final = re.compile(r"[A-Za-z][\w'-]*(?:,?[ ]+[\w'-]+){2,}[.!?]?")
 _ARTICLE: Final = re.compile(r"\b(?:the|a|an|all|my|our|your|this|that|these|please)\b", re.IGNORECASE)
 _STRAIGHT: Final = str.maketrans(dict.fromkeys("\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}", '"'))
@@ -43,7 +43,7 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
 def command(text: str) -> str | None:
     """Return the command that a line begins with (`ls -la`: `ls`), None if it isn't recognised."""
     word = re.match(r"[\w-]+(?![\w-]*[ ]*(?:=(?!=)|:(?=\s|$)|\())", text)
-    if word is None or _SHELL.fullmatch(word[0]) is None:
+    if word is None or re.fullmatch(_SHELL, word[0]) is None:
         return None
     return None if _SENTENCE.fullmatch(text) and _ARTICLE.search(text) else word[0]
 
@@ -57,7 +57,7 @@ def bare_word(word: str) -> str | None:
     """The hint for a statement that is only a word."""
     if hint := _hints()["bare"].get(word):
         return hint
-    if _SHELL.fullmatch(word):
+    if re.fullmatch(_SHELL, word):
         return run(word)
     return call(word, "") if word in _hints()["calls"] else None
 
@@ -85,7 +85,7 @@ def call(name: str, arguments: str) -> str | None:
     if found is not None:
         text = arguments if arguments.startswith('"') else f'"{arguments or "..."}"'
         return found.replace("{0}", arguments or "...").replace("{text}", text).replace("{1}", name)
-    return f'to run a command, write `exec "{name} ..."`' if _SHELL.fullmatch(name) else None
+    return f'to run a command, write `exec "{name} ..."`' if re.fullmatch(_SHELL, name) else None
 
 
 def line(text: str) -> str | None:
@@ -96,7 +96,7 @@ def line(text: str) -> str | None:
         plain = re.sub(r"(?<!\w)'([^'\n]*)'", r'"\1"', plain)
     for pattern, hint in _patterns():
         found = pattern.fullmatch(text if "{exec}" in hint else plain)
-        if found is None or ("{word}" in hint and _SAME_CASE.match(text)):
+        if found is None or ("{word}" in hint and re.match(_SAME_CASE, text)):
             continue
         parts = {key: value.strip(" ") if key != "a" else value for key, value in found.groupdict("").items()}
         if "word" in parts:
