@@ -537,7 +537,7 @@ def test_a_debugged_run_has_the_journal_of_one_that_is_not(notebook: Lab) -> Non
         else:
             assert notebook.client.run(code).status == "ok"
         (display,) = notebook.client.run("%history").displays
-        kept.append(re.sub(r"\[\d+\]", "[n]", display))
+        kept.append(re.sub(r"\[\d+\] *", "[n] ", display))
     assert kept[0] == kept[1]
 
 
