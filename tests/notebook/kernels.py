@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import os
+import socket
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -201,13 +203,31 @@ class _Forks(LocalProvisioner):
         return dict(self.connection_info)
 
 
+def _free_ports() -> Iterator[int]:
+    """Ports that no other worker of the tests uses, and that no connection gets: those below the range that Linux
+    hands out. Jupyter lets the system choose, and until the kernel binds a port another process may have got it."""
+    worker = int(os.environ.get("PYTEST_XDIST_WORKER", "gw0").removeprefix("gw")) % 5
+    first, count = 12_000 + 4_000 * worker, 4_000
+    for number in itertools.count(os.getppid() * 61):
+        port = first + number % count
+        with socket.socket() as probe, suppress(OSError):
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(("127.0.0.1", port))
+            yield port
+
+
+_PORTS = _free_ports()
+
+
 @contextmanager
 def kernel(directory: Path, *, spec: KernelSpec | None = None, forks: bool = False, **options: str) -> Iterator[Client]:
     """A kernel in `directory`, with all of Jupyter's files below it; options are the manager's.
 
     With `forks` it and those that replace it are forked from a process that has everything loaded.
     """
-    manager = KernelManager(**options)
+    names = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+    ports = {"cache_ports": False, **dict(zip(names, _PORTS, strict=False))} if "transport" not in options else {}
+    manager = KernelManager(**ports, **options)
     manager._kernel_spec = spec or specification()
     if forks:
         manager.provisioner = _Forks(kernel_id=manager.kernel_id, kernel_spec=manager.kernel_spec, parent=manager)

@@ -123,7 +123,7 @@ async def test_a_long_stream_costs_little_and_is_cut_visibly() -> None:
         text = Streamed()
         for _ in range(pieces):
             text.add(piece)
-        assert text.count == pieces * len(piece) and len(text.beginning) == SHOWN
+        assert text.total == pieces * len(piece) and len(text.beginning) == SHOWN
         return text
 
     assert_linear(lambda size: lambda: streamed(size), 50)
