@@ -210,10 +210,13 @@ def _free_ports() -> Iterator[int]:
     first, count = 12_000 + 4_000 * worker, 4_000
     for number in itertools.count(os.getppid() * 61):
         port = first + number % count
-        with socket.socket() as probe, suppress(OSError):
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            probe.bind(("127.0.0.1", port))
-            yield port
+        try:
+            with socket.socket() as probe:
+                probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                probe.bind(("127.0.0.1", port))
+        except OSError:
+            continue
+        yield port
 
 
 _PORTS = _free_ports()
