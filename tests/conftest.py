@@ -281,10 +281,10 @@ _places: Counter[str] = Counter()
 
 @pytest.fixture
 def tmp_path(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """As pytest's, in half the processor time of a short test: without a link to the last directory of each name, and checks
-    of a name that is none of a path."""
+    """As pytest's, in half the processor time of a short test: without a link to the last directory of each name, and
+    without pytest's check that a name has no directories."""
     name = re.sub(r"\W", "_", request.node.name)[:30]
-    place = tmp_path_factory.getbasetemp() / f"{name}{_places[name.lower()]}"
+    place = tmp_path_factory.getbasetemp() / f"{name}-{_places[name.lower()]}"
     _places[name.lower()] += 1
     place.mkdir(mode=0o700)
     return place

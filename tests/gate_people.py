@@ -70,13 +70,13 @@ class Person:
             if not self.answers:
                 self._said = asyncio.get_running_loop().create_future()
                 await self._said
-                self._said = None
             answer = self.answers.pop(0)
             if not isinstance(answer, str):
                 raise answer()
             return answer
         finally:
             self.open -= 1
+            self._said = None
 
     def say(self, answer: str) -> None:
         """Answer the question that is open; its answer may come before `ask` waits for it."""

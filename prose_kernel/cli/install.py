@@ -16,7 +16,7 @@ from typing import Any
 
 import click
 
-from prose_kernel.errors import UsageError
+from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
 
@@ -104,7 +104,9 @@ def _register(language: Language, name: str, display_name: str | None, prefix: s
                 )
             )
         except (OSError, ValueError) as problem:
-            raise UsageError(f"cannot install the kernelspec: {problem}", hint="prose install --user") from None
+            raise UsageError(
+                f"cannot install the kernelspec: {reason_of(problem, str(problem))}", hint="prose install --user"
+            ) from None
 
 
 def write_spec(directory: Path, language: Language, display_name: str | None = None) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import click
 
@@ -29,7 +29,8 @@ _SHORT = 12
 
 
 def install_programs(targets: Sequence[str], trust: Sequence[str], *, upgrade: bool) -> int:
-    """Fetch programs with all that they import, let the person agree, pin them. Raises `UsageError`."""
+    """Fetch programs with all that they import, let the person agree, pin them. Raises `UsageError` and
+    `ImportProgramError`."""
     resolver = _resolver(asks=True, upgrade=upgrade, trust=trust)
     if upgrade and not targets:
         targets = list(_pins(resolver))
@@ -52,9 +53,10 @@ def install_programs(targets: Sequence[str], trust: Sequence[str], *, upgrade: b
 
 
 def _install(resolver: RemotePrograms, target: str) -> int:
-    """The exit status. Raises `UsageError` for what is not fetched, agreed to, or pinned."""
+    """The exit status. Raises `UsageError` for what is not agreed to or pinned, `ImportProgramError` for what is not
+    fetched."""
     try:
-        made: Any = languages.default().programs(Path.cwd(), resolver=lambda: resolver, origin=target)
+        made = languages.default().programs(Path.cwd(), resolver=lambda: resolver, origin=target)
         asyncio.run(cast("Programs", made).load_root())
     except CompileError as error:
         from prose_kernel.cli import result_text

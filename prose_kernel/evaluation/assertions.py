@@ -166,12 +166,11 @@ class PythonFunction:
     and for a file that is not loaded in `seconds`."""
 
     def __init__(
-        self, directory: Path, place: str, seconds: float = 30, modules: dict[str, ModuleType] | None = None
+        self, directory: Path, python: str, seconds: float = 30, modules: dict[str, ModuleType] | None = None
     ) -> None:
-        file, _, name = place.rpartition(":")
-        self._name = name
+        self._name = name = python.rpartition(":")[2]
         self._blocks = False
-        self._function: Callable[..., Any] = _found(directory, file, name, seconds, {} if modules is None else modules)
+        self._function: Callable[..., Any] = _found(directory, python, seconds, {} if modules is None else modules)
         if inspect.iscoroutinefunction(self._function):
             raise UsageError(f"{name} is asynchronous", hint=f"write it without async: def {name}(...)")
         try:
@@ -261,7 +260,8 @@ def _scored(name: str, value: object) -> tuple[float, str]:
 def _place(directory: Path, python: str) -> tuple[str, str]:
     """The file and the name of a function, the same however the file is spelt."""
     file, _, name = python.rpartition(":")
-    return os.path.normpath(directory / file), name
+    path = directory / file
+    return str(Path(os.path.realpath(path.parent), path.name)), name  # a link to a file is refused when it is read
 
 
 def _load_seconds(spec: Spec, place: tuple[str, str]) -> float:
@@ -270,8 +270,8 @@ def _load_seconds(spec: Spec, place: tuple[str, str]) -> float:
     return max(one.seconds for one in spec.assertions if _place(directory, one.python)[0] == place[0])
 
 
-def _found(directory: Path, file: str, name: str, seconds: float, modules: dict[str, ModuleType]) -> Callable[..., Any]:
-    key, _ = _place(directory, f"{file}:{name}")
+def _found(directory: Path, python: str, seconds: float, modules: dict[str, ModuleType]) -> Callable[..., Any]:
+    (key, name), file = _place(directory, python), python.rpartition(":")[0]
     if key not in modules:
         modules[key] = _loaded(directory / file, file, seconds)
     module = modules[key]

@@ -30,9 +30,6 @@ _LOOK = 0.003
 _LOOKS = 5
 """Checks of the process table for the remaining processes of a group that is not empty."""
 
-_LOST = 0.05
-"""Seconds after which a signal that should have ended a process must have been lost or ignored."""
-
 
 @dataclass(frozen=True, slots=True)
 class Launch:
@@ -343,7 +340,7 @@ class Process:
         """Signal the scope, and wait. Return True when it is empty, False when the time is over or a second interrupt
         came."""
         programs = self._signal(number)
-        delay, again = 0.001, self._owner.loop.time() + _LOST
+        delay, again = 0.001, self._owner.loop.time() + process_table.LOST
         while not self._scope_is_empty():
             now = self._owner.loop.time()
             if now >= end or (self._kill_now and not last):

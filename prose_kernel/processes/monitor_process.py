@@ -33,9 +33,6 @@ else:
 
 _LOOK = 0.02
 _LOOK_KILLING = 0.002
-_LOST = 0.05
-"""Seconds after which a program that has not ended by an interrupt may be ignoring it."""
-
 _FOUR_DESCRIPTORS = sockets.CMSG_SPACE(4 * 4)
 _IGNORED = (signals.SIGINT, signals.SIGQUIT, signals.SIGTERM, signals.SIGHUP)
 
@@ -231,7 +228,7 @@ class Guard:
 
     def _step(self, number: int, patience: float) -> bool:
         now = time.monotonic()
-        heard, until, look = len(self._orders), now + patience, now + _LOST
+        heard, until, look = len(self._orders), now + patience, now + process_table.LOST
         self._tree.signal(number)
         while self._tree.reap():
             now = time.monotonic()

@@ -18,6 +18,10 @@ else:  # run by path
     import system  # type: ignore[import-not-found,no-redef]
 
 
+LOST = 0.05
+"""Seconds after which a signal that should have ended a process must have been lost or ignored."""
+
+
 class Member:
     """One live process: its number, its group, its session, its start time in ticks since boot, and its parent.
 

@@ -123,7 +123,7 @@ class RunStore(Store):
     None for the person's own home. Memories of agents are files in every backend (4.4).
     """
 
-    chain: tuple[str, ...] = ()
+    chain: tuple[str, ...] = ()  # an attribute: the property of the protocol has no setter
 
     def __init__(self, home: RunDirectory, chain: tuple[str, ...], user_home: Path | None) -> None:
         self.home = home

@@ -156,6 +156,19 @@ def test_a_file_of_functions_is_loaded_once_within_the_largest_limit(
     assert (tmp_path / "checks.py.log").read_text() == "loaded "
 
 
+def test_a_way_through_a_linked_directory_leads_to_another_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Model(arithmetic).plug_in(monkeypatch)
+    (tmp_path / "other" / "inner").mkdir(parents=True)
+    (tmp_path / "sub").symlink_to(tmp_path / "other" / "inner")
+    (tmp_path / "checks.py").write_text("def f(): return True\n")
+    (tmp_path / "other" / "checks.py").write_text("def f(): return False\n")
+    asserts = "".join(f'[[assert]]\npython = "{place}"\n' for place in ("checks.py:f", "sub/../checks.py:f"))
+    summary = evaluate(write(tmp_path, LIVE + asserts, CASES[:1]))
+    assert [check.passed for check in summary.results[0].checks] == [True, False]
+
+
 @pytest.mark.parametrize("name", ["t.eval", "other"])
 def test_a47_an_evaluation_records_into_its_own_file_and_ordinary_runs_never_read_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str

@@ -90,10 +90,12 @@ async def run_session(
     request, binding = await prepared(s, node, destination, rendering)
     allowed = _allowed(s.run.properties("session", node.properties))
     allowed = replace(allowed, budgets=tuple(_budgets(s, node, request)))
-    more: dict[str, Any] = {"binding": binding}
-    if rendering is not None:  # the answer that renders a node is the node's value, which is shown as that
-        more.update(consumed=True, inspect=rendering.inspect)
-    ended = await Attempts(s, node, request, binding.key, name, allowed, **more).run()
+    inspect = rendering.inspect if rendering is not None else None
+    consumed = rendering is not None  # the answer that renders a node is the node's value, which is shown as that
+    attempts = Attempts(
+        s, node, request, binding.key, name, allowed, consumed=consumed, binding=binding, inspect=inspect
+    )
+    ended = await attempts.run()
     if isinstance(ended, Failure):
         raise located(s, ended.error, node)
     return ended.value
