@@ -407,6 +407,19 @@ def _other(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]
         yield client
 
 
+def test_a_run_of_another_kernel_in_the_directory_is_not_in_the_way(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """If Jupyter does not tell which notebook a kernel belongs to."""
+    monkeypatch.delenv("JPY_SESSION_NAME", raising=False)
+    with kernel(directory, forks=True) as mine, kernel(directory, forks=True) as other:
+        mine.run('let x = "mine"')
+        other.run('let x = "other"')
+        die(mine)
+        mine.run("%restore")
+        assert mine.run("let y = x").displays == ["y: text = mine"]
+
+
 def test_a_python_notebook_restores_too(directory: Path) -> None:
     with kernel(directory, spec=specification("ipykernel_launcher"), forks=True) as client:
         client.run("%load_ext prose_kernel")
