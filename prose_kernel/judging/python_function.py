@@ -44,7 +44,7 @@ class FunctionJudge:
         answer = await self._call(request, ())
         if answer is None or isinstance(answer, bool):
             return Verdict(answer, BY)
-        raise Undecided(f"the judge function returned {_shown(answer)} for {quoted(request)}", hint=_YES_OR_NO)
+        raise Undecided(f"the judge function returned {shown(answer)} for {quoted(request)}", hint=_YES_OR_NO)
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
         answer = await self._call(request, labels)
@@ -52,7 +52,7 @@ class FunctionJudge:
             return Pick(answer, BY)
         options = ", ".join(labels)
         raise Undecided(
-            f"the judge function returned {_shown(answer)} for the choice {quoted(request)}", hint=f"return {options}"
+            f"the judge function returned {shown(answer)} for the choice {quoted(request)}", hint=f"return {options}"
         )
 
     async def extract(self, request: JudgeRequest, value: str, path: str) -> Finding:
@@ -77,6 +77,6 @@ class FunctionJudge:
 _YES_OR_NO = "return True, False, or None if it cannot be decided"
 
 
-def _shown(answer: object) -> str:
+def shown(answer: object) -> str:
     text = repr(answer)
     return text if len(text) <= 60 else text[:59] + "…"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import Interrupted, ProseError, UsageError, usage_errors
-from prose_kernel.judging.python_function import FunctionJudge, JudgeFunction
+from prose_kernel.judging.python_function import FunctionJudge, JudgeFunction, shown
 from prose_kernel.language.nearest import Nearest, did_you_mean, with_part
 from prose_kernel.models.providers.python_function import FunctionSessions, Provider
 from prose_kernel.runs import languages
@@ -70,7 +70,7 @@ class PythonRun:
             judge=FunctionJudge(judge) if (judge := options.get("judge")) is not None else None,
             store=options.get("store"),
         )
-        start = replace(start, supplied=supplied, decisions=options.get("gates", {}), overrides=overrides)
+        start = replace(start, supplied=supplied, decisions=_decisions(options.get("gates")), overrides=overrides)
         settings, asker, listener = options.get("settings"), options.get("asker"), options.get("listener")
         if not isinstance(settings, Settings):
             settings = _loaded(start.cwd, settings or {})
@@ -99,7 +99,7 @@ class PythonRun:
         takes = AcceptedValues()
         takes.add(program.compiled.program, meant, run.workspace.imports.of(meant).load_contract)
         takes.check_inputs(inputs or (), "input ")
-        takes.check_gates(options.get("gates", {}), "gate ")
+        takes.check_gates(options.get("gates") or (), "gate ")
         run._program = program
         return run
 
@@ -179,6 +179,18 @@ def _usage(services: SessionServices | None) -> Usage:
 
 def directory_of(options: Options) -> Path:
     return Path(options.get("cwd", ".")).absolute()
+
+
+def _decisions(gates: object) -> Mapping[str, bool]:
+    """Raises `UsageError`. Only True approves: a text such as `no` decides nothing."""
+    if gates is None:
+        return {}
+    if not isinstance(gates, Mapping):
+        raise UsageError("`gates` is not a mapping", hint='decisions by name: {"release": True}')
+    for name, decision in gates.items():
+        if not isinstance(decision, bool):
+            raise UsageError(f"`gates`: the decision about {name} is True or False, not {shown(decision)}")
+    return gates
 
 
 def language_named(name: str) -> Language:

@@ -111,6 +111,18 @@ def test_gates_are_decided_in_advance() -> None:
     assert api.run(program, gates={"deploy": False}).error is not None
 
 
+@pytest.mark.parametrize("decision", ["no", "reject", "approve", 1, None, {"decision": "reject"}])
+def test_only_true_and_false_decide_a_gate(decision: object) -> None:
+    with pytest.raises(UsageError, match="`gates`: the decision about g is True or False, not "):
+        api.run('gate g:\n  prompt: "?"', gates={"g": decision})  # type: ignore[dict-item]
+
+
+def test_gates_are_a_mapping() -> None:
+    for start in (lambda **options: api.run('gate g:\n  prompt: "?"', **options), api.AsyncSession):
+        with pytest.raises(UsageError, match="`gates` is not a mapping"):
+            start(gates=["g"])  # type: ignore[operator]
+
+
 def test_a_compiled_program_runs_again() -> None:
     program = api.compile('input n: "N?"\nif n > 2:\n  exec "true"\nlet m = n')
     assert (program.inputs, program.language, program.warnings) == (("n",), "openprose", ())
