@@ -7,7 +7,7 @@ docs/reference/openprose.md 1.3 to 1.7 and docs/reference/vvm.md 1.5 and 1.6 as 
 from __future__ import annotations
 
 import re
-from functools import cache, lru_cache
+from functools import cache
 from typing import Any, Literal, NamedTuple
 
 from prose_kernel.language.diagnostics import ParsedText
@@ -80,7 +80,6 @@ def inside(text: str, cursor: int, delimiters: tuple[str, ...]) -> tuple[Inside,
     return "code", cursor
 
 
-@lru_cache(maxsize=1)
 def code_only(text: str, delimiters: tuple[str, ...]) -> str:
     """The text with its literals blanked out, position for position."""
     parts, at = [], 0

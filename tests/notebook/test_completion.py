@@ -161,6 +161,38 @@ def test_completion_after_a_long_text_offers_what_it_offers_alone(cells: Cells, 
     assert found(above + line) == found(f"let a = 1\n{line}" if "let a" in above else line)
 
 
+@pytest.mark.parametrize("end", ["", "  ", "  let x = ", "el", "catch:\n  let a = 1\n"])
+@pytest.mark.parametrize(
+    "head",
+    [
+        "if c == 1:\n",
+        "if c == 1:\n  let a = 1\nelif c == 2:\n",
+        "try:\n",
+        "try:\n  let a = 1\ncatch as e:\n",
+        "block b(x):\n",
+        "for x in [1]:\n",
+        'if ["a",\n    b] == """\nlet\n""":\n',
+        "if c == 1:\n  for x in [1]:\n    let a = 1\n",
+    ],
+)
+def test_completion_in_and_below_a_long_block_offers_what_a_short_one_does(cells: Cells, head: str, end: str) -> None:
+    def found(lines: int) -> list[str]:
+        code = head + "  let a = b + 1\n" * lines + end
+        return [offer.text for offer in complete(cells, code, len(code)).matches]
+
+    assert found(6_000) == found(1)
+
+
+@pytest.mark.parametrize("outer", ["", "  "])
+def test_completion_after_two_long_arms_knows_what_they_belong_to(cells: Cells, outer: str) -> None:
+    def found(lines: int) -> list[str]:
+        body = f"{outer}  let a = b + 1\n" * lines
+        code = f"{'if c == 1:' if outer else ''}\n{outer}try:\n{body}{outer}catch:\n{body}{outer}fin"
+        return [offer.text for offer in complete(cells, code, len(code)).matches]
+
+    assert found(6_000) == found(1) == ["finally"]
+
+
 def test_a_line_with_too_much_code_is_not_parsed(cells: Cells) -> None:
     """It kept the kernel busy for many seconds."""
     line = "let ab = [" + '"a", ' * 100_000 + "tr"

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 from prose_kernel.language import typed_answers
 from prose_kernel.language.diagnostics import SCRIPTS, Profile
-from prose_kernel.language.incomplete_text import Completeness, code_only, missing
+from prose_kernel.language.incomplete_text import Completeness, code_only, literals, missing
 from prose_kernel.language.openprose import keywords
 from prose_kernel.language.openprose.call_targets import MODIFIERS, CallTarget, CallTargets
 from prose_kernel.language.openprose.checker import answer_at
@@ -194,13 +194,13 @@ def _outputs(known: Known, text: str, values: Mapping[str, Any]) -> list[str]:
     return [name for name in value if re.fullmatch(_NAME, name)] if isinstance(value, dict) else []
 
 
-def _is_type(before: str, head: str) -> bool:
+def _is_type(before: str, code: str, head: str) -> bool:
     """Return whether the word at the cursor is a type: in the object after `output:`, or after a field of its block."""
     if re.search(r"\boutput[ \t]*:[ \t]*\{[^}]*[:\[][ \t]*\Z", before):
         return True
     if not re.match(rf"[ \t]*{_NAME}[ \t]*:(?:.*[:\[])?[ \t]*\Z", head):
         return False
-    return re.match(r"[ \t]*output[ \t]*:[ \t]*\Z", _enclosing(before, _indent(head))) is not None
+    return re.match(r"[ \t]*output[ \t]*:[ \t]*\Z", _enclosing(before, code, _indent(head))) is not None
 
 
 # ---------------------------------------------------------------- names
@@ -215,9 +215,9 @@ _BLOCK = re.compile(rf"block[ \t]+{_NAME}")
 _PARAMETERS = re.compile(rf"^[ \t]*block[ \t]+{_NAME}[ \t]*\(([^)\n]*)", re.M)
 
 
-def _variables(known: Known, before: str) -> list[Offer]:
-    """Offer readable names: those of earlier cells, and those declared before the cursor."""
-    code = _in_scope(code_only(before, _DELIMITERS))
+def _variables(known: Known, code: str) -> list[Offer]:
+    """Offer readable names: those of earlier cells, and those declared in the code before the cursor."""
+    code = _in_scope(code)
     found = [name for groups in _DECLARED.findall(code) for name in groups if name]
     found += [name for group in _PARAMETERS.findall(code) for name in re.findall(_NAME, group)]
     matches = [Offer(name, "variable", "declared above") for name in dict.fromkeys(found)]
@@ -240,8 +240,8 @@ def _in_scope(code: str) -> str:
     return "\n".join(kept + block if block and block[-1][:1] in (" ", "\t") else kept)
 
 
-def _registered(known: Known, before: str, word: str, registry: str) -> list[Offer]:
-    found = re.findall(rf"^[ \t]*{word}[ \t]+({_NAME})", code_only(before, _DELIMITERS), re.M)
+def _registered(known: Known, code: str, word: str, registry: str) -> list[Offer]:
+    found = re.findall(rf"^[ \t]*{word}[ \t]+({_NAME})", code, re.M)
     found += list(getattr(known, registry))
     return [Offer(name, word) for name in dict.fromkeys(found)]
 
@@ -258,21 +258,22 @@ def _programs(known: Known, before: str) -> list[Offer]:
 def _code(known: Known, before: str, head: str) -> list[Offer]:
     """Offers in code; `before` is everything before the word, `head` the part of it on the cursor's line."""
     stripped = head.strip()
+    code = code_only(before, _DELIMITERS)
     if re.search(r"\b(session|resume)[ \t]*(?:[\w-]+[ \t]*)?:\s*\Z", head):
-        return _registered(known, before, "agent", "agents")
+        return _registered(known, code, "agent", "agents")
     if re.search(r"\bdo[ \t]+\Z", head):
-        return _registered(known, before, "block", "blocks")
+        return _registered(known, code, "block", "blocks")
     if re.search(r"^[ \t]*(?:let|const|agent|block|gate|input)[ \t]+\Z|\bas[ \t]+\Z|\bfor[ \t]+\Z", head):
         return []  # a new name
-    if _is_type(before, head):
+    if _is_type(before, code, head):
         return [Offer(word, "keyword", "type of a field") for word in typed_answers.WORDS]
-    owner = _owner_of(before)
+    owner = _owner_of(before, code)
     if owner and (named := re.match(rf"[ \t]*({_NAME})[ \t]*:[ \t]*(\[[^\]]*)?\Z", head)):
-        return _property_values(known, before, named[1])
+        return _property_values(known, code, named[1])
     if (call := re.search(r"\b(parallel|loop)\b[^()\n]*\([^()\n]*\Z", head)) is not None:
         return _modifiers(call[1], head)
     inputs = _inputs(known, head)
-    return [*inputs, *_expected(known, before, owner if stripped == "" else None)]
+    return [*inputs, *_expected(known, before, code, owner if stripped == "" else None)]
 
 
 def _inputs(known: Known, head: str) -> list[Offer]:
@@ -285,14 +286,14 @@ def _inputs(known: Known, head: str) -> list[Offer]:
     return [Offer(f"{name}: ", "property", f"of {call[1]}") for name in contract.inputs if name not in given]
 
 
-def _expected(known: Known, before: str, owner: str | None) -> list[Offer]:
+def _expected(known: Known, before: str, code: str, owner: str | None) -> list[Offer]:
     """Offer what the grammar allows after `before`: properties, keywords, and names in place of values."""
     terminals = expected(before)
     properties = [(name, entry) for name, entry in _words().properties.items() if owner in entry.owners]
     offers = [Offer(name, "property", entry.summary) for name, entry in properties]
     offers += [_keyword(word) for word in _words().keywords if word.upper() in terminals and word != "import"]
     if "CONSTANT" in terminals:
-        offers += [*_variables(known, before), *_programs(known, before)]
+        offers += [*_variables(known, code), *_programs(known, before)]
         offers += [_keyword(word) for word in ("true", "false", "null")]
     return offers
 
@@ -304,7 +305,7 @@ def expected(text: str, profile: Profile = "default") -> frozenset[str]:
     `STRING`, `DISCRETION`, signs such as `COLON`, and layout such as `_NL`.
     """
     stem = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-    if len(stem) > _MOST and (stem := _last_statements(stem)) == "":
+    if len(stem) > _MOST and (stem := _last_lines(stem)) == "":
         return frozenset()
     parser = Parser(Source(f"{stem}x"), profile)
     tokens = [token for chunk in parser.lexer.chunks() for token in chunk]
@@ -317,18 +318,72 @@ def expected(text: str, profile: Profile = "default") -> frozenset[str]:
     return parser.acceptable()
 
 
-_MOST = 50_000
-"""Characters before a cursor that are parsed."""
-_TOP_LEVEL = re.compile(r"^(?=[^\s#)\]}])", re.M)
+_MOST: Final = 50_000
+"""Characters of code and literals before a cursor that are parsed, and those of the headers above them."""
+_LINE: Final = re.compile(r"^([ \t]*)([^\s)\]}]\w*)", re.M)
+_ARMS: Final = frozenset({"elif", "else", "catch", "finally"})
+_BRACKET: Final = re.compile(r"[()\[\]{}\n]")
 
 
-def _last_statements(text: str) -> str:
-    """The end of a long text, from a statement at the top level on; "" if that has as much code itself."""
-    code = code_only(text, _DELIMITERS)
-    if (found := _TOP_LEVEL.search(code, len(code) - _MOST)) is not None:
-        return text[found.start() :]
-    start = [found.start() for found in _TOP_LEVEL.finditer(code)][-1:] or [0]
-    return text[start[0] :] if len("".join(code[start[0] :].split())) <= _MOST else ""
+def _last_lines(text: str) -> str:
+    """The last lines of a long text, below the headers of the blocks that they are in; "" if the last one is too long.
+
+    A line is one with all its literals, which cost a character each.
+    """
+    code = _layout(text)
+    start, left = len(code) + 1, _MOST
+    while start > 0:
+        begin = code.rfind("\n", 0, start - 1) + 1
+        left -= _cost(code[begin : start - 1]) + 1
+        if left < 0:
+            break
+        start = begin
+    return _headers(text, code, start) + text[start:] if start <= len(code) else ""
+
+
+def _headers(text: str, code: str, start: int) -> str:
+    """The lines that enclose the line at `start`. What an arm such as `catch` belongs to has a short body."""
+    found: list[str] = []
+    first = _LINE.search(code, start)
+    low, arm = (len(first[1]), first[2] in _ARMS) if first is not None else (len(code), False)
+    left, end = _MOST, start - 1
+    while end > 0 and (low > 0 or arm):
+        begin = code.rfind("\n", 0, end) + 1
+        line = _LINE.match(code, begin, end)
+        if line is not None and len(line[1]) < low + arm:
+            stop = min(_end(code, begin, left), start)
+            left -= _cost(code[begin:stop]) + 1
+            if left < 0:
+                break
+            found += [f"{line[1]}  return\n"] if len(line[1]) == low else []
+            found.append(text[begin:stop])
+            low, arm = len(line[1]), line[2] in _ARMS
+        end = begin - 1
+    return "".join(reversed(found))
+
+
+def _layout(text: str) -> str:
+    """The text with one sign for each literal, position for position: a literal of several lines is in one line."""
+    parts, at = [], 0
+    for region in literals(text, _DELIMITERS):
+        sign = "" if region.inside == "comment" else text[region.start]
+        parts += [text[at : region.start], sign.ljust(region.end - region.start)]
+        at = region.end
+    return "".join([*parts, text[at:]])
+
+
+def _cost(code: str) -> int:
+    return len("".join(code.split()))
+
+
+def _end(code: str, begin: int, most: int) -> int:
+    """Where the next line begins after that at `begin` and all that is in its brackets."""
+    depth = 0
+    for sign in _BRACKET.finditer(code, begin, begin + most):
+        depth += 1 if sign[0] in "([{" else -1 if sign[0] in ")]}" else 0
+        if sign[0] == "\n" and depth <= 0:
+            return sign.end()
+    return code.find("\n", begin) + 1
 
 
 def _keyword(word: str) -> Offer:
@@ -347,19 +402,19 @@ def _modifiers(word: str, head: str) -> list[Offer]:
     return [Offer("max", "property", _words().properties["max"].summary)]
 
 
-def _property_values(known: Known, before: str, name: str) -> list[Offer]:
+def _property_values(known: Known, code: str, name: str) -> list[Offer]:
     entry = _words().properties.get(name.replace("on_fail", "on-fail").replace("on-reject", "on_reject"))
     values = [Offer(value, "value") for value in entry.values] if entry else []
     if name == "context":
-        values += _variables(known, before)
+        values += _variables(known, code)
     if name == "on_reject":
         values += [_keyword("throw"), _keyword("continue"), _keyword("session")]
     return values
 
 
-def _owner_of(before: str) -> str | None:
+def _owner_of(before: str, code: str) -> str | None:
     """The statement whose properties the cursor's line may hold: the nearest line above that is indented less."""
-    line = _enclosing(before, len(before) - before.rfind("\n") - 1)
+    line = _enclosing(before, code, len(before) - before.rfind("\n") - 1)
     found = None
     for match in re.finditer(r"\b(session|resume|exec|agent|gate)\b", line):
         found = match[1]
@@ -370,16 +425,11 @@ def _indent(line: str) -> int:
     return len(line) - len(line.lstrip(" "))
 
 
-def _lines_above(before: str) -> list[str]:
-    lines = code_only(before, _DELIMITERS).split("\n")[:-1]
-    return [line for line in lines if line.strip()]
-
-
-def _enclosing(before: str, width: int) -> str:
+def _enclosing(before: str, code: str, width: int) -> str:
     last = before[before.rfind("\n") + 1 :]
     width = min(width, _indent(last) if last.strip() else len(last))
-    for line in reversed(_lines_above(before)):
-        if _indent(line) < width:
+    for line in reversed(code.split("\n")[:-1]):
+        if _indent(line) < width and line.strip():
             return line.strip()
     return ""
 
@@ -413,4 +463,4 @@ def _interpolated(known: Known, text: str) -> Completion | None:
     if opened is None:
         return None
     begin = len(text) - len(opened[1] or "")
-    return Completion(begin, _variables(known, text[:begin]))
+    return Completion(begin, _variables(known, code_only(text[:begin], _DELIMITERS)))
