@@ -129,17 +129,26 @@ class Findings:
 _D = TypeVar("_D", bound=Diagnostic)
 
 
-def in_order(found: Iterable[_D]) -> tuple[_D, ...]:
-    """Sorted by line, column, code (9.1), duplicates dropped. If an error is at a conflict marker of git, only the
-    first such one: others follow from it."""
+def in_order(found: Iterable[_D], text: str = "") -> tuple[_D, ...]:
+    """Sorted by line, column, code (9.1), duplicates dropped. If errors are at the markers of a merge conflict, only
+    the first of them: others follow from it.
+
+    `=======` may also underline a heading. It counts if another error is at the begin or end of a conflict, or `text`,
+    the whole source, has both; a string may contain one of them.
+    """
     ordered = tuple(sorted(dict.fromkeys(found), key=lambda d: (d.line, d.column, d.code)))
-    for d in ordered:
-        if d.column == 1 and d.severity == "error" and not d.file and _CONFLICT.match(d.source_line):
-            hint = "keep the lines of one side, or of both, and remove the markers"
-            return (replace(d, message="this is a conflict marker of git", hint=hint),)
+    errors = [d for d in ordered if d.column == 1 and d.severity == "error" and not d.file]
+    markers = [d for d in errors if _CONFLICT.match(d.source_line)]
+    if markers and (
+        any(d.message == _IS_CONFLICT or d.source_line[0] in "<>" for d in markers)
+        or {"<", ">"} <= {marker[0][0] for marker in _CONFLICT.finditer(text)}
+    ):
+        hint = "keep the lines of one side, or of both, and remove the markers"
+        return (replace(markers[0], message=_IS_CONFLICT, hint=hint),)
     return ordered
 
 
+_IS_CONFLICT: Final = "this is a conflict marker of git"
 _CONFLICT: Final = re.compile(r"^(?:<{7}|={7}|>{7}|\|{7})(?: |\r?$)", re.MULTILINE)
 
 

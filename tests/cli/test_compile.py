@@ -108,6 +108,37 @@ def test_a_merge_conflict_is_one_error(
     assert f"this is a conflict marker of git [{code}]\n  <<<<<<< HEAD\n  ^\nhint: keep the lines" in found
 
 
+@pytest.mark.parametrize("name", ["p.prose", "p.vvm"])
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        ('a = """\n<<<<<<< HEAD\nb"""\n=======\nc"""\n>>>>>>> other\nd =\n', 4),
+        ('<<<<<<< HEAD\na = """b\n=======\na = """c\n>>>>>>> other\nd"""\ne =\n', 1),
+        ('a = """\nb\n<<<<<<< HEAD\n=======\nc"""\n>>>>>>> other\nd =\n', 6),
+    ],
+)
+def test_a_merge_conflict_that_cuts_a_string_is_one_error(
+    name: str, text: str, line: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(name).write_text(text)
+    assert main(["compile", name]) == 1
+    found = "".join(capsys.readouterr())
+    assert found.count(" at line ") == found.count(f"at line {line}, column 1: this is a conflict marker of git") == 1
+
+
+@pytest.mark.parametrize("name", ["p.prose", "p.vvm"])
+@pytest.mark.parametrize("line", ["=======", "||||||| base"])
+def test_a_line_below_a_heading_is_not_called_a_merge_conflict(
+    name: str, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path(name).write_text(f"Title\n{line}\nb =\n")
+    assert main(["compile", name]) == 1
+    found = "".join(capsys.readouterr())
+    assert "conflict" not in found
+    assert "at line 2, column 1: " in found
+    assert "at line 3, column " in found
+
+
 def test_a_pipe_is_read(capsys: pytest.CaptureFixture[str]) -> None:
     read, write = os.pipe()
     os.write(write, GOOD.encode())

@@ -95,7 +95,7 @@ class Parser:
         program = self._finish()
         return Parsed(
             program,
-            in_order(self.findings.found),
+            in_order(self.findings.found, self.findings.source.text),
             self._is_incomplete(),
             self.lexer.unclosed or ("arrow" if self._last_kind() == "ARROW" else None),
             self.last_line[-1:] == ["_DEDENT"],

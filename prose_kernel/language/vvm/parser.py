@@ -68,7 +68,7 @@ class Parser(StatementParser):
         program = make(items, self.tokens.comments(), self.text, span=(0, self.span(last)[0]))
         return Parsed(
             program,
-            in_order(self.findings.found),
+            in_order(self.findings.found, self.text),
             waits or self.unclosed is not None,
             self.unclosed,
             ends_indented,
