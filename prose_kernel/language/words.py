@@ -33,19 +33,33 @@ class Catalogue(Struct, frozen=True):
 
 
 _ALIKE = {**dict.fromkeys("\N{EN DASH}\N{EM DASH}\N{MINUS SIGN}", "-"), "\u2260": "!=", "\u2264": "<=", "\u2265": ">="}
+_MARKS = "\N{ARABIC LETTER MARK}\N{LEFT-TO-RIGHT MARK}\N{RIGHT-TO-LEFT MARK}"
 
 
-def lookalike_hint(character: str) -> str | None:
-    """A hint for a character that looks like a sign of ASCII, or like nothing."""
+def plain_sign(character: str) -> str:
+    """The sign of ASCII that a character is or looks like, of at most two characters; "" for none."""
+    if character.isascii():
+        return character
+    from unicodedata import normalize
+
+    plain = _ALIKE.get(character) or normalize("NFKC", character)
+    return plain if plain.isascii() and len(plain) <= 2 and not plain.isalnum() else ""
+
+
+def unseen_hint(character: str) -> str | None:
+    """A hint for a character that looks like a space, or like nothing."""
     if character.isascii():
         return None
-    from unicodedata import category, name, normalize
+    from unicodedata import bidirectional, category, name
 
-    if (kind := category(character)) in ("Zs", "Cf"):
-        what = "write a plain space instead of" if kind == "Zs" else "remove"
-        return f"{what} this {name(character, 'character').lower()}"
-    plain = _ALIKE.get(character) or normalize("NFKC", character)
-    return f"write `{plain}`" if plain.isascii() and len(plain) <= 2 and not plain.isalnum() else None
+    kind = category(character)
+    if kind == "Zs":
+        what = "write a plain space instead of"
+    elif kind == "Cf" and (character in _MARKS or bidirectional(character) not in ("AL", "AN", "L", "R")):
+        what = "remove"  # others, such as the Arabic number sign, are visible
+    else:
+        return None
+    return f"{what} this {name(character, 'character').lower()}"
 
 
 @cache

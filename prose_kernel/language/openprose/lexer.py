@@ -59,7 +59,7 @@ _TOKEN: Final = re.compile(
 )
 _FIRST: Final = re.compile(r"(?:[ \t]*+(?:#[^\n]*+)?\n)*+[ \t]*+")
 _ILLEGAL: Final = re.compile(r"[^\sA-Za-z0-9_\"#:=.,(){}|+<>*\[\]-]++")
-_SIGNS: Final = {
+SIGNS: Final = {
     "==": "COMPARISON", "!=": "COMPARISON", "<": "COMPARISON", "<=": "COMPARISON", ">": "COMPARISON",
     ">=": "COMPARISON", "->": "ARROW", ":": "COLON", "=": "EQUALS", ".": "DOT", ",": "COMMA", "(": "LPAR",
     ")": "RPAR", "[": "LSQB", "]": "RSQB", "{": "LBRACE", "}": "RBRACE", "|": "PIPE", "+": "PLUS", "-": "MINUS",
@@ -171,7 +171,7 @@ class Lexer:
         """Read tokens from `position` until something moves the reading position; return the next position, None at
         the end."""
         tokens, words, text, indents = self.tokens, self.words, self.text, self.indents
-        append, keyword, signs, brackets = tokens.append, self.words_of.get, _SIGNS, self.brackets
+        append, keyword, signs, brackets = tokens.append, self.words_of.get, SIGNS, self.brackets
         name_of: Any = Name  # as `Name.at` and `Text.at` make them, without the call
         text_of: Any = Text
         number_of: Any = Number
@@ -363,7 +363,7 @@ class Lexer:
                 self.tokens.append((self.words_of[word], start, match.end(), word))
             else:
                 value = Name.at(start, match.end(), word) if word else sign
-                self.tokens.append(("NAME" if word else _SIGNS[sign], start, match.end(), value))
+                self.tokens.append(("NAME" if word else SIGNS[sign], start, match.end(), value))
         if found.reading == "string":
             hint = f"drop the quotes: `{self.text[found.start + 1 : found.end - 1]}`"
             self.findings.add("E004", found.start, found.end, "a condition cannot be a string", hint, readable=True)

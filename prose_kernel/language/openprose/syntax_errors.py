@@ -14,9 +14,9 @@ from typing import Any, Final
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose import word_hints
 from prose_kernel.language.openprose.keywords import KEYWORDS
-from prose_kernel.language.openprose.lexer import RawToken
+from prose_kernel.language.openprose.lexer import SIGNS, RawToken
 from prose_kernel.language.shortening import clipped, on_one_line
-from prose_kernel.language.words import lookalike_hint
+from prose_kernel.language.words import plain_sign, unseen_hint
 
 _WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME", "CONSTANT"}
 _LAYOUT: Final = {"_NL", "_INDENT", "_DEDENT", "PIPE"}
@@ -134,22 +134,32 @@ _CHARACTERS: Final = {
 def _character(line: Line) -> Trouble | None:
     if line.kind(0) != "ILLEGAL":
         return None
-    char = line.written(line.at)[0]
-    if char == "?":
-        ternary = ":" in line.words(line.at, line.stop)
-        instead = "there is no `?:`; use `if` and `else`" if ternary else _HELP
-        return line.here("E004", "unexpected `?`", instead)
-    if char in "/*%" and line.text[line.tokens[line.at][1] :][:2] not in ("//", "/*"):
+    start = line.tokens[line.at][1]
+    char = line.text[start]
+    plain, pair = plain_sign(char), "".join(map(plain_sign, line.text[start : start + 2]))
+    hint = _CHARACTERS.get(char) or _CHARACTERS.get(plain)
+    if plain == "?":
+        ternary = any(token[0] == "COLON" for token in line.tokens[line.at : line.stop])
+        hint = "there is no `?:`; use `if` and `else`" if ternary else _HELP
+        if char == "?":
+            return line.here("E004", "unexpected `?`", hint)
+    elif pair in _PAIRS:
+        hint = f"write `{pair}`"
+    elif plain in _CALCULATING and pair not in ("//", "/*"):
         return line.here("E106", f"illegal character `{char}`", "only `+` and `-` calculate")
-    hint = _CHARACTERS.get(char) or lookalike_hint(char)
-    if char == "!" and line.at > line.first and line.tokens[line.at - 1][0] == "NAME":
+    elif hint is None:
+        hint = f"write `{plain}`" if plain in _PLAIN else unseen_hint(char)
+    if plain == "!" and pair not in _PAIRS and line.at > line.first and line.tokens[line.at - 1][0] == "NAME":
         hint = None
-    if quoted := _OTHER_QUOTES.match(line.text, line.tokens[line.at][1]):
+    if quoted := _OTHER_QUOTES.match(line.text, start):
         kind = "double" if char == "'" else "plain double"
         hint = f'strings use {kind} quotes: `"{quoted[1] or quoted[2]}"`'
     return line.here("E106", f"illegal character {_name(char)}", hint)
 
 
+_PLAIN: Final = frozenset({*SIGNS, '"', "#", "_"})
+_PAIRS: Final = ("!=", "**")
+_CALCULATING: Final = ("/", "*", "%")
 _HELP: Final = "in a notebook, Shift+Tab and `%help WORD` explain"
 _OTHER_QUOTES: Final = re.compile(
     "'([^'\n]*)'|[\N{LEFT DOUBLE QUOTATION MARK}\N{LEFT SINGLE QUOTATION MARK}]([^\"\n]*?)"

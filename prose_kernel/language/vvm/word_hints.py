@@ -6,7 +6,7 @@ from functools import partial
 from typing import Final
 
 from prose_kernel.language.shortening import clipped
-from prose_kernel.language.words import hints, lookalike_hint
+from prose_kernel.language.words import hints, plain_sign, unseen_hint
 
 _hints: Final = partial(hints, "vvm")
 STATEMENTS: Final = (
@@ -21,6 +21,8 @@ COMPLETE: Final = ("break", "continue", "pass", "return", "true", "false")
 
 QUOTES: Final = frozenset("\u2018\u2019\u201a\u201c\u201d\u201e\u00ab\u00bb")
 BLANKS: Final = frozenset("\u00a0\u2007\u202f\u200b\u2003\u2002\u3000\ufeff")
+PLAIN: Final = frozenset({*'=<>+-.,:()[]{}@?#_"', "==", "!=", "<=", ">="})
+"""Signs that may be advised in place of characters that look like them."""
 PREFIXES: Final = frozenset({"f", "F", "r", "R", "b", "B", "u", "rb", "br", "fr", "rf"})
 FUNCTIONS: Final = frozenset({"function", "func", "fn", "fun", "sub", "block", "async"})
 LOOPS: Final = frozenset({"loop", "repeat", "foreach", "until"})
@@ -47,11 +49,21 @@ def sign(text: str) -> tuple[str, str | None]:
     if first in QUOTES:
         return f"`{first}` does not begin a string", 'write straight quotes: `"text"`'
     if first in BLANKS:
-        return f"{named(first)} is not a blank here", lookalike_hint(first)
+        return f"{named(first)} is not a blank here", unseen_hint(first)
     if first.isalpha() and ord(first) > 127:
         message = f"`{printable(text)}` cannot be part of a name"
         return message, "names are made of `A` to `Z`, `a` to `z`, digits and `_`"
-    return f"{shown_character(text)} cannot stand here", lookalike_hint(first)
+    return f"{shown_character(text)} cannot stand here", None if first.isascii() else _plain_hint(text)
+
+
+def _plain_hint(text: str) -> str | None:
+    """The hint for a character that looks like a sign: that sign's own hint, or to write it if the language has it."""
+    for plain in ("".join(map(plain_sign, text[:2])), plain_sign(text[0])):
+        if hint := _hints()["signs"].get(plain):
+            return hint
+        if plain in PLAIN:
+            return f"write `{plain}`"
+    return unseen_hint(text[0])
 
 
 def printable(text: str) -> str:
