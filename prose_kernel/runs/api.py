@@ -14,7 +14,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Unpack
 
-from prose_kernel.errors import RunError
+from prose_kernel.errors import RunError, UsageError
 from prose_kernel.runs.context import Start
 from prose_kernel.runs.languages import without_errors
 from prose_kernel.runs.loop_thread import LoopThread
@@ -103,10 +103,12 @@ class EventStream:
         return self
 
     async def __anext__(self) -> Event:
+        if self._task is None:
+            hint = "async with prose_kernel.stream(...) as running"
+            raise UsageError("the program of a stream runs inside `async with`", hint=hint)
         event = await self._events.get() if self.result is None else None
         if event is not None:
             return event
-        assert self._task is not None
         self.result = await self._task
         raise StopAsyncIteration
 

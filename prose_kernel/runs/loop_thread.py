@@ -23,9 +23,19 @@ class LoopThread:
     def loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
             self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._loop.run_forever, name="prose", daemon=True)
+            self._thread = threading.Thread(target=self._run, args=(self._loop,), name="prose", daemon=True)
             self._thread.start()
         return self._loop
+
+    def _run(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Run the loop until `close`. A task that raises `SystemExit` or `KeyboardInterrupt` stops it; those that wait
+        for the task get the exception when it runs again."""
+        while True:
+            try:
+                return loop.run_forever()
+            except (SystemExit, KeyboardInterrupt):
+                if self._loop is None:
+                    return None
 
     def submit(self, work: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
         """Run a coroutine there, in a copy of the caller's context: output goes where the caller's does."""

@@ -5,26 +5,45 @@ from __future__ import annotations
 import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 Given = TypeVar("Given")
 Answer = TypeVar("Answer")
+_ENDS: Final = (SystemExit, KeyboardInterrupt, StopIteration)
+
+
+class Ended(Exception):
+    """A function has raised its cause, such as `SystemExit`."""
 
 
 async def call(function: Callable[[Given], Answer | Awaitable[Answer]], argument: Given) -> Answer:
     """Return what a function or coroutine function returns; a plain function runs in a thread.
 
     The thread keeps the loop free. It cannot be ended from outside: after a cancellation its result is dropped.
+
+    Raises `Ended` in place of exceptions that would end the loop, or that no future can hold.
     """
     of_class = getattr(type(function), "__call__", None)  # noqa: B004 - that of an object which is called like a function
     if inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(of_class):
         answer = function(argument)
     else:
-        answer = await asyncio.to_thread(function, argument)
-    return await answer if inspect.isawaitable(answer) else answer
+        answer = await asyncio.to_thread(_contained, function, argument)
+    try:
+        return await answer if inspect.isawaitable(answer) else answer
+    except _ENDS as error:
+        raise Ended from error
 
 
-def failure(what: str, error: Exception) -> str:
+def _contained(function: Callable[[Given], Answer], argument: Given) -> Answer:
+    try:
+        return function(argument)
+    except _ENDS as error:
+        raise Ended from error
+
+
+def failure(what: str, error: BaseException) -> str:
     """One line for people: the error that such a function has raised."""
+    if isinstance(error, Ended) and error.__cause__ is not None:
+        error = error.__cause__
     text = " ".join(str(error).split())
     return f"{what} raised {type(error).__name__}" + (f": {text}" if text else "")

@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from waiting import appears
@@ -17,6 +18,7 @@ from prose_kernel.errors import CompileError, InputError, ProviderError, RunErro
 from prose_kernel.judging.python_function import Decision, JudgeFunction
 from prose_kernel.models.providers.python_function import Prompt
 from prose_kernel.runs import api
+from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.events import CommandFinished, CommandStarted, Event, RunEnded
 from prose_kernel.runtime.ports import Binding
 from prose_kernel.storage.in_memory_store import MemoryStore
@@ -228,6 +230,48 @@ def test_a_store_of_the_caller_gets_each_binding(tmp_path: Path) -> None:
     assert not (tmp_path / ".prose" / "runs").exists()
 
 
+def raising(error: BaseException, *, within_loop: bool = False) -> Callable[[object], Any]:
+    def plain(_: object) -> object:
+        raise error
+
+    async def coroutine(_: object) -> object:
+        raise error
+
+    return coroutine if within_loop else plain
+
+
+@pytest.mark.parametrize(
+    ("function", "says"),
+    [
+        (raising(SystemExit(3)), "SystemExit: 3"),
+        (raising(SystemExit(3), within_loop=True), "SystemExit: 3"),
+        (raising(KeyboardInterrupt()), "KeyboardInterrupt"),
+        (raising(StopIteration()), "StopIteration"),
+    ],
+)
+def test_exits_of_functions_are_failures(function: Callable[[object], Any], says: str) -> None:
+    asked = api.run('session "x"', settings=MEMORY, provider=function).error
+    assert str(asked).endswith(f"the provider function raised {says}")
+    judged = api.run("if **this reads well**:\n  throw", settings=MEMORY, judge=function).error
+    assert str(judged).endswith(f"the judge function raised {says}")
+
+
+@pytest.mark.parametrize("kind", [SystemExit, KeyboardInterrupt])
+def test_exits_of_askers_and_listeners_reach_the_caller(kind: type[BaseException]) -> None:
+    class Leaves(Unattended):
+        available = True
+
+        async def ask(self, prompt: str) -> str:
+            raise kind
+
+    with pytest.raises(kind):
+        api.run('input a: "A?"', settings=MEMORY, asker=Leaves())
+    with api.Session(settings=MEMORY, listener=raising(kind())) as session:
+        for _ in range(2):
+            with pytest.raises(kind):
+                session.cell("let a = 1")
+
+
 # ---------------------------------------------------------------- cells
 
 
@@ -314,6 +358,12 @@ async def test_events_while_the_program_runs() -> None:
     assert isinstance(events[-1], RunEnded)
     assert running.result is not None
     assert running.result.bindings == {"b": "2\n"}
+
+
+async def test_a_stream_needs_its_block() -> None:
+    running = api.stream("let a = 1", settings=MEMORY)
+    with pytest.raises(UsageError, match="`async with`"):
+        await asyncio.wait_for(anext(running), timeout=10)
 
 
 async def test_leaving_the_stream_ends_the_program() -> None:
