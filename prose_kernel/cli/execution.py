@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import signal
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -11,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from prose_kernel.access import atomic
-from prose_kernel.cli import result_text
+from prose_kernel.cli import result_text, streams
 from prose_kernel.cli.examples import is_bundled
 from prose_kernel.cli.narrator import Narrator
 from prose_kernel.cli.signals import interrupts
@@ -108,7 +109,7 @@ class ProgramRun:
         self.text_name = request.program_file
         self._done = 0  # texts that have come to their end
         self.received: Sequence[int] = ()
-        """The signals that have come."""
+        """The signals that have come; `SIGPIPE` if the reader of standard output has gone."""
 
     @cached_property
     def workspace(self) -> Workspace:
@@ -185,11 +186,16 @@ class ProgramRun:
 
     async def through(self) -> Ended:
         """Run all texts, and close the run."""
-        with interrupts(lambda: self.workspace.interrupt()) as self.received:
+        with interrupts(lambda: self.workspace.interrupt()) as received, streams.until_unread(self._unread):
+            self.received = received
             try:
                 return await to_end(lambda: self.workspace, self._texts(), self.ended)
             finally:
                 self.narrator.close()
+
+    def _unread(self) -> None:
+        self.received = [*self.received, signal.SIGPIPE]
+        self.workspace.interrupt()
 
     async def _texts(self) -> None:
         """Feed all texts, as far as they succeed. Raises the first error, and `Interrupted` after a signal."""
@@ -231,7 +237,7 @@ class ProgramRun:
         outputs = workspace.outputs() if started else {}
         self.narrator.close()
         return Ended(
-            128 + received[0] if received else _status(error, self._done),
+            _ended_by(received[0]) if received else _status(error, self._done),
             run_id=run.id if run is not None else None,
             run_directory=run.directory if run is not None else None,
             outputs=self._data({name: value for name, (value, _) in outputs.items()}),
@@ -264,6 +270,10 @@ class ProgramRun:
             return ()
         text = self.narrator.language.text_of(unshown)
         return (text if self.request.resumption is None else text.removesuffix("\n"),)  # a command had printed it
+
+
+def _ended_by(number: int) -> int:
+    return FAILED if number == signal.SIGPIPE else 128 + number
 
 
 def _status(error: ProseError | None, done: int) -> int:

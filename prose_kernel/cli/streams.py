@@ -1,8 +1,9 @@
 """The standard streams of the command line, which may be closed, full or gone.
 
 Text that cannot be written is dropped, and this is remembered, so that a command does all of its work and no write
-fails in the middle of it; the exit status shows it (docs/reference/openprose.md 8). A stream that was closed when the
-command began is opened: otherwise the first file that is opened would take its number, and get what is printed.
+fails in the middle of it; the exit status shows it (docs/reference/openprose.md 8). Only a run ends early, when a pipe
+has lost its reader. A stream that was closed when the command began is opened: otherwise the first file that is opened
+would take its number, and get what is printed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import errno
 import io
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, Final
 
 _CLOSED: Final = {0: os.O_RDONLY, 1: os.O_RDONLY, 2: os.O_WRONLY}
@@ -20,9 +23,11 @@ _NAMES: Final = ("stdin", "stdout", "stderr")
 
 
 class Output(io.FileIO):
-    """Standard output or standard error. `problem` is why something could not be written; nothing raises."""
+    """Standard output or standard error. `problem` is why something could not be written; nothing raises. `unread` is
+    called when a pipe has lost its reader."""
 
     problem: OSError | None = None
+    unread: Callable[[], None] | None = None
 
     def write(self, data: Any) -> int:
         size = memoryview(data).nbytes
@@ -32,6 +37,8 @@ class Output(io.FileIO):
             written = super().write(data)
         except OSError as error:
             self.problem = error
+            if error.errno == errno.EPIPE and self.unread is not None:
+                self.unread()
             return size
         return written if written is not None else self._later(data)
 
@@ -89,13 +96,33 @@ def without_colour() -> bool:
     return bool(os.environ.get("NO_COLOR")) or os.environ.get("TERM") == "dumb"
 
 
+@contextmanager
+def until_unread(stop: Callable[[], None]) -> Iterator[None]:
+    """Inside the block, call `stop` when the reader of standard output has gone (`prose run FILE | head -1`)."""
+    output = _output()
+    if output is not None:
+        output.unread = stop
+    try:
+        yield
+    finally:
+        if output is not None:
+            output.unread = None
+
+
+def _output() -> Output | None:
+    """Standard output; None where it was replaced."""
+    raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
+    return raw if isinstance(raw, Output) else None
+
+
 def problem() -> str | None:
     """Why standard output did not get all that was printed, in words; None where it did."""
     stream = getattr(sys.stdout, "unguarded", sys.stdout)
     if stream.closed:
         return None  # the command itself has closed it, as the language server does
     stream.flush()
-    found = getattr(getattr(getattr(stream, "buffer", None), "raw", None), "problem", None)
+    output = _output()
+    found = output.problem if output is not None else None
     if found is None:
         return None
     return "it is closed" if found.errno == errno.EBADF else (found.strerror or type(found).__name__).lower()

@@ -457,14 +457,14 @@ def test_a_busy_program_can_be_interrupted(tmp_path: Path) -> None:
     assert running.returncode == 130
 
 
-def test_a_reader_that_leaves_does_not_end_the_run(tmp_path: Path) -> None:
-    (tmp_path / "p.prose").write_text('exec "echo one"\nexec "echo two; touch done"\noutput x = "y"\n')
+def test_a_reader_that_leaves_ends_the_run(tmp_path: Path) -> None:
+    (tmp_path / "p.prose").write_text('exec "echo one; exec sleep 600"\nexec "touch done"\noutput x = "y"\n')
     read, write = os.pipe()
     os.close(read)
     running = process(tmp_path, "run", "p.prose", stdout=write)
     os.close(write)
     _, err = running.communicate(timeout=30)
-    assert (tmp_path / "done").exists()
+    assert not (tmp_path / "done").exists()
     assert err.splitlines()[-1] == "Error: standard output could not be written: broken pipe"
     assert running.returncode == 1
 

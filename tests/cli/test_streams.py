@@ -107,6 +107,20 @@ def test_a41_output_that_is_lost_is_an_error(call: str, how: str, reason: str, p
     assert (unsaid.returncode, bool(unsaid.stdout)) == (0, True)
 
 
+@pytest.mark.parametrize("suffix", ["prose", "ipynb"])
+def test_a41_a_run_ends_when_the_reader_of_its_output_has_gone(suffix: str, place: Path) -> None:
+    program = 'exec "yes"\noutput never = "reached"\n'
+    (place / "y.prose").write_text(program)
+    book = json.loads((place / "n.ipynb").read_text())
+    book["cells"][0]["source"] = program
+    (place / "y.ipynb").write_text(json.dumps(book))
+    lost = forked.prose("run", f"y.{suffix}", cwd=place, broken={1: "gone"}, timeout=30)
+    first, *_, last = lost.stderr.splitlines()
+    assert (lost.returncode, first) == (1, "interrupted")
+    assert last == "Error: standard output could not be written: broken pipe"
+    assert "prose run --resume" in lost.stderr or suffix == "ipynb"
+
+
 @pytest.mark.parametrize("name", ["", " "])
 def test_a41_no_run_has_an_empty_name(name: str, place: Path) -> None:
     removed = forked.prose("runs", "rm", name, "--yes", cwd=place)
