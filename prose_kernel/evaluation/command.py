@@ -79,7 +79,7 @@ def evaluate(
     if junit is not None:
         check_junit(junit, junit.name)
     with redirect_stdout(sys.stderr):  # output that functions of the specification print isn't part of the result
-        evaluation = Evaluation(read(path), how, _progress())
+        evaluation = Evaluation(read(path, spec), how, _progress())
         with interrupts(evaluation.interrupt, (signal.SIGINT, signal.SIGTERM)):
             summary = asyncio.run(evaluation.run())
     _clear()

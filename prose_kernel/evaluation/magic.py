@@ -25,6 +25,8 @@ async def evaluate(call: Call) -> None:
     from prose_kernel.views.page import check_page, write_page
 
     words = list(call.words)
+    if any("\0" in word for word in words):
+        raise evaluate.wrong("a file name has no character U+0000")
     files = {option: taken(words, option, evaluate) for option in _FILES}
     at_once = taken(words, "-n", evaluate)
     fresh = "--fresh" in words
@@ -52,7 +54,7 @@ async def evaluate(call: Call) -> None:
         if done % _STEP == 0:
             call.output.update(bundle(paragraph(f"{done:,} of {planned:,} runs")), progress)
 
-    spec = read(below(call.cells, words[0]))
+    spec = read(below(call.cells, words[0]), words[0])
     evaluation = await in_daemon_thread(lambda: Evaluation(spec, options, count), "reading an evaluation")
     call.output.display(bundle(paragraph(f"{evaluation.planned:,} runs")), progress)
     summary = await evaluation.run()

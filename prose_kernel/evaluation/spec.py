@@ -100,11 +100,11 @@ class Spec(Struct, frozen=True):
         return self.file.mistake(key, text, hint)
 
 
-def read(path: Path) -> Spec:
+def read(path: Path, shown: str = "") -> Spec:
     """Return the evaluation in a file, whose links are followed; its other files lie next to the file itself. Raises
-    `UsageError` for all mistakes, each with line and column."""
+    `UsageError` for all mistakes, each with line and column; `shown` is the file as it was typed."""
     path = Path(os.path.realpath(path))
-    file = toml_file.read(path, "docs/how-to/evaluation.md shows one", noun="key", columns=True)
+    file = toml_file.read(path, "docs/how-to/evaluation.md shows one", shown, noun="key", columns=True)
     values = file.values(Spec, without=("path", "file", "assertions", "variants"), also=("assert", "variant"))
     with file.noting():
         _check_budget(file, values.get("budget", ""))

@@ -157,11 +157,12 @@ def as_written(value: object) -> str:
             return repr(value)
 
 
-def read(path: Path, example: str, **options: Any) -> TomlFile:
-    """Read a file. Raises `UsageError`, with `example` as the hint, if it is not TOML."""
+def read(path: Path, example: str, shown: str = "", **options: Any) -> TomlFile:
+    """Read a file, which errors call `shown`, by default by its last part. Raises `UsageError`, with `example` as the
+    hint, if it is not TOML."""
     import tomllib  # only if the file exists: kernel start-up must be fast
 
-    name, text = path.name or str(path), ""
+    name, text = shown or path.name or str(path), ""
     try:
         require_agreed([path])
         text = plain_files.read_text(path, plain_files.SMALL).removeprefix("\ufeff")

@@ -117,6 +117,8 @@ def test_a_file_that_cannot_be_written_is_reported_before_anything_runs(
         assert main(["eval", str(path), option, str(path)]) == 2
         assert (path.name in capsys.readouterr().err, path.read_text()) == (True, text)
     assert model.asked == 0
+    assert main(["eval", "sub/missing.toml"]) == 2
+    assert "Error: sub/missing.toml cannot be read: no such file or directory" in capsys.readouterr().err
     assert main(["eval", str(path), "--html", str(tmp_path / "new" / "page.html")]) == 0
     assert (tmp_path / "new" / "page.html").is_file()
 

@@ -241,6 +241,12 @@ async def test_the_magic_shows_the_same_table(tmp_path: Path, monkeypatch: pytes
         assert "Evaluation: t.eval.toml" in (tmp_path / "page.html").read_text()
         problem = await cells.run("%eval t.eval.toml --freshh", output, live=False)
         assert problem is not None and "--freshh is not understood" in problem.evalue
+        for wrong in ("t.eval\0.toml", "t.eval.toml --html p\0.html"):
+            problem = await cells.run(f"%eval {wrong}", output, live=False)
+            assert problem is not None
+            assert (problem.ename, "U+0000" in problem.evalue) == ("UsageError", True)
+        problem = await cells.run("%eval sub/missing.toml", output, live=False)
+        assert problem is not None and "sub/missing.toml cannot be read: no such file" in problem.evalue
     finally:
         await cells.close()
 
