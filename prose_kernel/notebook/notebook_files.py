@@ -36,8 +36,8 @@ def language_info(language: Language) -> dict[str, Any]:
 
 
 def decoded(name: str, content: bytes) -> tuple[str, dict[str, Any]]:
-    """The text of a notebook and what it holds, completed: all that is read of format 4 is there, and of its type; an
-    older format is not looked into. Raises `UsageError` for a file that isn't a notebook, and for a newer format."""
+    """The text of a notebook and what it holds, completed: all that is read of it is there, and of its type. Raises
+    `UsageError` for a file that isn't a notebook of format 4."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -57,11 +57,11 @@ def decoded(name: str, content: bytes) -> tuple[str, dict[str, Any]]:
 def _check(name: str, data: Any) -> None:
     if not isinstance(data, dict) or not isinstance(data.get("nbformat"), int):
         raise UsageError(f"{name} is not a notebook: it has no `nbformat`")
-    if data["nbformat"] < 4:
-        return
-    if data["nbformat"] > 4:
-        problem = f"{name} is a notebook of format {data['nbformat']}; this version reads format 4"
-        raise UsageError(problem, hint="update prose_kernel")
+    if (version := data["nbformat"]) != 4:
+        hint = "update prose_kernel" if version > 4 else "jupyter nbconvert --to notebook --inplace converts it"
+        raise UsageError(f"{name} is a notebook of format {version}; this version reads format 4", hint=hint)
+    if not isinstance(data.get("nbformat_minor", 0), int):
+        raise UsageError(f"{name} is not a notebook: its `nbformat_minor` isn't a whole number")
     if not isinstance(data.setdefault("metadata", {}), dict):
         raise UsageError(f"{name} is not a notebook: its `metadata` isn't an object")
     cells = data.get("cells")
@@ -77,7 +77,8 @@ def _wrong(cell: Any) -> str:
     """The part of a cell that violates the format; "" if it can be used."""
     if not isinstance(cell, dict) or not isinstance(cell.get("cell_type"), str):
         return "the `cell_type`"
-    if not isinstance(cell.get("source"), str | list):
+    source = cell.get("source")
+    if not all(isinstance(line, str) for line in (source if isinstance(source, list) else [source])):
         return "the `source`"
     if not isinstance(cell.setdefault("metadata", {}), dict):
         return "the `metadata`"

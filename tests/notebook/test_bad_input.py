@@ -100,12 +100,20 @@ def test_a_front_end_that_is_asked_and_vanishes(directory: Path) -> None:
         assert gone("sleep 4742") and gone("sleep 4743")
 
 
+MINOR = "{} is not a notebook: its `nbformat_minor` isn't a whole number"
+SOURCE = "{} is not a notebook: the `source` of its cell 1 is missing or wrong"
+TEXTLESS = ("[1, null]", '["a", ["b"]]', "{}")
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ('{"nbformat": 5, "cells": []}', "{} is a notebook of format 5; this version reads format 4"),
         ('{"nbformat": 4, "cells": [5]}', "{} is not a notebook: the `cell_type` of its cell 1 is missing or wrong"),
         ("[]", "{} is not a notebook: it has no `nbformat`"),
+        ('{"nbformat": 3, "worksheets": []}', "{} is a notebook of format 3; this version reads format 4"),
+        *((f'{{"nbformat": 4, "nbformat_minor": {one}, "cells": []}}', MINOR) for one in ('"5"', "NaN", "null")),
+        *((f'{{"nbformat": 4, "cells": [{{"cell_type": "code", "source": {one}}}]}}', SOURCE) for one in TEXTLESS),
     ],
 )
 def test_a_notebook_that_cannot_be_run_is_named(tmp_path: Path, text: str, message: str) -> None:
@@ -121,23 +129,6 @@ def test_a_notebook_that_cannot_be_run_is_named(tmp_path: Path, text: str, messa
     [
         {"nbformat": 4, "cells": [{"cell_type": "code", "source": ["%%prose\r\n", "let x = 1"]}]},
         {"nbformat": 4, "nbformat_minor": 99, "cells": [{"cell_type": "code", "source": "%%prose\r\nlet x = 1"}]},
-        {
-            "nbformat": 3,
-            "metadata": {},
-            "worksheets": [
-                {
-                    "cells": [
-                        {
-                            "cell_type": "code",
-                            "input": "%%prose\r\nlet x = 1",
-                            "language": "python",
-                            "outputs": [],
-                            "metadata": {},
-                        }
-                    ]
-                }
-            ],
-        },
     ],
 )
 def test_notebooks_of_other_versions_are_run(tmp_path: Path, book: object) -> None:

@@ -355,6 +355,8 @@ def test_what_fails_is_never_saved() -> None:
         (b'{"nbformat": 4, "metadata": [], "cells": []}', "its `metadata` isn't an object"),
         (b'{"nbformat": 4, "cells": [{}]}', "the `cell_type` of its cell 1"),
         (b'{"nbformat": 4, "cells": [{"cell_type": "code"}]}', "the `source` of its cell 1 is missing or wrong"),
+        (b'{"nbformat": 4, "nbformat_minor": "5", "cells": []}', "its `nbformat_minor` isn't a whole number"),
+        (b'{"nbformat": 4, "cells": [{"cell_type": "code", "source": [1]}]}', "the `source` of its cell 1"),
         (b'{"nbformat": 4, "cells": [{"cell_type": "code", "source": "", "outputs": 1}]}', "the list of `outputs`"),
         (b'{"nbformat": 4, "cells": []}', "it is a notebook of another kernel"),
         (b"[" * 100_000, "it is not JSON"),
