@@ -562,8 +562,8 @@ class Cells:
 
     async def _restored_from(self, path: Path, rewind: Callable[[JournalRead], int | None] = lambda _: None) -> None:
         """Restore the run of this notebook once more, up to the record that `rewind` returns; None: to its end.
-        Decisions that were given in this process before their gates hold. If that is interrupted or cannot be done now,
-        the next cell restores it, to its end. Raises `StateError` for a run that is restored, but cannot be kept."""
+        Inputs and decisions that were given in this process hold. If that is interrupted or cannot be done now, the
+        next cell restores it, to its end. Raises `StateError` for a run that is restored, but cannot be kept."""
         from prose_kernel.runs.resumption import Resumption
         from prose_kernel.storage.journal_reading import read
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -170,17 +170,17 @@ class RunJournal(Journal):
         return {id_: cell.answers.kept for id_, cell in self._cells.items() if cell.answers is not None}
 
     @contextlib.contextmanager
-    def text(self, text: Text) -> Iterator[None]:
-        """One file or cell while it runs."""
+    def text(self, text: Text, declared: Collection[str] = ()) -> Iterator[None]:
+        """One file or cell while it runs; `declared` are the names of its inputs."""
         self._texts += 1
         new = {name: value for name, value in text.supplied.items() if self._supplied.get(name) != value}
         moved = self.resumed.moved if self.resumed is not None else None
         directory = moved.before(text.directory) if moved is not None else text.directory
         text = structs.replace(text, number=self._texts, supplied=new, directory=directory, t=self.now())
-        self._host.supplied_since = since = self._supplied_since(text)
-        for name in since:
-            del new[name]
-        self._supplied.update(new)
+        if (before := self._supplied_before(text, declared)) is not None:
+            text = structs.replace(text, supplied=before)
+            self._host.supplied_to_text = self._supplied | before
+        self._supplied.update(text.supplied)
         self.begins(text)
         self.task = asyncio.current_task()
         status, cause, message = "done", "", ""
@@ -201,20 +201,19 @@ class RunJournal(Journal):
             status = ""
             raise
         finally:
-            self.task, self._host.supplied_since = None, {}
+            self.task, self._host.supplied_to_text = None, self._host.supplied
             if status:
                 self.ended(Ended(self._texts, status, cause, message, self.now()))  # type: ignore[arg-type]
 
-    def _supplied_since(self, text: Text) -> dict[str, str]:
-        """The values of inputs without an earlier one that were supplied after the beginning of a text which continues
-        here."""
+    def _supplied_before(self, text: Text, declared: Collection[str]) -> dict[str, str] | None:
+        """The values that were new when a text began which continues here; None for another text. It is another one if
+        an input that it declares had another value."""
         then = self._replay.coming
         if not isinstance(then, Text) or self._replay.how.keeps_texts:
-            return {}
-        former = then.supplied.keys() | self._supplied
-        since = {name: value for name, value in text.supplied.items() if name not in former}
-        kept = {name: value for name, value in text.supplied.items() if name not in since}
-        return since if is_same(then, structs.replace(text, supplied=kept)) else {}
+            return None
+        before, now = self._supplied | then.supplied, self._supplied | text.supplied
+        changed = any(name in before and before[name] != now.get(name) for name in declared)
+        return then.supplied if not changed and is_same(then, structs.replace(text, supplied=then.supplied)) else None
 
     def finish(self, error: RunError | None) -> None:
         """The run is over."""

@@ -336,7 +336,7 @@ class Run:
         text = Text(
             0, language.name, source.name, source.text, dict(inputs), supplied, directory, profile, prompt=prompt
         )
-        with self.journal.cell(self._replayed, keeps=keeps), self.journal.text(text):
+        with self.journal.cell(self._replayed, keeps=keeps), self.journal.text(text, language.inputs(compiled.program)):
             yield
 
     def interrupt(self) -> None:

@@ -25,11 +25,11 @@ class Host:
     `preview` is None when a program runs. A language may have a mode in which it only lists the requests that it would
     make; its constructs then ask this object where to continue. `hook` is called with each statement before it runs;
     None if there is no hook. `concurrency` limits how many commands and sessions run at the same time (None: no limit);
-    it never changes results. `load` resolves imports. `supplied` holds input values given so far; those in
-    `supplied_since` came after the beginning of the text that runs, and only answer its questions. `find_run` finds a
-    completed run by its id or path, and raises `UsageError`. `contracts` is the way to decide whether a node of a
-    contract file keeps its promises, `needs_checked` whether the tools and environment variables that it names must be
-    on this machine. With `pipefail` commands run so where the program does not say.
+    it never changes results. `load` resolves imports. `supplied` holds input values given so far; the running text has
+    those in `supplied_to_text`: if it continues after a restore, later values only answer its questions. `find_run`
+    finds a completed run by its id or path, and raises `UsageError`. `contracts` is the way to decide whether a node of
+    a contract file keeps its promises, `needs_checked` whether the tools and environment variables that it names must
+    be on this machine. With `pipefail` commands run so where the program does not say.
     """
 
     ports: Ports
@@ -45,7 +45,7 @@ class Host:
 
     def __post_init__(self) -> None:
         self.listeners = tuple(self.listeners)
-        self.supplied_since: Mapping[str, str] = {}
+        self.supplied_to_text: Mapping[str, str] = self.supplied
         self.heard = Audience(self.listeners)
         """The listeners of each kind of event. Hot loops check here before they create an event."""
         self.loops: dict[OpenLoop, None] = {}

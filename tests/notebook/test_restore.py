@@ -353,10 +353,40 @@ def test_an_input_that_is_set_after_the_restore_answers_the_cell_that_continues(
         assert (directory / "ran").read_text() == "a\ntea one\n"
 
 
-def test_an_input_that_a_killed_cell_began_with_may_change(directory: Path) -> None:
+@pytest.mark.parametrize("end", ["killed", "interrupted"])
+@pytest.mark.parametrize("first", ['%input first=one\ninput first: "?"', "%input first=one"])
+def test_an_earlier_input_that_changes_after_the_restore_repeats_no_command(
+    directory: Path, end: str, first: str
+) -> None:
+    cell = 'exec "echo a >> ran"\nexec "touch on; test -e done || sleep 4833"\nexec "echo b >> ran"'
+    with kernel(directory, forks=True) as client:
+        assert client.run(first).status == "ok"
+        request = client.send(cell)
+        until((directory / "on").exists)
+        if end == "killed":
+            die(client)
+        else:
+            client.interrupt()
+            assert client.finish(request).status == "error"
+            again(client)
+        assert client.run("%restore").status == "ok"
+        (directory / "done").touch()
+        assert client.run("%input first=two").status == "ok"
+        assert client.run(cell).status == "ok"
+        assert (directory / "ran").read_text() == "a\nb\n"
+        assert client.run('input first: "?"\noutput o = first').displays[-1].endswith("two")
+        again(client)
+        assert client.run("%restore").status == "ok"
+        assert client.run("output p = first").displays[-1].endswith("two")
+        assert (directory / "ran").read_text() == "a\nb\n"
+
+
+@pytest.mark.parametrize("above", ["", '%input word=tea\nlet a = "tea"'])
+def test_an_input_that_a_killed_cell_began_with_may_change(directory: Path, above: str) -> None:
     """It is another cell then, and runs from its start."""
     cell = '%input word={}\ninput word: "?"\nexec "echo {{word}} >> ran; touch on; test -e done || sleep 4831"'
     with kernel(directory, forks=True) as client:
+        client.run(above)
         client.send(cell.format("tea"))
         until((directory / "on").exists)
         die(client)

@@ -284,9 +284,9 @@ def supplied(s: ProgramContext, name: str) -> Value:
     """The value that the caller or the front end gave for an input, None without one."""
     if name in s.run.supplied:
         return s.run.supplied[name]
-    return None if s.run.program or name in s.host.supplied_since else s.host.supplied.get(name)
+    return None if s.run.program else s.host.supplied_to_text.get(name)
 
 
 async def _answer(s: ProgramContext, question: Question) -> str:
-    since = None if s.run.program else s.host.supplied_since.get(question.name)
-    return await s.host.ports.user.ask(question) if since is None else since
+    given = None if s.run.program else s.host.supplied.get(question.name)
+    return await s.host.ports.user.ask(question) if given is None else given
