@@ -142,7 +142,7 @@ class ProseKernel(Kernel):
             later = asyncio.all_tasks() - {asyncio.current_task()}
             for task in later:
                 task.cancel()
-            await asyncio.gather(*later, return_exceptions=True)
+            await asyncio.wait([asyncio.gather(*later, return_exceptions=True)], timeout=1)  # one may resist
         return {"status": "ok", "restart": restart}
 
     async def _shut_down(self) -> None:
