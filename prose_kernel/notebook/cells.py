@@ -116,7 +116,7 @@ class Cells:
         self.overrides: dict[str, Any] = {}
         self.show_warnings = True
         self.stepwise = False  # whether cells show what the machine did, statement by statement
-        self.started: Workspace | None = None  # the workspace, if there is one yet
+        self.started_workspace: Workspace | None = None  # the workspace, if there is one yet
         self._stopped: Resumption | None = None  # a run that was restored, and whose last text was interrupted
         self._unrestored: Path | None = None  # the journal of a run that is to be restored before the next cell
         self._given: Given | None = None  # what was given to that run in this process
@@ -153,11 +153,11 @@ class Cells:
     @property
     def workspace(self) -> Workspace:
         """The workspace, made at first use. Raises `UsageError` when a setting makes no sense."""
-        if self.started is None:
-            self.started = self._new_workspace()
-            self._hook(self.started)
-            self.provenance.listen(self.started)
-        return self.started
+        if self.started_workspace is None:
+            self.started_workspace = self._new_workspace()
+            self._hook(self.started_workspace)
+            self.provenance.listen(self.started_workspace)
+        return self.started_workspace
 
     def _new_workspace(self) -> Workspace:
         from prose_kernel.runs.workspace import Start, Workspace
@@ -172,18 +172,18 @@ class Cells:
     def add_hook(self, hook: StatementHook) -> None:
         """Call a hook before each statement, in this and later runs."""
         self._hooks.append(hook)
-        if self.started is not None:
-            self.started.add_hook(hook)
+        if self.started_workspace is not None:
+            self.started_workspace.add_hook(hook)
 
     def remove_hook(self, hook: StatementHook) -> None:
         self._hooks.remove(hook)
-        if self.started is not None:
-            self.started.remove_hook(hook)
+        if self.started_workspace is not None:
+            self.started_workspace.remove_hook(hook)
 
     @property
     def current(self) -> Run | None:
         """The run, if there is one yet."""
-        return self.started.current if self.started is not None else None
+        return self.started_workspace.current if self.started_workspace is not None else None
 
     def choose(self, **overrides: object) -> None:
         """The providers of sessions and conditions, and the mode of recording (`settings.WHO_ANSWERS`), here and in
@@ -216,8 +216,8 @@ class Cells:
 
     def programs(self, language: Language) -> Programs:
         """The imports of texts of a language here, also before the run begins."""
-        if self.started is not None:
-            return self.started.imports.of(language)
+        if self.started_workspace is not None:
+            return self.started_workspace.imports.of(language)
         from prose_kernel.runs.imported_programs import contract_of
 
         notebook = Path(self.cwd, self.notebook_path) if self.notebook_path else None
@@ -228,7 +228,7 @@ class Cells:
         profile = language.profile or self.settings.profile
         if profile not in languages.WITH_CALLS:
             return None
-        known = self.started.machine_of(language).known() if self.started is not None else None
+        known = self.started_workspace.machine_of(language).known() if self.started_workspace is not None else None
         return language.targets(self.programs(language).load_contract, profile, known)
 
     def check_restorable(self) -> None:
@@ -256,7 +256,7 @@ class Cells:
         began = {name: value for name, value in head.settings.items() if name in DECIDES}
         chosen = {**began, "state_dir": how.state_dir or self.settings.state_dir}
         settings = self.settings.changed(**chosen)
-        workspace = self.started = Workspace(settings, start, asker=self.asker, resumption=how)
+        workspace = self.started_workspace = Workspace(settings, start, asker=self.asker, resumption=how)
         self._hook(workspace)
         self.provenance = Provenance(self.provenance)
         self.provenance.listen(workspace)
@@ -279,7 +279,7 @@ class Cells:
 
     async def end(self) -> None:
         """End the run and every process of it; the next cell starts a new one."""
-        workspace, self.started, self._stopped = self.started, None, None
+        workspace, self.started_workspace, self._stopped = self.started_workspace, None, None
         self._unrestored = None
         self._record, self.provenance, self.ran = None, Provenance(self.provenance), {}
         if workspace is not None:
@@ -294,12 +294,12 @@ class Cells:
         """End the run and forget every name; the next cell starts a new run in the notebook's directory."""
         self._record, self.ran, former = None, {}, self.provenance
         self._unrestored = None
-        if self.started is not None:
-            self._remember_journal(self.started)
-            self.started.remove_listener(former)
+        if self.started_workspace is not None:
+            self._remember_journal(self.started_workspace)
+            self.started_workspace.remove_listener(former)
             self.provenance = Provenance(former)
-            self.provenance.listen(self.started)
-            await self.started.reset()
+            self.provenance.listen(self.started_workspace)
+            await self.started_workspace.reset()
 
     async def close(self) -> None:
         """End the run and every process of it, and the work between cells."""
@@ -399,7 +399,7 @@ class Cells:
         self._panel_removing.output = output
         return LivePanel(
             output,
-            loops=lambda: self.started.loops() if self.started is not None else (),
+            loops=lambda: self.started_workspace.loops() if self.started_workspace is not None else (),
             asked=lambda request: self.workspace.answering(request),
         )
 
@@ -568,8 +568,8 @@ class Cells:
         from prose_kernel.storage.journal_reading import read
 
         opening = self.provenance.calling
-        if self.started is not None:
-            latest = self.started.context.given
+        if self.started_workspace is not None:
+            latest = self.started_workspace.context.given
             if self._unrestored is None or self._given is None:
                 self._given = latest
             else:  # that workspace is not of the run, but began after the run could not be restored
@@ -677,7 +677,7 @@ class Cells:
 
     def interrupt(self) -> None:
         """End the running cell, from any thread; a second call also ends its `finally` bodies. Idle: nothing."""
-        workspace, task, loop = self.started, self._task, self._loop
+        workspace, task, loop = self.started_workspace, self._task, self._loop
         if task is None or loop is None:
             return
         if self._in_program and workspace is not None:
@@ -689,11 +689,11 @@ class Cells:
 
     def names(self) -> Mapping[str, Named]:
         """The names of the run, whichever language has bound them; none before the first cell."""
-        return self.started.bindings() if self.started is not None else {}
+        return self.started_workspace.bindings() if self.started_workspace is not None else {}
 
     def values(self) -> Mapping[str, Value]:
         """Their values."""
-        return self.started.values() if self.started is not None else {}
+        return self.started_workspace.values() if self.started_workspace is not None else {}
 
     def inspect(self, code: str, cursor: int, detail: int = 0) -> Display | None:
         """Return help for the word at a cursor position, or None."""

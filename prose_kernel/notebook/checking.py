@@ -94,7 +94,7 @@ class Printing(PassedOn):
 
 async def _value(cells: Cells, check: Check, language: Language) -> Finding:
     assert check.value is not None
-    workspace = cells.started
+    workspace = cells.started_workspace
     if workspace is None or not workspace.begun:
         return Finding(check, False, _NO_PROGRAM)
     try:

@@ -68,7 +68,7 @@ def _matching(offers: Iterable[Offer], prefix: str, start: int, end: int) -> Com
 
 
 def _known(cells: Cells, language: Language) -> Any:
-    workspace = cells.started
+    workspace = cells.started_workspace
     known = workspace.machine_of(language).known() if workspace is not None else None
     targets = _targets(cells, language)
     return known if targets is None else language.knowing(known, targets)
@@ -88,7 +88,7 @@ def _path(cells: Cells, code: str, cursor: int, start: int, kind: str) -> Comple
     """The last word of the text as a path below the directory that commands run in."""
     word = re.search(r"[^\s\"'|&;<>()=]*\Z", code[start:cursor])
     typed = word.group() if word else ""
-    base = cells.started.cwd if cells.started is not None else cells.cwd
+    base = cells.started_workspace.cwd if cells.started_workspace is not None else cells.cwd
     begin = cursor - len(typed.rpartition("/")[2])
     return Completions(begin, cursor, tuple(paths(base, typed, kind)))
 
@@ -165,7 +165,7 @@ def _arguments(cells: Cells, head: list[str], language: Language) -> list[str]:
 
 def _names(cells: Cells) -> set[str]:
     """The names of the run that `%help` explains."""
-    defined = cells.started.definitions() if cells.started is not None else ()
+    defined = cells.started_workspace.definitions() if cells.started_workspace is not None else ()
     return {*cells.names(), *(one.definition.name for one in defined)}
 
 

@@ -74,7 +74,7 @@ def describe(
 
 
 def _defined(cells: Cells, word: str, whole: bool) -> doc.Block | None:
-    workspace = cells.started
+    workspace = cells.started_workspace
     if workspace is None:
         return None
     if (named := cells.names().get(word)) is not None:

@@ -539,7 +539,7 @@ class Front(FrontEnd):
             self.panel = None
         if self._channel is not None:
             self.shell.kernel.control_handlers.pop(AGAIN, None)
-        if self.cells.started is not None:
+        if self.cells.started_workspace is not None:
             with suppress(Exception):
                 self.thread.submit(self.cells.close()).result(timeout=10)
         self.thread.close()

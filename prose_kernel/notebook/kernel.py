@@ -160,7 +160,7 @@ class ProseKernel(Kernel):
     def close(self) -> None:
         """Release resources when the process ends without a shutdown request."""
         self.history.close()
-        if self.cells.started is not None:
+        if self.cells.started_workspace is not None:
             with suppress(Exception):
                 asyncio.run(self.cells.close())
 

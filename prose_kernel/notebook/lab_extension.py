@@ -174,7 +174,7 @@ class Panel:
 
     def _who(self) -> dict[str, object]:
         """The provider of sessions, and the consumption of the run so far; without a session no provider is named."""
-        workspace = self._cells.started
+        workspace = self._cells.started_workspace
         services = (
             workspace.current.started_services if workspace is not None and workspace.current is not None else None
         )
@@ -231,7 +231,7 @@ class Panel:
         self._running()
 
     def _agents(self) -> list[dict[str, object]]:
-        workspace = self._cells.started
+        workspace = self._cells.started_workspace
         found = []
         for one in workspace.definitions() if workspace is not None else ():
             definition, version = one.definition, self._cells.provenance.current(one.definition.name)

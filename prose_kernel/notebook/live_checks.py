@@ -68,8 +68,8 @@ def _program(code: str, language: Language) -> str:
 
 
 def _compiled(cells: Cells, text: str, language: Language) -> Compiled:
-    if cells.started is not None:
-        return cells.started.compile(text, "cell", language)
+    if cells.started_workspace is not None:
+        return cells.started_workspace.compile(text, "cell", language)
     settings = cells.settings
     return language.compile(
         Source.of(text, "cell"),

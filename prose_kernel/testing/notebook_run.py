@@ -164,7 +164,7 @@ class TestedCells(Cells):
 
     @property
     def workspace(self) -> Workspace:
-        is_new = self.started is None
+        is_new = self.started_workspace is None
         workspace = super().workspace
         if is_new:
             workspace.add_listener(self._statements)  # the view of each cell comes after it

@@ -40,7 +40,7 @@ def test_what_is_wrong_is_found_where_it_is(cells: Cells) -> None:
     assert found(cells, "%%vvm\nx = len(zz)\nexport x") == [("zz", "V701")]
     assert found(cells, 'exec "make"\n  model: opus') == [("model", "W005")]
     assert [code for _, code in found(cells, "let x = (")] == ["E105"]
-    assert cells.started is None
+    assert cells.started_workspace is None
 
 
 def test_a_hint_is_part_of_the_message(cells: Cells) -> None:

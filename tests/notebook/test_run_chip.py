@@ -30,7 +30,7 @@ async def test_the_provider_is_named_once_a_session_was_asked(tmp_path: Path) ->
     cells = Cells(tmp_path, ScriptedPerson(available=False))
     channel, panel = Channel(), Panel(cells, lambda seconds, work: None)
     panel.opened(channel)
-    assert channel.who["provider"] == "" and cells.started is None
+    assert channel.who["provider"] == "" and cells.started_workspace is None
     assert await cells.run('session "a"\nsession "b"', Recording(), live=False) is None
     panel.ended()
     seen = channel.who

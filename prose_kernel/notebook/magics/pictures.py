@@ -137,7 +137,7 @@ async def show(call: Call) -> None:
     if not names:
         use(call, show, 1, 2)
         raise show.wrong("too few words")
-    workspace = call.cells.started
+    workspace = call.cells.started_workspace
     directory = workspace.cwd if workspace is not None else call.cells.cwd
     try:
         file = await asyncio.to_thread(read, names[0], str(directory))

@@ -172,7 +172,7 @@ def on_or_off(call: Call, magic: Magic, now: bool) -> bool:
 
 def below(cells: Cells, given: str) -> Path:
     """Resolve a path that was typed, relative to the directory in which commands run."""
-    workspace = cells.started
+    workspace = cells.started_workspace
     base = workspace.cwd if workspace is not None else cells.cwd
     return base / expanded(given)
 

@@ -39,7 +39,7 @@ async def restore(call: Call) -> None:
     if len(words) > 1:
         raise restore.wrong("too many words")
 
-    workspace = call.cells.started
+    workspace = call.cells.started_workspace
     if workspace is not None and workspace.begun:
         raise UsageError("%restore: a run has begun here already", hint=_instead(call.cells))
     kept = _run_of(call.cells, words[0] if words else "")
@@ -223,7 +223,7 @@ def journal_of(call: Call) -> JournalRead | None:
     """The journal of the run here; None before it has one. Raises `UsageError` where none is kept."""
     from prose_kernel.storage.journal_reading import read
 
-    workspace = call.cells.started
+    workspace = call.cells.started_workspace
     if workspace is None or not workspace.begun:
         return None
     run = workspace.opened

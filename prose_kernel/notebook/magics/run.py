@@ -272,7 +272,7 @@ async def remote(call: Call) -> None:
 def _machines(call: Call) -> doc.Block | Display:
     """Addresses and machine names differ from run to run: they are in the metadata."""
     settings = call.cells.settings
-    workspace = call.cells.started
+    workspace = call.cells.started_workspace
     state = workspace.remote if workspace is not None else None
     if state is None:
         later = f"Commands will run on the workers of {settings.remote.scheduler}, from the next cell on."
