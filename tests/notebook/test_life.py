@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import signal
+import threading
+from contextlib import suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from types import SimpleNamespace
 
 import pytest
 from notebook.kernels import kernel
 from waiting import gone, processes, until
+
+from prose_kernel.notebook.kernel import ProseKernel
 
 
 def test_shutdown_while_a_cell_runs_leaves_no_process(directory: Path) -> None:
@@ -26,6 +32,25 @@ def test_requests_after_a_shutdown_print_nothing(directory: Path, capfd: pytest.
             client.channels.shutdown()
         until(lambda: not client.manager.is_alive())
     assert capfd.readouterr().err == ""
+
+
+def test_a_request_that_resists_its_cancellation_does_not_hold_up_a_shutdown() -> None:
+    async def resists() -> None:
+        with suppress(asyncio.CancelledError):
+            await asyncio.sleep(30)
+        await asyncio.sleep(4803)
+
+    async def shut_down() -> None:
+        stream = SimpleNamespace(stop_on_recv=lambda: None)
+        here = {"control_thread": threading.current_thread(), "control_stream": stream}
+        kernel = SimpleNamespace(_loop=asyncio.get_running_loop(), _shut_down=lambda: asyncio.sleep(0), **here)
+        request = asyncio.create_task(resists())
+        async with asyncio.timeout(10):
+            reply = await ProseKernel.do_shutdown(kernel, False)  # type: ignore[arg-type]
+        assert reply == {"status": "ok", "restart": False}
+        assert not request.done()
+
+    asyncio.run(shut_down())
 
 
 def test_restart_starts_afresh(directory: Path) -> None:
