@@ -110,11 +110,11 @@ def _compile_all(names: tuple[str, ...], profile: Profile) -> Iterator[Compiled]
             yield Compiled(name, languages.of_file(name), "", None, (), internal)
 
 
-def compile_file(name: str, profile: Profile = "default", shared: Shared | None = None) -> Compiled:
+def compile_file(name: str, profile: Profile = "default", shared: Shared | None = None, *, typed: str = "") -> Compiled:
     """Compile one file, checked against the programs that it uses: local ones, and fetched ones that are pinned.
 
     `name` may be a program that was installed from elsewhere. `shared` is given by a command that compiles several
-    files. Raises `UsageError` when it cannot be read.
+    files. Raises `UsageError` when it cannot be read, which calls it `typed` if that is given.
     """
     name = program_files.meant(name)
     if not program_files.is_file(name) and program_files.is_remote(name, strict=profile == "strict"):
@@ -123,7 +123,7 @@ def compile_file(name: str, profile: Profile = "default", shared: Shared | None 
         raise UsageError(f"{name} is a notebook; its cells are checked one by one, as they run: prose run {name}")
     language = languages.of_file(name)
     try:
-        source = program_files.read_source(name)
+        source = program_files.read_source(name, typed)
     except CompileError as error:
         return Compiled(name, language, "", None, error.diagnostics)
     compiled = languages.compile_with_settings(

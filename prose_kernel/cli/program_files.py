@@ -24,8 +24,9 @@ _OF_A_HOST = "E362"
 _REMOTE = re.compile(r"https?://|@|[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)+\Z")
 
 
-def read_bytes(name: str) -> bytes:
-    """The content of a program file, or of standard input for `-`. Raises `UsageError` naming what is in the way."""
+def read_bytes(name: str, typed: str = "") -> bytes:
+    """The content of a program file, or of standard input for `-`. Raises `UsageError` naming what is in the way; the
+    file is called `typed` there, if that is given."""
     name = file_and_node(name)[0]
     if name == STDIN:
         data = sys.stdin.buffer.read(plain_files.LARGE + 1)
@@ -41,12 +42,13 @@ def read_bytes(name: str) -> bytes:
         hint = (
             missing_files.hint(name, languages.runnable_suffixes()) if isinstance(problem, FileNotFoundError) else None
         )
-        raise UsageError(f"cannot read {name}: {reason}", hint=hint) from None
+        raise UsageError(f"cannot read {typed or name}: {reason}", hint=hint) from None
 
 
-def read_source(name: str) -> Source:
-    """A program's source. Raises `UsageError` when it cannot be read, `CompileError` (E109) when it isn't UTF-8."""
-    return languages.of_file(name).decode(read_bytes(name), name)
+def read_source(name: str, typed: str = "") -> Source:
+    """A program's source, read as by `read_bytes`. Raises `UsageError` when it cannot be read, `CompileError` (E109)
+    when it isn't UTF-8."""
+    return languages.of_file(name).decode(read_bytes(name, typed), name)
 
 
 def is_remote(target: str, *, strict: bool = False) -> bool:

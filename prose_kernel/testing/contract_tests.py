@@ -34,9 +34,9 @@ def test_contract(path: Path, name: str, options: Options) -> Tested:
     from prose_kernel.cli.compile import compile_file
 
     try:
-        compiled = compile_file(str(path))
+        compiled = compile_file(str(path), typed=name)
     except UsageError as problem:
-        return _unusable(name, str(problem).replace(str(path), name))
+        return _unusable(name, str(problem))
     found = "\n".join(one.render() for one in compiled.diagnostics)
     if not compiled.ok:
         return _unusable(name, found)

@@ -300,10 +300,10 @@ def test_a49_an_internal_error_in_one_file_does_not_end_the_batch(
 ) -> None:
     read = program_files.read_source
 
-    def broken(name: str) -> Source:
+    def broken(name: str, typed: str = "") -> Source:
         if name == "bad.prose":
             raise IndexError("a defect")
-        return read(name)
+        return read(name, typed)
 
     monkeypatch.setattr(program_files, "read_source", broken)
     assert main(["compile", "--format", "json", "bad.prose", "good.prose"]) == 2

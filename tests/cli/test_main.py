@@ -176,7 +176,7 @@ def test_a_defect_is_one_line_and_no_traceback(
 def test_an_interrupt_before_the_start_is_quiet(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    def interrupted(_: object) -> None:
+    def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr("prose_kernel.cli.program_files.read_bytes", interrupted)
