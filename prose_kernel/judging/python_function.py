@@ -9,7 +9,7 @@ from prose_kernel.errors import ProseError, Undecided
 from prose_kernel.runtime import python_calls
 from prose_kernel.runtime.content import quoted
 from prose_kernel.runtime.ports import Finding, JudgeRequest, Pick, Verdict
-from prose_kernel.runtime.values import View, verbatim
+from prose_kernel.runtime.values import ReadMapping, verbatim
 
 BY = "function"
 
@@ -65,7 +65,7 @@ class FunctionJudge:
         raise Undecided("a judge function does not phrase questions")
 
     async def _call(self, request: JudgeRequest, labels: tuple[str, ...]) -> object:
-        values = View(request.bindings if request.subject is None else {"value": request.subject}, verbatim)
+        values = ReadMapping(request.bindings if request.subject is None else {"value": request.subject}, verbatim)
         try:
             return await python_calls.call(self._function, Decision(request.text, labels, values, request.at))
         except ProseError:

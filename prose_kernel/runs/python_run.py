@@ -24,7 +24,7 @@ from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.json_text import json_text
 from prose_kernel.runtime.ports import Overrides, Store
 from prose_kernel.runtime.services import Asker
-from prose_kernel.runtime.values import Value, View, verbatim
+from prose_kernel.runtime.values import ReadMapping, Value, verbatim
 
 if TYPE_CHECKING:
     from prose_kernel.runs.languages import Compiled, Language
@@ -109,7 +109,7 @@ class PythonRun:
         return self._program
 
     def bindings(self) -> Mapping[str, object]:
-        return View(self.workspace.values(), verbatim)
+        return ReadMapping(self.workspace.values(), verbatim)
 
     async def whole(self) -> Result:
         """Run the program, and end the run."""

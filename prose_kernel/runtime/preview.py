@@ -102,7 +102,7 @@ class PreviewAnswers:
         self.add(Preview(s.source, node.span, name, unknown=names, kind=kind, **made))
         return request
 
-    async def each(self, s: ExecutionContext, bodies: Iterable[Body | None]) -> list[Any]:
+    async def run_each(self, s: ExecutionContext, bodies: Iterable[Body | None]) -> list[Any]:
         """Run bodies of which one will run, each as if it were the one; return what they return."""
         before, most, found = dict(s.counts), dict(s.counts), []
         for body in bodies:
@@ -113,7 +113,7 @@ class PreviewAnswers:
         s.counts = most
         return found
 
-    def host(self, real: Host) -> Host:
+    def make_host(self, real: Host) -> Host:
         """A host for a copy of a run, which can do nothing."""
         nothing, store = UnknownAnswers(), ReadOnlyStore(real.ports.store)
         ports = structs.replace(real.ports, judge=nothing, user=nothing, store=store, races=None)

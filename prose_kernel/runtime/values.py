@@ -235,7 +235,7 @@ def verbatim(value: Value) -> object:
 V = TypeVar("V")
 
 
-class View(Mapping[str, V]):
+class ReadMapping(Mapping[str, V]):
     """A mapping by names without a copy, read by `read` when a name is looked up."""
 
     def __init__(self, values: Mapping[str, Any], read: Callable[[Any], V]) -> None:

@@ -35,7 +35,7 @@ from prose_kernel.machine.openprose.programs import run_text
 from prose_kernel.runtime.machine import BindingInfo, Definition, Preview
 from prose_kernel.runtime.machine import Machine as RuntimeMachine
 from prose_kernel.runtime.program_run import Run
-from prose_kernel.runtime.values import ExecText, Reference, Value, View
+from prose_kernel.runtime.values import ExecText, ReadMapping, Reference, Value
 
 
 class _LateRenderer:
@@ -98,7 +98,7 @@ class Machine(RuntimeMachine):
     def known(self) -> Known:
         run = self._run
         return Known(
-            variables=View(run.root.table, _variable),
+            variables=ReadMapping(run.root.table, _variable),
             soft_exports=frozenset(run.root.exports),
             agents={
                 **{name: KnownAgent(None) for name in run.other_agents},

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from prose_kernel.language.openprose import tree
 from prose_kernel.machine.openprose import judging
 from prose_kernel.machine.openprose.bindings import Destination, SpawnCode
@@ -24,7 +22,11 @@ from prose_kernel.runtime.values import Value
 class ArrowCode(SpawnCode):
     def prepare(self, node: tree.Arrow) -> None:
         last = node.spawns[-1]
-        self.spawns: list[Any] = [compile_expression(spawn, self.used and spawn is last) for spawn in node.spawns]
+        self.spawns: list[SpawnCode] = []
+        for spawn in node.spawns:
+            code = compile_expression(spawn, self.used and spawn is last)
+            assert isinstance(code, SpawnCode)
+            self.spawns.append(code)
         self.spawned = self.spawns[-1].spawned
 
     async def spawn(self, s: ProgramContext, destination: Destination | None) -> Value:

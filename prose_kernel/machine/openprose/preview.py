@@ -97,7 +97,7 @@ class _Answers(PreviewAnswers):
 
     async def ways(self, s: ProgramContext, bodies: Sequence[Body | None]) -> Value:
         """Bodies of which one will run: each runs as if it were the one."""
-        await self.each(s, bodies)
+        await self.run_each(s, bodies)
         return unknown("value")
 
     async def items(self, s: ProgramContext, code: Code, name: str) -> list[Value]:
@@ -131,7 +131,7 @@ class _Answers(PreviewAnswers):
 
 def _shadow(run: ProgramRun, answers: _Answers) -> ProgramRun:
     """A copy of a run, whose bindings, counters and registries may be changed, and which can do nothing."""
-    host = answers.host(run.host)
+    host = answers.make_host(run.host)
     shadow = ProgramRun(host, host.ports.store, run.name, run.program)
     shadow.module = run.module
     table = {name: replace(slot) for name, slot in run.root.table.items()}

@@ -116,7 +116,7 @@ class _Answers(PreviewAnswers):
         """Bodies of which at most one will run: each runs as if it were the one."""
         self._open += 1
         try:
-            left = await self.each(s, bodies)
+            left = await self.run_each(s, bodies)
         finally:
             self._open -= 1
         if any(one is not None for one in left):
@@ -159,7 +159,7 @@ def _read(s: Context, node: tree.Node) -> Value:
 
 def _shadow(run: VvmRun, answers: _Answers) -> VvmRun:
     """A copy of a run, whose names may be changed, and which can do nothing."""
-    host = answers.host(run.host)
+    host = answers.make_host(run.host)
     shadow = VvmRun(host, host.ports.store, run.name, run.program)
     shadow.depth, shadow.modules = run.depth, dict(run.modules)
     root, real = shadow.root, run.root
