@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Coroutine, Mapping
 from dataclasses import replace
+from math import isfinite
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, TypedDict, TypeVar
 
 from prose_kernel.access import plain_files
@@ -19,6 +22,7 @@ from prose_kernel.runs.execution import AcceptedValues, to_end
 from prose_kernel.runs.result import Program, Result, Status, Usage
 from prose_kernel.runs.settings import Settings, every, load
 from prose_kernel.runs.workspace import Workspace
+from prose_kernel.runtime import data_size
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.events import Event
 from prose_kernel.runtime.json_text import json_text
@@ -64,13 +68,16 @@ class PythonRun:
         """Raises `UsageError` for settings that make no sense, `TypeError` for an unknown option."""
         if unknown := sorted(options.keys() - Options.__optional_keys__):
             raise TypeError(f"there is no option `{unknown[0]}`")
-        supplied = {name: one if isinstance(one, str) else json_text(one) for name, one in (inputs or {}).items()}
+        for name, given in (("inputs", inputs), *options.items()):
+            if given is not None:
+                _require(name, given)
+        supplied = {name: _supplied(name, one) for name, one in (inputs or {}).items()}
         overrides = Overrides(
             sessions=FunctionSessions(provider) if (provider := options.get("provider")) is not None else None,
             judge=FunctionJudge(judge) if (judge := options.get("judge")) is not None else None,
             store=options.get("store"),
         )
-        start = replace(start, supplied=supplied, decisions=_decisions(options.get("gates")), overrides=overrides)
+        start = replace(start, supplied=supplied, decisions=_decisions(options.get("gates") or {}), overrides=overrides)
         settings, asker, listener = options.get("settings"), options.get("asker"), options.get("listener")
         if not isinstance(settings, Settings):
             settings = _loaded(start.cwd, settings or {})
@@ -178,15 +185,81 @@ def _usage(services: SessionServices | None) -> Usage:
 
 
 def directory_of(options: Options) -> Path:
-    return Path(options.get("cwd", ".")).absolute()
+    """Raises `UsageError`."""
+    cwd = options.get("cwd", ".")
+    _require("cwd", cwd)
+    return Path(cwd).absolute()
 
 
-def _decisions(gates: object) -> Mapping[str, bool]:
+def _by_name(given: object) -> bool:
+    return isinstance(given, Mapping) and all(isinstance(name, str) for name in given)
+
+
+def _like(*members: str) -> Callable[[object], bool]:
+    return lambda given: not isinstance(given, type) and all(hasattr(given, member) for member in members)
+
+
+def _is_directory(given: object) -> bool:
+    return isinstance(given, (str, Path)) and os.path.isdir(Path(given))  # noqa: PTH112 - of no name an exception
+
+
+def _is_program(given: object) -> bool:
+    return isinstance(given, (str, Program)) or (isinstance(given, Path) and "\0" not in str(given))
+
+
+_FUNCTION: Final = "a function (models are chosen by `settings`)"
+_ACCEPTED: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
+    "program": (_is_program, "a text, the `Path` of a file, or a compiled program"),
+    "language": (lambda given: isinstance(given, str), f"one of {', '.join(languages.LANGUAGES)}"),
+    "inputs": (_by_name, "values by name"),
+    "settings": (lambda given: isinstance(given, Settings) or _by_name(given), "values by name, or `Settings`"),
+    "asker": (_like("ask", "show", "available"), "an object like `Asker`"),
+    "provider": (callable, _FUNCTION),
+    "judge": (callable, _FUNCTION),
+    "store": (_like("put", "read", "watch"), "an object like `MemoryStore()`"),
+    "cwd": (_is_directory, "an existing directory"),
+    "gates": (_by_name, "decisions by name"),
+    "listener": (callable, "a function"),
+}
+"""What each argument accepts: a check, and words."""
+
+
+def _require(name: str, given: object) -> None:
+    """Raise `UsageError` for an argument that makes no sense."""
+    accepts, words = _ACCEPTED[name]
+    if not accepts(given):
+        raise UsageError(f"argument {name}: {words}, not {shown(given)}")
+
+
+def _supplied(name: str, value: object) -> str:
+    """The text of an input. Raises `UsageError` for what is not JSON."""
+    if isinstance(value, str):
+        return value
+    _require_json(name, value, data_size.LEVELS)
+    return json_text(value)
+
+
+def _require_json(name: str, value: object, levels: int) -> None:
+    if not isinstance(value, (dict, list, tuple)):
+        _require_leaf(name, value)
+    elif levels == 0:
+        raise UsageError(f"input {name} {data_size.DEEPER}")
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            _require_leaf(name, key)
+            _require_json(name, item, levels - 1)
+    else:
+        for item in value:
+            _require_json(name, item, levels - 1)
+
+
+def _require_leaf(name: str, value: object) -> None:
+    if not isinstance(value, (str, int, float, NoneType)) or (isinstance(value, float) and not isfinite(value)):
+        raise UsageError(f"input {name}: text, or data for JSON, not {shown(value)}")
+
+
+def _decisions(gates: Mapping[str, Any]) -> Mapping[str, bool]:
     """Raises `UsageError`. Only True approves: a text such as `no` decides nothing."""
-    if gates is None:
-        return {}
-    if not isinstance(gates, Mapping):
-        raise UsageError("`gates` is not a mapping", hint='decisions by name: {"release": True}')
     for name, decision in gates.items():
         if not isinstance(decision, bool):
             raise UsageError(f"`gates`: the decision about {name} is True or False, not {shown(decision)}")
@@ -194,6 +267,7 @@ def _decisions(gates: object) -> Mapping[str, bool]:
 
 
 def language_named(name: str) -> Language:
+    _require("language", name)
     found = languages.LANGUAGES.get(name)
     if found is None:
         raise UsageError(f"there is no language `{name}`", hint=f"one of {', '.join(languages.LANGUAGES)}")
@@ -202,6 +276,7 @@ def language_named(name: str) -> Language:
 
 def _read(program: str | Path | Program, language: str | None, directory: Path) -> tuple[str, str, Language]:
     """The text of a program, its name, and its language. Raises `CompileError` (E109) and `UsageError`."""
+    _require("program", program)
     if isinstance(program, Program):
         return "", program.name, language_named(program.language)
     if isinstance(program, str):
@@ -220,4 +295,16 @@ def _loaded(directory: Path, changes: Mapping[str, Any]) -> Settings:
     if (unknown := next((name for name in changes if name not in known), None)) is not None:
         near = Nearest()(unknown, known) or with_part(unknown, known)
         raise UsageError(f"there is no setting `{unknown}`", hint=did_you_mean(near))
-    return load(directory, **changes)
+    return load(directory, **{name: _converted(name, value, known[name].type) for name, value in changes.items()})
+
+
+def _converted(name: str, value: object, kind: Any) -> Any:
+    """Raises `UsageError`. Texts are left to `load`, which reads them as it does those of the environment."""
+    from prose_kernel.runs.toml_file import accepted, convert
+
+    if value is None or isinstance(value, (str, Path)):
+        return str(value) if isinstance(value, Path) else value
+    try:
+        return convert(value, kind)
+    except ValueError:
+        raise UsageError(f"setting {name}: {accepted(kind)}, not {shown(value)}") from None

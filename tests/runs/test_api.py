@@ -8,6 +8,7 @@ import subprocess
 import sys
 import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -119,10 +120,47 @@ def test_only_true_and_false_decide_a_gate(decision: object) -> None:
         api.run('gate g:\n  prompt: "?"', gates={"g": decision})  # type: ignore[dict-item]
 
 
-def test_gates_are_a_mapping() -> None:
-    for start in (lambda **options: api.run('gate g:\n  prompt: "?"', **options), api.AsyncSession):
-        with pytest.raises(UsageError, match="`gates` is not a mapping"):
-            start(gates=["g"])  # type: ignore[operator]
+CYCLE: list[object] = []
+CYCLE.append(CYCLE)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        ({"inputs": [1]}, "argument inputs: values by name, not [1]"),
+        ({"inputs": {1: "x"}}, "argument inputs: values by name, not {1: 'x'}"),
+        ({"inputs": {"a": CYCLE}}, "input a nests more than 500 levels deep"),
+        ({"inputs": {"a": b"x"}}, "input a: text, or data for JSON, not b'x'"),
+        ({"inputs": {"a": [{"b": float("nan")}]}}, "input a: text, or data for JSON, not nan"),
+        ({"inputs": {"a": {(1, 2): 3}}}, "input a: text, or data for JSON, not (1, 2)"),
+        ({"inputs": {"a": object()}}, "input a: text, or data for JSON, not <object object at "),
+        ({"settings": [1]}, "argument settings: values by name, or `Settings`, not [1]"),
+        ({"settings": {"provider": 3}}, "setting provider: a text, not 3"),
+        ({"asker": 3}, "argument asker: an object like `Asker`, not 3"),
+        ({"provider": "nope"}, "argument provider: a function (models are chosen by `settings`), not 'nope'"),
+        ({"judge": 3}, "argument judge: a function"),
+        ({"store": 3}, "argument store: an object like `MemoryStore()`, not 3"),
+        ({"store": MemoryStore}, "argument store: an object like `MemoryStore()`, not <class"),
+        ({"listener": 3}, "argument listener: a function, not 3"),
+        ({"gates": ["a"]}, "argument gates: decisions by name, not ['a']"),
+        ({"cwd": "a\0b"}, "argument cwd: an existing directory, not 'a\\x00b'"),
+        ({"cwd": "absent/directory"}, "argument cwd: an existing directory, not 'absent/directory'"),
+        ({"cwd": "x" * 300}, "argument cwd: an existing directory"),
+    ],
+)
+def test_arguments_that_make_no_sense(arguments: dict[str, Any], says: str, tmp_path: Path) -> None:
+    for start in (partial(api.run, 'input a: "A?"'), api.Session):
+        with pytest.raises(UsageError) as wrong:
+            start(**arguments)
+        assert str(wrong.value).startswith(says)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("program", [None, 3, Path("a\0b.prose")])
+def test_a_program_is_a_text_a_path_or_compiled(program: Any) -> None:
+    for start in (api.run, api.compile, api.stream):
+        with pytest.raises(UsageError, match="argument program: a text, the `Path` of a file, or a compiled program"):
+            start(program)
 
 
 def test_a_compiled_program_runs_again() -> None:
