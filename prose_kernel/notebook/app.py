@@ -15,7 +15,8 @@ import logging
 import os
 import signal
 import sys
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -25,7 +26,7 @@ from ipykernel.heartbeat import Heartbeat
 from ipykernel.iostream import IOPubThread
 from ipykernel.parentpoller import ParentPollerUnix
 from jupyter_client.connect import ConnectionFileMixin
-from jupyter_client.session import session_aliases, session_flags
+from jupyter_client.session import Session, session_aliases, session_flags
 from jupyter_core.paths import jupyter_runtime_dir
 from tornado.ioloop import IOLoop
 from traitlets import Enum
@@ -34,6 +35,8 @@ from traitlets.config.application import catch_config_error
 from traitlets.utils import filefind
 from zmq.eventloop.zmqstream import ZMQStream
 
+from prose_kernel._version import __version__
+from prose_kernel.errors import reason_of
 from prose_kernel.notebook.kernel import ProseKernel
 from prose_kernel.runs import languages
 from prose_kernel.runs.run_parts import offer_commands
@@ -47,6 +50,8 @@ class ProseApp(Application, ConnectionFileMixin):
     dies."""
 
     name = "prose-kernel"
+    version = __version__
+    classes: ClassVar[list[Any]] = [Session]  # for the help
     description = "The kernel of OpenProse and VVM for Jupyter. Front ends start it; the command line is `prose`."
     aliases: ClassVar[dict[str, str]] = {
         "f": "ProseApp.connection_file",
@@ -73,6 +78,7 @@ class ProseApp(Application, ConnectionFileMixin):
     def initialize(self, argv: list[str] | None = None) -> None:
         """Everything up to the first message. Raises `SystemExit` when the connection file is unusable."""
         super().initialize(argv)
+        self._refuse_words()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the kernel brings its own handler
         offer_commands()
         self._connection()
@@ -95,6 +101,16 @@ class ProseApp(Application, ConnectionFileMixin):
             atexit.unregister(self.close)
             self.close()
 
+    def _refuse_words(self) -> None:
+        """Unknown options are ignored with a warning, because some front ends give those of ipykernel."""
+        if not self.extra_args:
+            return
+        import shlex
+
+        print(f"Error: {self.extra_args[0]} is no option of the kernel, which front ends start", file=sys.stderr)
+        print(f"hint: the command line is `prose`, such as: prose {shlex.join(self.argv)}", file=sys.stderr)
+        self.exit(2)
+
     # ------------------------------------------------------------ connection file
 
     def _connection(self) -> None:
@@ -103,8 +119,9 @@ class ProseApp(Application, ConnectionFileMixin):
             self.connection_file = filefind(self.connection_file, [".", jupyter_runtime_dir()])
         except OSError:
             path = Path(jupyter_runtime_dir()) / self.connection_file
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.connection_file = str(path)
+            with self._writing():
+                path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             return
         try:
             self.load_connection_file()
@@ -115,9 +132,18 @@ class ProseApp(Application, ConnectionFileMixin):
     def _write_connection(self) -> None:
         """A file that was there is the client's own; one that was not is ours, and goes when the kernel does."""
         if not Path(self.connection_file).exists():
-            self.write_connection_file()
+            with self._writing():
+                self.write_connection_file()
             if not os.environ.get("JPY_PARENT_PID"):
                 print(f"To connect a client: jupyter console --existing {self.connection_file}", file=sys.stderr)
+
+    @contextmanager
+    def _writing(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as problem:
+            self.log.critical("the connection file %s cannot be written: %s", self.connection_file, reason_of(problem))
+            self.exit(1)
 
     # ------------------------------------------------------------ sockets
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import subprocess
+import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -15,6 +17,7 @@ import pytest
 from notebook.kernels import kernel
 from waiting import gone, processes, until
 
+from prose_kernel._version import __version__
 from prose_kernel.notebook.kernel import ProseKernel
 
 
@@ -110,3 +113,25 @@ def test_ipc_works(directory: Path) -> None:
         path = f"{short}/k"
         with kernel(directory, forks=True, transport="ipc", ip=path) as client:
             assert client.run('exec "echo hi"').text() == "hi\n"
+
+
+# ---------------------------------------------------------------- the command itself
+
+
+@pytest.mark.parametrize(
+    ("words", "status", "said"),
+    [
+        (("run", "a b.prose"), 2, "hint: the command line is `prose`, such as: prose run 'a b.prose'\n"),
+        (("--version",), 0, f"{__version__}\n"),
+        (("--help",), 0, "--language=<Enum>"),
+        ((), 1, ".json cannot be written: not a directory\n"),
+    ],
+)
+def test_the_kernel_started_by_hand(words: tuple[str, ...], status: int, said: str, tmp_path: Path) -> None:
+    (tmp_path / "notes").touch()
+    env = {**os.environ, "JUPYTER_RUNTIME_DIR": str(tmp_path / "notes/jupyter")}
+    command = [sys.executable, "-m", "prose_kernel", *words]
+    ended = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    shown = ended.stdout + ended.stderr
+    assert ended.returncode == status
+    assert said in shown and "Traceback" not in shown
