@@ -25,7 +25,7 @@ from msgspec.structs import FieldInfo
 from prose_kernel.access import plain_files
 from prose_kernel.access.created_code import require_agreed
 from prose_kernel.errors import UsageError, reason_of
-from prose_kernel.language.nearest import nearest_hint
+from prose_kernel.language.nearest import did_you_mean, nearest_hint
 from prose_kernel.programs import missing_files
 
 Key = tuple[str | int, ...]
@@ -89,7 +89,7 @@ class TomlFile:
         """
         content = self.table(key)
         fields = {one.name: one for one in declared(kind) if one.name not in without}
-        self._refuse_unknown(content, key, [*fields, *also])
+        self._refuse_unknown(content, key, fields, also)
         for one in fields.values():
             if one.required and one.name not in content:
                 hint = f"{one.name} takes {accepted(one.type)}"
@@ -115,10 +115,16 @@ class TomlFile:
             raise self.problems.pop()
         return kind(**values)
 
-    def _refuse_unknown(self, content: Mapping[str, object], key: Key, known: list[str]) -> None:
+    def _refuse_unknown(
+        self, content: Mapping[str, object], key: Key, fields: Mapping[str, FieldInfo], also: Collection[str]
+    ) -> None:
+        known = [*fields, *also]
         for name in content:
             if name not in known:
                 hint = nearest_hint(name, known, f"one of {', '.join(known)}")
+                table, _, inner = name.partition("_")
+                if table in fields and _has_key(fields[table].type, inner):  # the name of its variable: `vvm_depth`
+                    hint = did_you_mean(f"[{dotted((*key, table))}] {inner}")
                 hint = "it was removed: delete this line" if name in self.removed else hint
                 self.problems.append(self.mistake((*key, name), f"there is no such {self.noun}", hint))
 
@@ -144,6 +150,10 @@ class TomlFile:
         if place := place_of(self.text, key):
             where = f" line {place[0]}, column {place[1]}" if self.columns else f" line {place[0]}"
         return UsageError(f"{self.name}{where}: {f'{dotted(key)}: ' if key else ''}{text}", hint=hint)
+
+
+def _has_key(table: object, name: str) -> bool:
+    return isinstance(table, type) and issubclass(table, Struct) and name in [one.name for one in declared(table)]
 
 
 def as_written(value: object) -> str:

@@ -218,6 +218,7 @@ MISTAKES = [
         "prose.toml line 2: mcp.x.command[2]: a text cannot have the character U+0000",
         None,
     ),
+    ("vvm_depth = 3", "prose.toml line 1: vvm_depth: there is no such setting", "did you mean `[vvm] depth`?"),
     ("[cassete]\n", "prose.toml line 1: cassete: there is no such setting", "did you mean `cassette`?"),
     (
         "[providers.a]\nbatch_wait = 1",

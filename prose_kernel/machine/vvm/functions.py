@@ -117,7 +117,7 @@ async def apply(
 async def enter(s: Context, node: Node, function: UserFunction, table: dict[str, Value]) -> Value:
     """Run a function's body with its parameters bound; what it returns, or unit."""
     if s.depth >= s.run.depth:
-        hint = f"{s.run.depth} calls are nested; the setting vvm_depth allows more"
+        hint = f"{s.run.depth} calls are nested; `[vvm] depth` in prose.toml allows more"
         raise raised(s, node, "R218", f"recursion limit: {function.name} is called too deeply", hint=hint)
     preview = s.host.preview
     if preview is not None and not preview.enters(s, function):

@@ -99,6 +99,12 @@ async def test_a23_the_call_beyond_the_limit_raises() -> None:
     assert await value_of(*text, *caught) == 100
 
 
+async def test_the_hint_of_the_limit_names_the_setting_as_prose_toml_does() -> None:
+    with pytest.raises(RunError) as stopped:
+        await value_of("def f(n):", "  return f(n)", "f(1)", depth=2)
+    assert stopped.value.hint == "2 calls are nested; `[vvm] depth` in prose.toml allows more"
+
+
 async def test_calls_may_be_20_000_deep() -> None:
     text = ("def f(n):", "  if n <= 1:", "    return 1", "  return 1 + f(n - 1)", "f(20000)")
     assert await value_of(*text, depth=20_000, listening=False) == 20_000
