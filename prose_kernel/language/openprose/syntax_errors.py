@@ -148,13 +148,22 @@ def _character(line: Line) -> Trouble | None:
     elif plain in _CALCULATING and pair not in ("//", "/*"):
         return line.here("E106", f"illegal character `{char}`", "only `+` and `-` calculate")
     elif hint is None:
-        hint = f"write `{plain}`" if plain in _PLAIN else unseen_hint(char)
+        hint = f"write `{plain}`" if plain in _PLAIN else unseen_hint(char) or _name_hint(char)
     if plain == "!" and pair not in _PAIRS and line.at > line.first and line.tokens[line.at - 1][0] == "NAME":
         hint = None
     if quoted := _OTHER_QUOTES.match(line.text, start):
         kind = "double" if char == "'" else "plain double"
         hint = f'strings use {kind} quotes: `"{quoted[1] or quoted[2]}"`'
     return line.here("E106", f"illegal character {_name(char)}", hint)
+
+
+def _name_hint(char: str) -> str | None:
+    """The hint for letters of other alphabets, and for pictures such as an emoji."""
+    from unicodedata import category
+
+    if char.isascii() or not (char.isalnum() or category(char) == "So"):
+        return None
+    return "names are made of `A` to `Z`, `a` to `z`, digits, `_` and `-`"
 
 
 _PLAIN: Final = frozenset({*SIGNS, '"', "#", "_"})
