@@ -36,8 +36,8 @@ def language_info(language: Language) -> dict[str, Any]:
 
 
 def decoded(name: str, content: bytes) -> tuple[str, dict[str, Any]]:
-    """The text of a notebook and what it holds, completed: all that is read of it is there, and of its type. Raises
-    `UsageError` for a file that isn't a notebook of format 4."""
+    """The text of a notebook and what it holds, completed: all that is read of format 4 is there, and of its type; an
+    older format is not looked into. Raises `UsageError` for a file that isn't a notebook, and for a newer format."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -57,9 +57,11 @@ def decoded(name: str, content: bytes) -> tuple[str, dict[str, Any]]:
 def _check(name: str, data: Any) -> None:
     if not isinstance(data, dict) or not isinstance(data.get("nbformat"), int):
         raise UsageError(f"{name} is not a notebook: it has no `nbformat`")
-    if (version := data["nbformat"]) != 4:
-        hint = "update prose_kernel" if version > 4 else "jupyter nbconvert --to notebook --inplace converts it"
-        raise UsageError(f"{name} is a notebook of format {version}; this version reads format 4", hint=hint)
+    if data["nbformat"] < 4:
+        return
+    if data["nbformat"] > 4:
+        problem = f"{name} is a notebook of format {data['nbformat']}; this version reads format 4"
+        raise UsageError(problem, hint="update prose_kernel")
     if not isinstance(data.get("nbformat_minor", 0), int):
         raise UsageError(f"{name} is not a notebook: its `nbformat_minor` isn't a whole number")
     if not isinstance(data.setdefault("metadata", {}), dict):

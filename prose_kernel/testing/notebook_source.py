@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from prose_kernel.access import plain_files
-from prose_kernel.errors import usage_errors
+from prose_kernel.errors import UsageError, usage_errors
 from prose_kernel.notebook.notebook_files import decoded, language_of
 from prose_kernel.runs.languages import Language
 from prose_kernel.testing.outputs import Output, joined
@@ -92,11 +92,14 @@ class NotebookSource:
 
 
 def read(path: Path, name: str | None = None) -> NotebookSource:
-    """Raises `UsageError` for a file that isn't a notebook, and for another format than 4."""
+    """Raises `UsageError` for a file that isn't a notebook, and for a format that this package does not read."""
     name = name or str(path)
     with usage_errors(f"cannot read {name}"):
         content = plain_files.read(path, LARGEST)
     text, data = decoded(name, content)
+    if data["nbformat"] < 4:
+        hint = "jupyter nbconvert --to notebook --inplace converts it"
+        raise UsageError(f"{name} is a notebook of format {data['nbformat']}; this version reads format 4", hint=hint)
     codes = [(index, cell) for index, cell in enumerate(data["cells"]) if cell["cell_type"] == "code"]
     cells = tuple(_cell(number, index, cell) for number, (index, cell) in enumerate(codes, 1))
     return NotebookSource(path, text, data, cells, language_of(data["metadata"]))

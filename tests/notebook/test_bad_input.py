@@ -111,7 +111,6 @@ TEXTLESS = ("[1, null]", '["a", ["b"]]', "{}")
         ('{"nbformat": 5, "cells": []}', "{} is a notebook of format 5; this version reads format 4"),
         ('{"nbformat": 4, "cells": [5]}', "{} is not a notebook: the `cell_type` of its cell 1 is missing or wrong"),
         ("[]", "{} is not a notebook: it has no `nbformat`"),
-        ('{"nbformat": 3, "worksheets": []}', "{} is a notebook of format 3; this version reads format 4"),
         *((f'{{"nbformat": 4, "nbformat_minor": {one}, "cells": []}}', MINOR) for one in ('"5"', "NaN", "null")),
         *((f'{{"nbformat": 4, "cells": [{{"cell_type": "code", "source": {one}}}]}}', SOURCE) for one in TEXTLESS),
     ],
@@ -129,6 +128,23 @@ def test_a_notebook_that_cannot_be_run_is_named(tmp_path: Path, text: str, messa
     [
         {"nbformat": 4, "cells": [{"cell_type": "code", "source": ["%%prose\r\n", "let x = 1"]}]},
         {"nbformat": 4, "nbformat_minor": 99, "cells": [{"cell_type": "code", "source": "%%prose\r\nlet x = 1"}]},
+        {
+            "nbformat": 3,
+            "metadata": {},
+            "worksheets": [
+                {
+                    "cells": [
+                        {
+                            "cell_type": "code",
+                            "input": "%%prose\r\nlet x = 1",
+                            "language": "python",
+                            "outputs": [],
+                            "metadata": {},
+                        }
+                    ]
+                }
+            ],
+        },
     ],
 )
 def test_notebooks_of_other_versions_are_run(tmp_path: Path, book: object) -> None:
