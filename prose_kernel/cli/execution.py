@@ -194,8 +194,9 @@ class ProgramRun:
                 self.narrator.close()
 
     def _unread(self) -> None:
-        self.received = [*self.received, signal.SIGPIPE]
-        self.workspace.interrupt()
+        if not self.received:  # after a signal this would be the second interrupt, which kills
+            self.received = [signal.SIGPIPE]
+            self.workspace.interrupt()
 
     async def _texts(self) -> None:
         """Feed all texts, as far as they succeed. Raises the first error, and `Interrupted` after a signal."""

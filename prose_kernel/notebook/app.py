@@ -107,7 +107,10 @@ class ProseApp(Application, ConnectionFileMixin):
             return
         import shlex
 
-        print(f"Error: {self.extra_args[0]} is no option of the kernel, which front ends start", file=sys.stderr)
+        print(
+            f"Error: the kernel takes no argument `{self.extra_args[0]}`; front ends start it with -f FILE",
+            file=sys.stderr,
+        )
         print(f"hint: the command line is `prose`, such as: prose {shlex.join(self.argv)}", file=sys.stderr)
         self.exit(2)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -170,8 +170,8 @@ class RunJournal(Journal):
         return {id_: cell.answers.kept for id_, cell in self._cells.items() if cell.answers is not None}
 
     @contextlib.contextmanager
-    def text(self, text: Text, declared: Collection[str] = ()) -> Iterator[None]:
-        """One file or cell while it runs; `declared` are the names of its inputs."""
+    def text(self, text: Text, declared: Callable[[], Collection[str]] = tuple) -> Iterator[None]:
+        """One file or cell while it runs; `declared` returns the names of its inputs."""
         self._texts += 1
         new = {name: value for name, value in text.supplied.items() if self._supplied.get(name) != value}
         moved = self.resumed.moved if self.resumed is not None else None
@@ -205,14 +205,14 @@ class RunJournal(Journal):
             if status:
                 self.ended(Ended(self._texts, status, cause, message, self.now()))  # type: ignore[arg-type]
 
-    def _supplied_before(self, text: Text, declared: Collection[str]) -> dict[str, str] | None:
+    def _supplied_before(self, text: Text, declared: Callable[[], Collection[str]]) -> dict[str, str] | None:
         """The values that were new when a text began which continues here; None for another text. It is another one if
         an input that it declares had another value."""
         then = self._replay.coming
         if not isinstance(then, Text) or self._replay.how.keeps_texts:
             return None
         before, now = self._supplied | then.supplied, self._supplied | text.supplied
-        changed = any(name in before and before[name] != now.get(name) for name in declared)
+        changed = any(name in before and before[name] != now.get(name) for name in declared())
         return then.supplied if not changed and is_same(then, structs.replace(text, supplied=then.supplied)) else None
 
     def finish(self, error: RunError | None) -> None:

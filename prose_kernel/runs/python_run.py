@@ -200,7 +200,7 @@ def _like(*members: str) -> Callable[[object], bool]:
 
 
 def _is_directory(given: object) -> bool:
-    return isinstance(given, (str, Path)) and os.path.isdir(Path(given))  # noqa: PTH112 - of no name an exception
+    return isinstance(given, (str, os.PathLike)) and os.path.isdir(Path(given))  # noqa: PTH112 - of no name an exception
 
 
 def _is_program(given: object) -> bool:
@@ -303,6 +303,8 @@ def _converted(name: str, value: object, kind: Any) -> Any:
     from prose_kernel.runs.toml_file import accepted, convert
 
     if value is None or isinstance(value, (str, Path)):
+        if "\0" in str(value):
+            raise UsageError(f"setting {name}: a text without the character U+0000, not {shown(value)}")
         return str(value) if isinstance(value, Path) else value
     try:
         return convert(value, kind)

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -336,7 +337,8 @@ class Run:
         text = Text(
             0, language.name, source.name, source.text, dict(inputs), supplied, directory, profile, prompt=prompt
         )
-        with self.journal.cell(self._replayed, keeps=keeps), self.journal.text(text, language.inputs(compiled.program)):
+        declared = partial(language.inputs, compiled.program)
+        with self.journal.cell(self._replayed, keeps=keeps), self.journal.text(text, declared):
             yield
 
     def interrupt(self) -> None:

@@ -37,7 +37,7 @@ async def call(function: Callable[[Given], Answer | Awaitable[Answer]], argument
 def _contained(function: Callable[[Given], Answer], argument: Given) -> Answer:
     try:
         return function(argument)
-    except _ENDS as error:
+    except (*_ENDS, GeneratorExit) as error:
         raise Ended from error
 
 

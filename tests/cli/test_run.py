@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from waiting import until
 
 from prose_kernel.cli.examples import bundled
 from prose_kernel.cli.execution import ProgramRun
@@ -467,6 +468,24 @@ def test_a_reader_that_leaves_ends_the_run(tmp_path: Path) -> None:
     assert not (tmp_path / "done").exists()
     assert err.splitlines()[-1] == "Error: standard output could not be written: broken pipe"
     assert running.returncode == 1
+
+
+def test_a_reader_that_ends_by_the_same_ctrl_c_leaves_time_to_clean_up(tmp_path: Path) -> None:
+    (tmp_path / "p.prose").write_text(
+        'exec """trap \'touch told; until [ -e closed ]; do sleep 0.01; done; echo bye; sleep 0.5; touch cleaned; exit\' INT\n'
+        'echo ready; while :; do sleep 0.02; done"""\n'
+    )
+    running = process(tmp_path, "run", "p.prose")
+    assert running.stdout is not None
+    running.stdout.readline()
+    running.send_signal(signal.SIGINT)
+    until((tmp_path / "told").exists)
+    running.stdout.close()
+    (tmp_path / "closed").touch()
+    assert running.wait(timeout=30) == 130
+    assert (tmp_path / "cleaned").exists()
+    assert running.stderr is not None
+    running.stderr.close()
 
 
 def test_a_program_on_standard_input(tmp_path: Path) -> None:

@@ -158,10 +158,10 @@ def _character(line: Line) -> Trouble | None:
 
 
 def _name_hint(char: str) -> str | None:
-    """The hint for letters of other alphabets, and for pictures such as an emoji."""
+    """The hint for letters of other alphabets, their accents, and pictures such as an emoji."""
     from unicodedata import category
 
-    if char.isascii() or not (char.isalnum() or category(char) == "So"):
+    if not (char.isalpha() or category(char)[0] == "M" or (category(char) == "So" and char > "\xff")) or char.isascii():
         return None
     return "names are made of `A` to `Z`, `a` to `z`, digits, `_` and `-`"
 

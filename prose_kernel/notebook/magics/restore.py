@@ -168,8 +168,9 @@ def _run_of(cells: Cells, wanted: str) -> KeptRun | None:
         if not mine:
             return None
         found = mine[-1]
-        if not cells.notebook_path:  # runs of other notebooks are among them, and one that is running is not ours
+        if not cells.notebook_path and found.state == "running":  # that of another notebook, if there are others
             found = next((run for run in reversed(mine) if run.state != "running"), found)
+            cells.asker.show("Warning: a later run of this directory is still running in another process.")
     journal = found.kept_journal()
     if not found.interactive:
         raise UsageError(f"run {found.id} is one of a file", hint=f"prose run --resume {found.id} continues it")
