@@ -132,8 +132,8 @@ class _Copy:
 
 
 def _facts(directory: Path) -> dict[str, tuple[int, ...]]:
-    """What changes when something below a directory is changed, by its path. A copied file has the time of the
-    original, which is earlier than any answer."""
+    """Facts about each path below a directory, of which one changes when it is changed. A copied file has the time of
+    the original, which is earlier than any answer."""
     found = {}
     for place, directories, files in os.walk(directory):
         for path in (f"{place}{os.sep}{name}" for name in (*directories, *files)):

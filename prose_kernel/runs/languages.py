@@ -462,7 +462,7 @@ def _words_of_scripts() -> Words:
 
 
 PROFILES: Final[tuple[Profile, ...]] = ("default", "strict", "prosescript")
-"""What `--profile` takes."""
+"""The values of `--profile`."""
 
 
 def in_profile(language: Language, profile: Profile) -> Language:

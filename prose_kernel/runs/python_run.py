@@ -221,7 +221,7 @@ _ACCEPTED: Final[Mapping[str, tuple[Callable[[Any], bool], str]]] = {
     "gates": (_by_name, "decisions by name"),
     "listener": (callable, "a function"),
 }
-"""What each argument accepts: a check, and words."""
+"""A check for each argument, and words for its values."""
 
 
 def _require(name: str, given: object) -> None:

@@ -342,7 +342,8 @@ def _last_lines(text: str) -> str:
 
 
 def _headers(text: str, code: str, start: int) -> str:
-    """The lines that enclose the line at `start`. What an arm such as `catch` belongs to has a short body."""
+    """The lines that enclose the line at `start`. An arm such as `catch` belongs to a header with a short
+    body."""
     found: list[str] = []
     first = _LINE.search(code, start)
     low, arm = (len(first[1]), first[2] in _ARMS) if first is not None else (len(code), False)
@@ -377,7 +378,7 @@ def _cost(code: str) -> int:
 
 
 def _end(code: str, begin: int, most: int) -> int:
-    """Where the next line begins after that at `begin` and all that is in its brackets."""
+    """The beginning of the next line after that at `begin` and all that is in its brackets."""
     depth = 0
     for sign in _BRACKET.finditer(code, begin, begin + most):
         depth += 1 if sign[0] in "([{" else -1 if sign[0] in ")]}" else 0

@@ -24,7 +24,7 @@ RowKey = tuple[str, int | None]
 """Name and frame of a binding, as in its row."""
 
 Problems = dict[RowKey | None, tuple[str, str]]
-"""What could not be stored, and why; None: the trace."""
+"""The rows that could not be stored, and why; None: the trace."""
 
 
 class BindingRows:
