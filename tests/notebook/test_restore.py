@@ -27,6 +27,16 @@ def again(client: Client) -> None:
     client.channels.wait_for_ready(timeout=30)
 
 
+def end_cell(client: Client, request: str, how: str) -> None:
+    """End a running cell: its kernel is `killed`, or the cell `interrupted`. Another kernel takes the place of the old one."""
+    if how == "killed":
+        die(client)
+    else:
+        client.interrupt()
+        assert client.finish(request).status == "error"
+        again(client)
+
+
 def interrupted(client: Client, request: str) -> Ran:
     """Interrupt a cell until it ends: an interrupt before its program has begun may do nothing."""
     for _ in range(10):
@@ -335,12 +345,7 @@ def test_an_input_that_is_set_after_the_restore_answers_the_cell_that_continues(
         client.run('%input first=one\ninput first: "?"')
         request = client.send(cell)
         until((directory / "on").exists)
-        if end == "killed":
-            die(client)
-        else:
-            client.interrupt()
-            assert client.finish(request).status == "error"
-            again(client)
+        end_cell(client, request, end)
         assert client.run("%restore").status == "ok"
         (directory / "done").touch()
         assert client.run("%input first=one\n%input word=tea\n%input go=approve").status == "ok"
@@ -363,12 +368,7 @@ def test_an_earlier_input_that_changes_after_the_restore_repeats_no_command(
         assert client.run(first).status == "ok"
         request = client.send(cell)
         until((directory / "on").exists)
-        if end == "killed":
-            die(client)
-        else:
-            client.interrupt()
-            assert client.finish(request).status == "error"
-            again(client)
+        end_cell(client, request, end)
         assert client.run("%restore").status == "ok"
         (directory / "done").touch()
         assert client.run("%input first=two").status == "ok"
