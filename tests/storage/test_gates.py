@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import json
 import os
+import socket
 import stat
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -702,6 +704,46 @@ async def test_a8_silent_connections_block_no_others_and_do_not_delay_the_end(
         assert [await reader.read() for reader, _ in crowd] == [b""] * 250
     for _, writer in crowd:
         writer.close()
+
+
+@pytest.mark.parametrize("turns", range(5))
+async def test_a_connection_of_the_moment_in_which_the_last_gate_ends_is_closed(
+    keeper: Keeper, records: FileRecords, monkeypatch: pytest.MonkeyPatch, turns: int
+) -> None:
+    task = asyncio.create_task(keeper(Person()).decide(request()))
+    await settle()
+    monkeypatch.chdir(records.directory)  # a short path
+    with socket.socket(socket.AF_UNIX) as late:
+        late.connect("decisions.sock")
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        late.settimeout(PATIENCE)
+        with contextlib.suppress(ConnectionResetError):  # nobody had accepted it
+            assert await asyncio.to_thread(late.recv, 1) == b""
+
+
+async def test_a_run_without_descriptors_for_a_connection_takes_it_later(
+    keeper: Keeper, records: FileRecords, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(decision_socket, "_PAUSE", 0.01)
+    task = asyncio.create_task(keeper(Person()).decide(request()))
+    await settle()
+    accept = socket.socket.accept
+    refused: list[socket.socket] = []
+
+    def scarce(listening: socket.socket) -> tuple[socket.socket, Any]:
+        if len(refused) < 3:
+            refused.append(listening)
+            raise OSError(errno.EMFILE, "Too many open files")
+        return accept(listening)
+
+    monkeypatch.setattr(socket.socket, "accept", scarce)
+    assert await asked(records, **DECISION) == {"ok": True}
+    assert len(refused) == 3
+    assert (await task).status == "approved"
 
 
 async def test_a_gate_that_is_cancelled_while_its_socket_is_made_leaves_the_next_one_whole(

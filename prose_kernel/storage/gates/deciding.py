@@ -413,7 +413,7 @@ class Gatekeeper:
         if self._server is None:
             self._server = DecisionServer(self._records.directory, self._answer, self._started, self._inspect)
         try:
-            await self._server.acquire()
+            self._server.acquire()
         except OSError as error:
             if self._asks or self._policy.files or self._records.remote:
                 self._announce(gate.record)

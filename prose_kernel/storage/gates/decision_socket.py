@@ -42,6 +42,9 @@ _SECONDS: Final = 10.0
 _MOST: Final = 100
 """Connections at a time."""
 
+_PAUSE: Final = 1.0
+"""Seconds until the next try where the system had no descriptor for a connection."""
+
 Answering = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, object]]]
 Inspect = Callable[[int], None]
 
@@ -59,37 +62,27 @@ class DecisionServer:
         self._place = directory / NAME
         self._answer = answer
         self._inspect = inspect or (lambda pid: refuse_insiders(pid, started))
-        self._server: asyncio.AbstractServer | None = None
+        self._listening: socket.socket | None = None
         self._users = 0
         self._silent: dict[asyncio.Task[Any], None] = {}  # connections without a request, the oldest first
         self._heard: set[asyncio.Task[Any]] = set()
 
-    async def acquire(self) -> None:
-        """A gate has opened. Raises `OSError` when the system refuses the socket; then, and when the call is cancelled,
-        nothing is left of it."""
-        if self._users:
-            self._users += 1
-            return
-        with _short(self._place) as place:
-            listening = _listen(place)
-            self._users = 1
-            # Does not pause before it listens, so that the server is known whenever the call is cancelled.
-            self._server = await asyncio.start_unix_server(
-                self._connected, sock=listening, limit=_LIMIT, start_serving=False
-            )
-        try:
-            await self._server.start_serving()
-        except BaseException:
-            await self.release()
-            raise
+    def acquire(self) -> None:
+        """A gate has opened. Raises `OSError` when the system refuses the socket; then nothing is left of it."""
+        if self._users == 0:
+            with _short(self._place) as place:
+                self._listening = _listen(place)
+            self._watch()
+        self._users += 1
 
     async def release(self) -> None:
         """A gate is over; the last one closes the socket. Whoever has been heard gets an answer first."""
         self._users -= 1
-        server = self._server
-        if self._users == 0 and server is not None:
-            self._server = None
-            server.close()
+        listening = self._listening
+        if self._users == 0 and listening is not None:
+            self._listening = None
+            asyncio.get_running_loop().remove_reader(listening)
+            listening.close()
             with contextlib.suppress(OSError):
                 self._place.unlink(missing_ok=True)
             for connection in tuple(self._silent):
@@ -97,36 +90,56 @@ class DecisionServer:
             if self._heard:
                 await asyncio.wait(self._heard, timeout=_SECONDS)
 
-    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        if not self._has_room():
-            writer.transport.abort()
-            return
-        task = asyncio.ensure_future(self._serve(reader, writer))
-        self._silent[task] = None
-        task.add_done_callback(partial(self._over, writer))  # also runs for a task that is cancelled before it begins
+    # Not `asyncio.start_unix_server`: a connection accepted in the turn in which it is closed would stay open, unused.
 
-    def _over(self, writer: asyncio.StreamWriter, task: asyncio.Task[None]) -> None:
+    def _watch(self) -> None:
+        if self._listening is not None:
+            asyncio.get_running_loop().add_reader(self._listening, self._accept, self._listening)
+
+    def _accept(self, listening: socket.socket) -> None:
+        try:
+            connection, _ = listening.accept()
+        except (BlockingIOError, InterruptedError, ConnectionAbortedError):
+            return
+        except OSError:  # no more descriptors or memory
+            loop = asyncio.get_running_loop()
+            loop.remove_reader(listening)
+            loop.call_later(_PAUSE, self._watch)
+            return
+        if not self._has_room():
+            connection.close()
+            return
+        task = asyncio.ensure_future(self._serve(connection))
+        self._silent[task] = None
+        task.add_done_callback(
+            partial(self._over, connection)
+        )  # also runs for a task that is cancelled before it begins
+
+    def _over(self, connection: socket.socket, task: asyncio.Task[None]) -> None:
         self._silent.pop(task, None)
         self._heard.discard(task)
-        writer.transport.abort()
+        connection.close()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, connection: socket.socket) -> None:
         task = asyncio.current_task()
         assert task is not None
+        reader, writer = await asyncio.open_unix_connection(sock=connection, limit=_LIMIT)
         writer.transport.set_write_buffer_limits(0)  # so that `drain` waits until all of it is in the system's buffer
-        with contextlib.suppress(OSError, TimeoutError, ValueError):  # it went away, was too slow, or sent no line
+        try:
             async with asyncio.timeout(_SECONDS):
                 request = json_object(await reader.readline())
                 self._silent.pop(task, None)
                 self._heard.add(task)
-                answer = await self._answered(request, writer.get_extra_info("socket"))
+                answer = await self._answered(request, connection)
                 writer.write(json.dumps(dict(answer)).encode() + b"\n")
                 await writer.drain()
+        except (OSError, TimeoutError, ValueError):
+            pass  # it went away, was too slow, or sent no line
+        finally:
+            writer.transport.abort()
 
     def _has_room(self) -> bool:
         """Whether there is room for a new connection, if need be that of the oldest one that has said nothing yet."""
-        if self._users == 0:
-            return False
         if len(self._silent) + len(self._heard) >= _MOST:
             oldest = next(iter(self._silent), None)
             if oldest is None:
@@ -135,11 +148,10 @@ class DecisionServer:
             oldest.cancel()
         return True
 
-    async def _answered(self, request: dict[str, Any], transport: Any) -> Mapping[str, object]:
+    async def _answered(self, request: dict[str, Any], connection: socket.socket) -> Mapping[str, object]:
         try:
-            # a separate descriptor: the process table is read in a thread
-            with transport.dup() as connection:
-                await asyncio.to_thread(self._look, connection, request.get("ask") == "decide")
+            with connection.dup() as separate:  # the process table is read in a thread
+                await asyncio.to_thread(self._look, separate, request.get("ask") == "decide")
         except PeerRefused as refused:
             return {"refused": str(refused), "inside": isinstance(refused, Insider)}
         return await self._answer(request)
