@@ -6,6 +6,7 @@ from contextlib import suppress
 from queue import Empty
 
 from notebook.kernels import Client
+from waiting import PATIENCE
 
 
 def test_an_input_is_asked_and_bound(client: Client) -> None:
@@ -69,7 +70,7 @@ def test_questions_of_branches_take_turns(client: Client) -> None:
 
 def test_completion_is_answered_while_a_question_waits(client: Client) -> None:
     request = client.send('input topic: "About what?"', allow_stdin=True)
-    client.channels.get_stdin_msg(timeout=30)
+    client.channels.get_stdin_msg(timeout=PATIENCE)
     assert "exec" in client.ask("complete_request", {"code": "ex", "cursor_pos": 2})["content"]["matches"]
     client.channels.input("x")
     assert client.finish(request).status == "ok"
@@ -88,11 +89,11 @@ def test_a16_a_question_is_asked_when_all_that_is_above_it_has_been_sent(client:
     """IOPub and stdin are two sockets: by the time the question arrives, the text that belongs to it is there."""
     client.run("%provider human")
     request = client.send('exec "seq 1000"\nsession "Which of them is prime?"', allow_stdin=True)
-    question = client.channels.get_stdin_msg(timeout=30)
+    question = client.channels.get_stdin_msg(timeout=PATIENCE)
     shown = ""
     with suppress(Empty):
         while "Which of them is prime?" not in shown:
-            message = client.channels.get_iopub_msg(timeout=5)
+            message = client.channels.get_iopub_msg(timeout=PATIENCE)
             shown += message["content"].get("text", "")
             last = message
     assert "1000\n" in shown and "Which of them is prime?" in shown

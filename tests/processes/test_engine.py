@@ -296,7 +296,7 @@ async def test_hazard_30_a_stranger_with_a_number_of_ours_is_never_signalled() -
         assert stranger.poll() is None
         leftovers.remember(stranger.pid, [now], members)
         await leftovers.end(0.1, members)
-        assert stranger.wait(5) == -signal.SIGTERM
+        assert stranger.wait(PATIENCE) == -signal.SIGTERM
     finally:
         stranger.kill()
         stranger.wait()

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from processes.conftest import Runner, marked
-from waiting import command_line, eventually, until
+from waiting import PATIENCE, command_line, eventually, until
 
 from prose_kernel.processes import Engine, ShellCommands, process_table, system, watchdog_process
 from prose_kernel.processes.process_table import Member, carries, member_of, members
@@ -349,7 +349,7 @@ def test_hazard_82_a_sweep_kills_only_when_boot_number_and_start_all_match(tmp_p
         assert stranger.poll() is None
         file.write_text(f"boot {system.boot_id()}\nowner 1 1\nmarker x:exec\n+{stranger.pid} {member.ticks}\n")
         watchdog_process.sweep(str(tmp_path))
-        assert stranger.wait(5) == -signal.SIGTERM
+        assert stranger.wait(PATIENCE) == -signal.SIGTERM
     finally:
         stranger.kill()
         stranger.wait()
@@ -435,7 +435,7 @@ def test_a49_a_group_that_one_look_misses_is_ended(
         monkeypatch.setattr(process_table, "members", misses)
         watchdog_process.end(groups.seize(), groups)
         try:
-            assert process.wait(5) == -signal.SIGTERM
+            assert process.wait(PATIENCE) == -signal.SIGTERM
         finally:
             process.kill()
 

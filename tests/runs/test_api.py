@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from waiting import appears
+from waiting import PATIENCE, appears
 
 from prose_kernel.errors import CompileError, InputError, ProviderError, RunError, UsageError
 from prose_kernel.judging.python_function import Decision, JudgeFunction
@@ -401,7 +401,7 @@ async def test_events_while_the_program_runs() -> None:
 async def test_a_stream_needs_its_block() -> None:
     running = api.stream("let a = 1", settings=MEMORY)
     with pytest.raises(UsageError, match="`async with`"):
-        await asyncio.wait_for(anext(running), timeout=10)
+        await asyncio.wait_for(anext(running), timeout=PATIENCE)
 
 
 async def test_leaving_the_stream_ends_the_program() -> None:

@@ -45,6 +45,7 @@ from typing import Any, TypeVar
 
 from stubs.model_wire import Asked, Json, Messages, Turn, Wire, read
 from stubs.tokens import cost
+from waiting import PATIENCE
 
 ANSWER = "The answer is forty-two."
 NONSENSE = "Perhaps. Who knows?"
@@ -215,14 +216,14 @@ class StubServer:
 
         self._thread = threading.Thread(target=serve, name="stub model server", daemon=True)
         self._thread.start()
-        if not ready.wait(10):
+        if not ready.wait(PATIENCE):
             raise TimeoutError("the stub server does not start")
         return self
 
     def __exit__(self, *_: object) -> None:
         assert self._loop is not None and self._thread is not None
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(PATIENCE)
 
     async def _serve(self, ready: threading.Event) -> None:
         self._loop = asyncio.get_running_loop()

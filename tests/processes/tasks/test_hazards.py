@@ -185,7 +185,7 @@ async def test_82_a_number_that_belongs_to_a_stranger_is_not_killed(tmp_path: Pa
         (private / "jobs-1").unlink(missing_ok=True)
     (private / "jobs-1").write_text(f"boot {boot}\nowner 999999 1\nmarker x:exec\n+{stranger.pid} {own.ticks}\n")
     sweep(private)
-    assert stranger.wait(5) == -15
+    assert stranger.wait(PATIENCE) == -15
 
 
 async def test_84_stopping_what_has_ended_changes_nothing(desk: Desk) -> None:
