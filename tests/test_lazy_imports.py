@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 from stubs.model_server import StubServer
 
+import prose_kernel
+
 Imported = Callable[..., str]
 
 HEAVY = (
@@ -225,3 +227,10 @@ def test_a_cell_loads_only_its_own_language(imported: Imported, tmp_path: Path) 
 def test_a_kernel_warms_up_only_its_own_language(imported: Imported, tmp_path: Path, language: str) -> None:
     magic = {"openprose": "prose"}.get(language, language)
     assert imported(tmp_path, among=LANGUAGES, warm=magic) == str([name for name in LANGUAGES if language in name])
+
+
+def test_the_first_command_loads_nothing_that_the_warm_up_has_not_loaded(imported: Imported, tmp_path: Path) -> None:
+    package = Path(prose_kernel.__file__).parent
+    every = tuple(".".join(path.with_suffix("").relative_to(package.parent).parts) for path in package.rglob("*.py"))
+    warm = imported(tmp_path, among=every, warm="prose")
+    assert imported(tmp_path, 'exec "true"', among=every, warm="prose") == warm

@@ -52,12 +52,22 @@ __all__ = ["Start", "Workspace", "load_what_cells_need", "uncancel"]
 
 def load_what_cells_need(language: Language) -> None:
     """Import what a program with nothing but commands uses, so that its first cell need not."""
-    from prose_kernel.processes import Engine, ShellCommands
-    from prose_kernel.storage import filesystem, in_memory_store, stored_run, trace, transcript
+    from prose_kernel.processes import Engine, ShellCommands, resources, sandbox_syscalls
+    from prose_kernel.runs import journal
+    from prose_kernel.runtime import redaction
+    from prose_kernel.storage import (
+        file_history,
+        filesystem,
+        in_memory_store,
+        shown_files,
+        stored_run,
+        trace,
+        transcript,
+    )
     from prose_kernel.storage.gates import deciding
 
-    _ = Engine, ShellCommands, language.machine()
-    _ = deciding, filesystem, in_memory_store, stored_run, trace, transcript
+    _ = Engine, ShellCommands, language.machine(), resources, sandbox_syscalls, journal, redaction
+    _ = deciding, file_history, filesystem, in_memory_store, shown_files, stored_run, trace, transcript
 
 
 def uncancel() -> None:
