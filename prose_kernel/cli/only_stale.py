@@ -29,7 +29,6 @@ from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.home import expanded
 from prose_kernel.storage import runs
 from prose_kernel.storage.journal_reading import JournalRead, TextRead
-from prose_kernel.storage.layout import new_run_id
 from prose_kernel.views.document import counted
 
 Program = tuple[str, str, str]
@@ -67,8 +66,7 @@ def continued(request: Request) -> Request:
     last = next((text for text in reversed(texts) if text.ended and text.ended.status != "interrupted"), None)
     if last is None:
         return replace(request, former=Former())
-    clock = SystemClock()
-    new = branch(earlier.journal, last.end, new_run_id(clock), clock.now())
+    new = branch(earlier.journal, last.end, SystemClock())
     began_with = {name: value for name, value in head.settings.items() if name in DECIDES and value is not None}
     how = Resumption(new)
     return replace(

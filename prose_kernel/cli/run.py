@@ -234,14 +234,15 @@ def _run_once(request: Request, key: str, given: run_options.RunOptions) -> int:
     """Begin the run of a key, or resume it."""
     from prose_kernel.cli import run_key, run_resume
     from prose_kernel.runtime.clock import SystemClock
-    from prose_kernel.storage.layout import new_run_id
+    from prose_kernel.storage.layout import new_run_id, runs_directories
 
     with run_key.claimed(key, request.settings, request.cwd) as claim:
         if claim.run is not None:
             claim.check_program(request.program_file, request.cwd)
             target = None if request.origin else request.program_file
             return begin(run_resume.resume(target, replace(given, resume=claim.run.id), request.cwd))
-        return begin(replace(request, run_id=new_run_id(SystemClock())), claim)
+        beside = runs_directories(request.cwd, request.settings.state_dir)
+        return begin(replace(request, run_id=new_run_id(SystemClock(), beside)), claim)
 
 
 def read(name: str) -> tuple[list[Cell], Language]:

@@ -31,7 +31,6 @@ from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.runtime.text import escaped
 from prose_kernel.storage import runs
-from prose_kernel.storage.layout import new_run_id
 from prose_kernel.storage.runs import KeptRun
 from prose_kernel.views.request_text import request_line
 
@@ -325,8 +324,7 @@ def _way(kept: KeptRun, given: RunOptions) -> tuple[Resumption, tuple[str, ...]]
         if how.cause is not None:
             lines.append(f"It continues before the request that failed: {request_line(how.cause)}")
         return how, tuple(lines)
-    clock = SystemClock()
-    new = branch(journal, point_of(journal, given.at), new_run_id(clock), clock.now())
+    new = branch(journal, point_of(journal, given.at), SystemClock())
     line = f"Run {new.head.run} begins as a branch of run {kept.id} before {given.at}: {_known(new.answers())}."
     return Resumption(new, given.interrupted or "rerun", keeps_texts=True), (line,)
 

@@ -109,7 +109,6 @@ def fork(run: str, at: str, with_files: bool, yes: bool, state_dir: str | None) 
     from prose_kernel.runs.restored_files import FileRestoration
     from prose_kernel.runs.resumption import branch, point_of
     from prose_kernel.runtime.clock import SystemClock
-    from prose_kernel.storage.layout import new_run_id
     from prose_kernel.storage.runs import check_directory, find
 
     found = find(places_here(state_dir), run)
@@ -122,8 +121,7 @@ def fork(run: str, at: str, with_files: bool, yes: bool, state_dir: str | None) 
         if back.foreign and not yes:
             question = back.question()
             confirm(f"{question[0].upper()}{question[1:]}", "Overwrite them?", "to overwrite them: --yes")
-    clock = SystemClock()
-    new = branch(journal, before, new_run_id(clock), clock.now())
+    new = branch(journal, before, SystemClock())
     known = counted(new.answers(), "answer")
     click.echo(f"Run {new.head.run} begins as a branch of run {found.id} before {at}, with {known}.")
     if back is not None:

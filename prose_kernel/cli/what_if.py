@@ -46,7 +46,7 @@ def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
     from prose_kernel.runs.earlier_run import with_answers
     from prose_kernel.runtime.clock import SystemClock
     from prose_kernel.storage import runs
-    from prose_kernel.storage.layout import new_run_id
+    from prose_kernel.storage.layout import new_run_id, runs_directories
     from prose_kernel.views.page import check_page
 
     file = Path(expanded(options["html"])) if options["html"] else None
@@ -64,7 +64,8 @@ def what_if(wanted: str, changes: tuple[str, ...], **options: Any) -> int:
     earlier = with_answers(run_to_keep(found.id, chosen, language, cwd), answers, models)
     text = earlier.journal.texts[-1].record.text
     confirm_rerun(earlier, text, chosen, yes=options["yes_rerun"], changed="The run with the change")
-    run_id, decisions = new_run_id(SystemClock()), run_options.decisions(options["yes"], ())
+    run_id = new_run_id(SystemClock(), runs_directories(cwd, chosen.state_dir))
+    decisions = run_options.decisions(options["yes"], ())
     request = Request(
         cwd,
         head.program,

@@ -9,7 +9,6 @@ import json
 import shutil
 import threading
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -34,11 +33,12 @@ from prose_kernel.runtime.journal_replay import Moved, UnderWay
 from prose_kernel.storage import file_history
 from prose_kernel.storage.journal_file import changing
 from prose_kernel.storage.journal_reading import NAME, JournalRead, read
-from prose_kernel.storage.layout import VVM
+from prose_kernel.storage.layout import STATE, VVM, new_run_id, runs_directories
 
 if TYPE_CHECKING:
     from prose_kernel.runs.context import RunContext
     from prose_kernel.runs.settings import Settings
+    from prose_kernel.runtime.ports import Clock
     from prose_kernel.storage.gates.deciding import Gatekeeper
 
 
@@ -234,7 +234,7 @@ def point_of(journal: JournalRead, at: str) -> int:
     raise UsageError(f"run {journal.head.run} asked nothing at {at}", hint=hint)
 
 
-def branch(journal: JournalRead, before: int, run_id: str, started: datetime, text: str | None = None) -> JournalRead:
+def branch(journal: JournalRead, before: int, clock: Clock, text: str | None = None) -> JournalRead:
     """Begin another run with the records of this one up to the record `before`; `text` replaces the text of the last
     file or cell. Its directory is next to the other one. Large values and answers that the journal refers to are
     copied; the replay restores the rest.
@@ -243,6 +243,8 @@ def branch(journal: JournalRead, before: int, run_id: str, started: datetime, te
     """
     journal.require_whole(before)
     head, directory = journal.head, journal.path.parent
+    beside = [directory.parent, *runs_directories(Path(head.directory), STATE)]
+    run_id, started = new_run_id(clock, beside), clock.now()
     numbered = list(journal.records(1, before))
     records = [record for _, record in numbered]
     new = structs.replace(

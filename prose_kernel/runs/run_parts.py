@@ -88,11 +88,12 @@ def _check_database(kept: StoredRun, head: Head) -> None:
 
 def _run_id(context: RunContext) -> str:
     """The id of the run that is resumed, or of a new one."""
-    from prose_kernel.storage.layout import new_run_id
+    from prose_kernel.storage.layout import new_run_id, runs_directories
 
     if context.resumption is not None:
         return context.resumption.head.run
-    return context.start.run_id or new_run_id(context.clock)
+    beside = runs_directories(context.start.cwd, context.settings.state_dir)
+    return context.start.run_id or new_run_id(context.clock, beside)
 
 
 class DatabaseUnavailable(Exception):

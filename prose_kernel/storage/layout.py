@@ -7,7 +7,9 @@ import os
 import random
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from pathlib import Path
 from typing import Final
@@ -20,14 +22,38 @@ VVM: Final = ".vvm"
 """The directory that holds the files of agents' answers."""
 
 RUN_ID: Final = re.compile(r"\d{8}-\d{6}-[a-z0-9]{6}")
+_SECOND: Final = "%Y%m%d-%H%M%S"
 _ALPHABET: Final = "0123456789abcdef"
 _LONGEST_STEM: Final = 200
 
 
-def new_run_id(clock: Clock, source: random.Random | None = None) -> str:
-    """Return a run id `YYYYMMDD-HHMMSS-xxxxxx`, in UTC (7.2). `source` None means the system's random source."""
+def new_run_id(clock: Clock, beside: Iterable[Path], source: random.Random | None = None) -> str:
+    """Return a run id `YYYYMMDD-HHMMSS-xxxxxx`, in UTC (7.2). `source` None means the system's random source.
+
+    The last run is the one with the last id. So after the clock was set back, the id is one second later than the
+    last one in the directories `beside`.
+    """
     chosen = (source or random.SystemRandom()).choices(_ALPHABET, k=6)
-    return f"{clock.now():%Y%m%d-%H%M%S}-{''.join(chosen)}"
+    now = clock.now()
+    with suppress(OverflowError):
+        now = max([now, *(when + timedelta(seconds=1) for when in _later(beside, f"{now:{_SECOND}}"))])
+    return f"{now:{_SECOND}}-{''.join(chosen)}"
+
+
+def _later(directories: Iterable[Path], second: str) -> Iterator[datetime]:
+    """When those runs began that began after a second."""
+    for directory in directories:
+        with suppress(UsageError):
+            ids = [entry.name for entry in entries(directory) if RUN_ID.fullmatch(entry.name)]
+            yield from (when for run_id in ids if run_id[:15] > second and (when := begun(run_id)) is not None)
+
+
+def begun(run_id: str) -> datetime | None:
+    """When a run began; None if the id is not that of a time."""
+    try:
+        return datetime.strptime(run_id[:15], _SECOND).replace(tzinfo=UTC)
+    except ValueError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +98,11 @@ def entries(directory: Path) -> list[os.DirEntry[str]]:
 def runs_directory(state_dir: Path) -> Path:
     """Return the directory that contains one directory for each run."""
     return state_dir / "runs"
+
+
+def runs_directories(project: Path, state_dir: str | Path) -> list[Path]:
+    """Return the directories of the runs of a directory."""
+    return [runs_directory(project / state_dir), project / VVM / "runs"]
 
 
 def run_paths(state_dir: Path, run_id: str) -> RunPaths:

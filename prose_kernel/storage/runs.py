@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property, reduce
 from pathlib import Path
 from typing import Final, Literal, NamedTuple, Protocol
@@ -23,9 +23,9 @@ from prose_kernel.access import plain_files
 from prose_kernel.errors import StateError, UsageError
 from prose_kernel.runtime.journal_records import Head
 from prose_kernel.runtime.text import escaped
-from prose_kernel.storage import bindings, journal_file, journal_reading
+from prose_kernel.storage import bindings, journal_file, journal_reading, layout
 from prose_kernel.storage.journal_reading import Glance, JournalRead
-from prose_kernel.storage.layout import RUN_ID, VVM, entries, runs_directory
+from prose_kernel.storage.layout import RUN_ID, entries
 
 State = Literal["running", "done", "failed", "interrupted", "killed", "lost", "unreadable", "unknown"]
 """`lost`: a process on another machine, or in another directory, has stopped extending its lease; `unreadable`: the
@@ -161,10 +161,7 @@ class KeptRun:
     @property
     def begun(self) -> datetime | None:
         """When it began; that is the beginning of its id."""
-        try:
-            return datetime.strptime(self.id[:15], "%Y%m%d-%H%M%S").replace(tzinfo=UTC)
-        except ValueError:
-            return None
+        return layout.begun(self.id)
 
     @property
     def texts(self) -> int | None:
@@ -269,7 +266,7 @@ def _of_trace(directory: Path) -> tuple[State | None, str]:
 
 def places(directory: Path, state_dir: str | Path) -> list[Directories]:
     """Return the places of a directory's runs."""
-    return [Directories(runs_directory(directory / state_dir)), Directories(directory / VVM / "runs")]
+    return [Directories(path) for path in layout.runs_directories(directory, state_dir)]
 
 
 def all_runs(where: Sequence[RunPlace]) -> list[KeptRun]:

@@ -6,12 +6,14 @@ import io
 import json
 import re
 import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from prose_kernel.access import plain_files
 from prose_kernel.cli.main import main
+from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.journal_records import Answered, Asked, Ended, Finished
 from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import NAME, read
@@ -72,6 +74,22 @@ def test_the_list(prose: Prose, ids: list[str]) -> None:
     ]
     assert prose("runs", "list") == prose("runs")
     assert prose.data("runs")[2]["run"] == ids[0]
+
+
+def test_the_last_run_is_the_last_one_also_after_the_clock_was_set_back(
+    prose: Prose, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Path("q.prose").write_text(PROGRAM)
+    with monkeypatch.context() as patch:
+        patch.setattr(SystemClock, "now", lambda clock: datetime.now(UTC) + timedelta(hours=1))
+        prose("run", "p.prose", status=1)
+    prose("run", "q.prose", status=1)
+    first, last = prose.data("runs")
+    assert [first["program"], last["program"]] == ["p.prose", "q.prose"]
+    assert "Resuming run RUN of q.prose: 1 answer is known." in prose("run", "--resume", status=1)
+    prose("runs", "fork", str(last["run"]), "c1/3")
+    assert [run["state"] for run in prose.data("runs")] == ["failed", "failed", "killed"]
+    assert "q-" in prose("report")
 
 
 @pytest.mark.parametrize("command", ["runs", "gates"])

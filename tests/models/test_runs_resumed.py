@@ -233,7 +233,7 @@ async def test_a_branch_of_a_run_has_the_memory_and_the_files_of_its_point(tmp_p
     await here.close()
     assert directory is not None
     found = journal_reading.read(directory / journal_reading.NAME)
-    made = branch(found, found.texts[2].number, "20270101-000000-b7a9c4", FakeClock().now())
+    made = branch(found, found.texts[2].number, FakeClock())
     here = workspace(tmp_path, "notebook", notebook=True, vvm_state="filesystem", how=Resumption(made))
     await here.restore()
     await here.execute(MORE)

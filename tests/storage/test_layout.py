@@ -22,12 +22,28 @@ class FixedClock:
 
 
 def test_r1_run_id_has_utc_time_and_six_hex_digits() -> None:
-    run_id = layout.new_run_id(FixedClock(), random.Random(1))
+    run_id = layout.new_run_id(FixedClock(), [], random.Random(1))
     assert run_id.startswith("20260301-101500-")
     assert layout.RUN_ID.fullmatch(run_id)
     assert set(run_id[16:]) <= set("0123456789abcdef")
-    assert layout.new_run_id(FixedClock(), random.Random(1)) == run_id
-    assert layout.new_run_id(FixedClock()) != layout.new_run_id(FixedClock())
+    assert layout.new_run_id(FixedClock(), [], random.Random(1)) == run_id
+    assert layout.new_run_id(FixedClock(), []) != layout.new_run_id(FixedClock(), [])
+
+
+@pytest.mark.parametrize(
+    ("earlier", "second"),
+    [
+        (["20260301-091500-aaaaaa"], "20260301-101500"),
+        (["20260301-101500-ffffff"], "20260301-101500"),
+        (["20260301-105959-ffffff", "20260301-105958-aaaaaa"], "20260301-110000"),
+        (["99999999-999999-aaaaaa", "notes"], "20260301-101500"),
+        (["99991231-235959-aaaaaa"], "20260301-101500"),
+    ],
+)
+def test_an_id_is_later_than_the_runs_before_it(tmp_path: Path, earlier: list[str], second: str) -> None:
+    for name in earlier:
+        (tmp_path / "b" / name).mkdir(parents=True)
+    assert layout.new_run_id(FixedClock(), [tmp_path / "a", tmp_path / "b"]).startswith(f"{second}-")
 
 
 @pytest.mark.parametrize(

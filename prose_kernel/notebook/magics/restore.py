@@ -111,17 +111,16 @@ async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], opt
     """To a record of the journal, which the text describes. A cell that had begun has not ended then."""
     from prose_kernel.runs.resumption import branch, resumption
     from prose_kernel.runtime.clock import SystemClock
-    from prose_kernel.storage.layout import new_run_id
 
     call.cells.check_restorable()  # before the branch begins, which is a separate run
-    (before, words), clock, files = point, SystemClock(), None
+    (before, words), files = point, None
     if "--files" in options:
         from prose_kernel.runs.restored_files import FileRestoration
 
         files = FileRestoration.before(journal, before)
         if files.foreign and "--yes" not in options:
             raise UsageError(f"%back: {files.question()}", hint="--yes overwrites them")
-    new = branch(journal, before, new_run_id(clock), clock.now())
+    new = branch(journal, before, SystemClock())
     how = resumption(new)
     await call.cells.end()
     if files is not None:
