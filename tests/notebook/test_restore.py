@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -428,6 +429,27 @@ def test_which_run_a_notebook_restores(directory: Path, monkeypatch: pytest.Monk
             listed = other.ask("complete_request", {"code": "%restore ", "cursor_pos": 9})["content"]
             assert listed["matches"] == [run.name]
             assert "E222" in other.run("%explain E222").displays[0]
+
+
+def test_a_damaged_journal_is_named(directory: Path) -> None:
+    with kernel(directory, forks=True) as client:
+        client.run('let a = exec "echo one"')
+        again(client)
+        (run,) = (directory / ".prose" / "runs").iterdir()
+        damaged, of_file = run.with_name("20991231-000000-abcdef"), run.with_name("20991231-000001-abcdef")
+        for place in (damaged, of_file):
+            place.mkdir()
+            (place / "journal.jsonl").write_bytes(b"x" + (run / "journal.jsonl").read_bytes()[1:])
+        (of_file / "state.md").write_text(f"# run:{of_file.name} p.prose\n\n")
+        refused = client.run("%restore").error
+        assert refused["evalue"] == f"the first line of the journal of run {damaged.name} is damaged, or was changed"
+        assert f"hint: %restore {run.name} brings back the one before" in refused["traceback"][-1]
+        assert client.run(f"%restore {run.name}").displays == ["1 cell of the run is back.\n  names: a"]
+        client.run("%reset")
+        shutil.rmtree(run)
+        again(client)
+        refused = client.run("%restore").error
+        assert f"hint: prose runs rm {damaged.name} removes it" in refused["traceback"][-1]
 
 
 @contextmanager

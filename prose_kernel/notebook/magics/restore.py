@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from prose_kernel.errors import UsageError
 from prose_kernel.notebook.magics.registry import Call, magic, taken, use
 from prose_kernel.notebook.magics.tables import short_path
+from prose_kernel.runs.languages import runnable_suffixes
 from prose_kernel.runtime.asker import serial
 from prose_kernel.views import document as doc
 from prose_kernel.views.escaping import clip
@@ -163,10 +164,15 @@ def _run_of(cells: Cells, wanted: str) -> KeptRun | None:
     elif last is not None and last.is_file():
         found = runs.Directories(last.parent.parent).run(last.parent.name)
     else:
-        mine = [run for run in runs.all_runs(where) if run.interactive and _is_mine(cells, run)]
+        known = runs.all_runs(where)
+        mine = [run for run in known if _may_be_mine(run) or (run.interactive and _is_mine(cells, run))]
         if not mine:
             return None
         found = mine[-1]
+        if found.problem is not None:
+            way_on = _one_before(cells) or f"prose runs rm {found.id} removes it"
+            hint = f"{found.problem.hint}; or {way_on}" if found.problem.hint else way_on
+            raise UsageError(str(found.problem), hint=hint)
         if not cells.notebook_path and found.state == "running":  # that of another notebook, if there are others
             found = next((run for run in reversed(mine) if run.state != "running"), found)
             cells.asker.show("Warning: a later run of this directory is still running in another process.")
@@ -189,12 +195,21 @@ def _is_mine(cells: Cells, run: KeptRun) -> bool:
     return Path(head.directory) == cells.cwd
 
 
+def _may_be_mine(run: KeptRun) -> bool:
+    """Whether a run with a damaged journal may be one of a notebook: its log names no program file."""
+    return run.has_journal and run.head is None and not run.program.endswith(runnable_suffixes())
+
+
 def _instead(cells: Cells) -> str:
     """How to bring back another run than the one that has begun. Without its id, that would be this one again."""
     magic = serial(cells.asker).magic
+    return f"{magic}reset ends it; then {_one_before(cells) or f'{magic}restore brings it back'}"
+
+
+def _one_before(cells: Cells) -> str:
+    """How to bring back the run of this notebook before the last one; "" if there is none."""
     earlier = restorable(cells, mine=True)
-    then = f"{magic}restore {earlier[0]} brings back the one before" if earlier else f"{magic}restore brings it back"
-    return f"{magic}reset ends it; then {then}"
+    return f"{serial(cells.asker).magic}restore {earlier[0]} brings back the one before" if earlier else ""
 
 
 def _nothing(cells: Cells) -> doc.Paragraph:
