@@ -400,14 +400,15 @@ class Run:
             known = KnownRecords(iter(()), on_live=self._on_live, on_replayed=self._replayed)
             return RunJournal.resume(file, host, how, known, self._keys(how.head), self._answers_kept(how.head))
         directory = run_parts.journal_directory(context, self.home or self.answers)
+        head = self._head(directory.name)
         file = JournalFile(
             directory / NAME,
             durable=mode == "durable",
             on_lost=self._journal_lost,
             out_of_git=self._out_of_git(),
             copy=copy,
+            sole=head.interactive and self.home is None and self.answers is None,
         )
-        head = self._head(directory.name)
         return RunJournal.begin(file, host, head, self._keys(head), self._answers_kept(head))
 
     def _keys(self, head: Head) -> Keys:

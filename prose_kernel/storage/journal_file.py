@@ -69,9 +69,10 @@ class JournalFile:
     it in `problem`, which stops the run. On a full disk records wait for space; any other failure ends the writing.
 
     Nothing is written before the first request, unless the run already has a directory: a run without requests and
-    without kept values leaves no directory. `out_of_git` is a parent directory that is created with a `.gitignore`.
-    With a `copy` the file exists as soon as a text begins: a database lists the run then, and it has to be found here
-    whenever it is killed.
+    without kept values leaves no directory. A `sole` file is all that is kept of a notebook's names: it is written as
+    soon as a cell has ended. `out_of_git` is a parent directory that is created with a `.gitignore`. With a `copy` the
+    file exists as soon as a text begins: a database lists the run then, and it has to be found here whenever it is
+    killed.
     """
 
     def __init__(
@@ -82,9 +83,11 @@ class JournalFile:
         on_lost: Callable[[str], None] | None = None,
         out_of_git: Path | None = None,
         copy: Ownership | None = None,
+        sole: bool = False,
     ) -> None:
         self._out_of_git = out_of_git
         self._copy = copy
+        self._sole = sole
         self.path = path
         self.lines = 0
         self._durable = durable
@@ -126,7 +129,8 @@ class JournalFile:
             self._early.append(record)
             if isinstance(record, (Head, Text)) and not (self._copy is not None and isinstance(record, Text)):
                 return
-            if self._descriptor is None and isinstance(record, (Ended, Finished)) and not self.path.parent.is_dir():
+            begun = self._descriptor is not None or self._sole
+            if not begun and isinstance(record, (Ended, Finished)) and not self.path.parent.is_dir():
                 return
             self.flush()
 

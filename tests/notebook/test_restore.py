@@ -431,6 +431,15 @@ def test_which_run_a_notebook_restores(directory: Path, monkeypatch: pytest.Monk
             assert "E222" in other.run("%explain E222").displays[0]
 
 
+def test_a_run_of_vvm_that_asked_nothing_restores(directory: Path) -> None:
+    with kernel(directory, spec=vvm_specification(), forks=True) as client:
+        client.run("def double(x):\n  return x + x\nn = double(2)")
+        assert client.run("%history").displays[0].splitlines()[1].split()[:3] == ["c1", "[1]", "✓"]
+        die(client)
+        assert client.run("%restore").displays == ["1 cell of the run is back.\n  names: n\n  functions: double"]
+        assert client.run("double(n)").displays == ["8"]
+
+
 def test_a_damaged_journal_is_named(directory: Path) -> None:
     with kernel(directory, forks=True) as client:
         client.run('let a = exec "echo one"')
