@@ -431,6 +431,15 @@ def test_which_run_a_notebook_restores(directory: Path, monkeypatch: pytest.Monk
             assert "E222" in other.run("%explain E222").displays[0]
 
 
+def test_an_unfinished_cell_of_the_other_language_is_shown_with_its_first_line(directory: Path) -> None:
+    with kernel(directory, spec=vvm_specification(), forks=True) as client:
+        client.send('%%prose --profile prosescript\n\nexec "touch there; sleep 4812"')
+        until((directory / "there").exists)
+        die(client)
+        shown = client.run("%restore").displays[0].splitlines()
+        assert shown[2:4] == ["  %%prose --profile prosescript", '  exec "touch there; sleep 4812"']
+
+
 def test_a_run_of_vvm_that_asked_nothing_restores(directory: Path) -> None:
     with kernel(directory, spec=vvm_specification(), forks=True) as client:
         client.run("def double(x):\n  return x + x\nn = double(2)")

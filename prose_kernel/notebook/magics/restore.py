@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from prose_kernel.errors import UsageError
 from prose_kernel.notebook.magics.registry import Call, magic, taken, use
 from prose_kernel.notebook.magics.tables import short_path
-from prose_kernel.runs.languages import runnable_suffixes
+from prose_kernel.runs.languages import of_text, runnable_suffixes
 from prose_kernel.runtime.asker import serial
 from prose_kernel.views import document as doc
 from prose_kernel.views.escaping import clip
@@ -259,7 +259,9 @@ def _restored(
     if names := [_named(what, found) for what, found in _what(cells)]:
         blocks.append(doc.Items(names))
     if unfinished is not None:
-        text = unfinished.text.strip("\n")
+        language, text = of_text(unfinished.language, unfinished.profile), unfinished.text.strip("\n")
+        if language is not cells.language:
+            text = f"{language.opening}\n{text.lstrip()}"
         blocks.append(doc.paragraph("This cell had not ended. Run it again: it continues where it was."))
         blocks.append(doc.Forms(doc.Listing(text, unfinished.language), doc.Items([[row] for row in text.split("\n")])))
     if unfinished is not None and lost:
