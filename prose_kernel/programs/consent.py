@@ -78,8 +78,10 @@ class Trust:
 
 async def agree(candidates: Sequence[Candidate], trust: Trust, asker: SerialAsker | None) -> None:
     """Return if everything may run. Raises `ImportProgramError` (E215): a person refused, or none is available."""
+    from prose_kernel.access import peers
+
     first = candidates[0].fetched.url
-    if _from_inside():
+    if peers.inside_a_run():  # then the apparent consent may come from the program itself
         why = "it has not run here before, and only a person may agree to that, not a command of a run"
         raise urls.unfetchable(first, why, f"at a terminal: prose install {first}")
     open_ones = [one for one in candidates if not trust.covers(one)]
@@ -153,10 +155,3 @@ def _no_person(candidates: Sequence[Candidate], asker: SerialAsker | None) -> Im
     )
     error.no_answer = True
     return error
-
-
-def _from_inside() -> bool:
-    """Whether this process was started by a run: then the apparent consent may come from the program itself."""
-    from prose_kernel.access import peers
-
-    return peers.inside_a_run()

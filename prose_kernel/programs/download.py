@@ -97,7 +97,8 @@ async def _hop(url: str, limits: Limits) -> Downloaded | str:
     try:
         target = http.url_of(url)
         name = http.host_of(target)
-        to = await http.addresses(target, private=name in limits.private_hosts or _is_tested(name, target))
+        tested = f"{name}:{http.port_of(target)}" in urls.plain_http
+        to = await http.addresses(target, private=tested or name in limits.private_hosts)
         async with http.get(target, to, _ACCEPT) as response:
             if response.has_redirect_location:
                 return str(http.url_of(response.headers["location"], target))
@@ -115,12 +116,6 @@ async def _hop(url: str, limits: Limits) -> Downloaded | str:
     if more:
         raise _too_large(limits)
     return Downloaded(_text(url, data), url)
-
-
-def _is_tested(host: str, target: Any) -> bool:
-    from prose_kernel.access.checked_http import port_of
-
-    return f"{host}:{port_of(target)}" in urls.plain_http
 
 
 def _accept(url: str, response: Any, limits: Limits) -> None:

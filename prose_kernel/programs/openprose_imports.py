@@ -459,9 +459,13 @@ class LocalPrograms:
             found = find(path)
             return None if found is None else found.contract
 
-        imports, broken = _imports(text.paths, find)
+        imports: tuple[_Checked | None, ...] | None
+        try:
+            imports = tuple(map(find, text.paths))
+        except ImportProgramError:
+            imports = None  # the check of the text reports it
         known = self._checked.get(text.where)
-        if not broken and known is not None and known.text is text and _same(known.imports, imports):
+        if imports is not None and known is not None and known.text is text and _same(known.imports, imports):
             return known
         calls = self._profile in SCRIPTS and any(isinstance(node, Call) for node in walk(text.program))
         if calls:
@@ -478,7 +482,7 @@ class LocalPrograms:
         if not compiled.ok:
             return _errors(text.where, compiled.diagnostics)
         gates = all_gates(text.program, load)
-        checked = _Checked(text, replace(contract(text.program), gates=gates), imports)
+        checked = _Checked(text, replace(contract(text.program), gates=gates), imports or ())
         if not calls:  # what it calls is read again
             self._checked[text.where] = checked
         return checked
@@ -519,14 +523,6 @@ def _texts(checked: _Checked) -> dict[str, str]:
             found.update(targets.texts())
         agenda.extend(inner for inner in one.imports if inner is not None and inner.text.where.address not in found)
     return found
-
-
-def _imports(uses: tuple[str, ...], find: Callable[[str], _Checked | None]) -> tuple[tuple[_Checked | None, ...], bool]:
-    """Return the imports, and whether one of them has errors."""
-    try:
-        return tuple(find(path) for path in uses), False
-    except ImportProgramError:
-        return (), True
 
 
 def _same(before: tuple[_Checked | None, ...], now: tuple[_Checked | None, ...]) -> bool:

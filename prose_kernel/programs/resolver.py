@@ -6,7 +6,7 @@ Nothing here reads a program: its language finds what it imports and what it can
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -118,7 +118,7 @@ class RemotePrograms:
             return
         agreed = self._agreed.union(pin.sha256 for pin in pins.values())
         open_ones = [
-            Candidate(one.fetched, one.holds, one.via, _before(pins.get(one.fetched.url)))
+            Candidate(one.fetched, one.holds, one.via, pin.sha256 if (pin := pins.get(one.fetched.url)) else None)
             for one in new
             if one.fetched.digest not in agreed
         ]
@@ -126,14 +126,11 @@ class RemotePrograms:
             if open_ones:
                 await consent.agree(open_ones, self.trust, self._asker)
         except ImportProgramError:
-            self._forget(new)
+            for one in new:
+                self._at_hand.pop(one.fetched.url, None)
             raise
         if not self._writes or not await self._write([self._pin_of(one) for one in new]):
             self._agreed.update(one.fetched.digest for one in new)
-
-    def _forget(self, candidates: Iterable[Candidate]) -> None:
-        for one in candidates:
-            self._at_hand.pop(one.fetched.url, None)
 
     def _pin(self, url: str) -> Pin | None:
         return self.lock.pins().get(url)
@@ -162,7 +159,3 @@ class RemotePrograms:
                 self._asker.show(f"Warning: {NAME} cannot be written ({reason_of(problem)}); you will be asked again")
             return False
         return True
-
-
-def _before(pin: Pin | None) -> str | None:
-    return pin.sha256 if pin is not None else None

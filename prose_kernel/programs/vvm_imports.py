@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,7 +70,10 @@ class LocalModules:
         file = self._resolve(path, self._root)
         if file.address == self._root.address:
             raise _cycle((self._root, file))
-        return self._check(self._read(file))
+        start = self._read(file)
+        module = program_files.checked(start, (self._root,), self._resolve, self._read, self._module)[start.where]
+        assert isinstance(module, Module)
+        return module
 
     async def load_program(self, request: LoadRequest) -> LoadedProgram:
         """The module that an import of the root leads to, read and checked in a worker thread.
@@ -143,12 +146,6 @@ class LocalModules:
 
     # ------------------------------------------------------------ checking
 
-    def _check(self, start: _Text) -> Module:
-        """Check a module after everything that it imports."""
-        module = program_files.checked(start, (self._root,), self._resolve, self._read, self._module)[start.where]
-        assert isinstance(module, Module)
-        return module
-
     def _module(self, text: _Text, cycle_to: program_files.CycleTo, results: program_files.Results[Module]) -> Module:
         """Check one file. The results of its imports are there."""
         from prose_kernel.language.vvm.checker import check_module
@@ -197,9 +194,8 @@ def _parsed(file: Where, stamp: plain_files.Stamp | str, data: bytes) -> _Text:
     return _Text(file, stamp, source, parsed.program, tuple(parsed.diagnostics), contract(parsed.program).imports)
 
 
-def _same(imports: Mapping[str, Module], load: object) -> bool:
+def _same(imports: Mapping[str, Module], load: Callable[[str], Module]) -> bool:
     """Whether the imports lead to the modules that they led to."""
-    assert callable(load)
     try:
         return all(load(path) is module for path, module in imports.items())
     except ImportProgramError:
