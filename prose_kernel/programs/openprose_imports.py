@@ -384,9 +384,7 @@ class LocalPrograms:
             raise schema_files.unusable(path, "a program from elsewhere reads no files")
         if "://" in path:
             raise schema_files.unusable(path, "a schema is a file; nothing is fetched for it")
-        where = self._file(path, importer)
-        schema, text = schema_files.read(where.address, where.shown, self._given)
-        return schema, {where.address: text}
+        return schema_files.read(self._file(path, importer), self._given)
 
     def _read(self, where: Where) -> _Text | None:
         """Return the parsed program at `where`, cached if unchanged; None if a remote program is unavailable."""
@@ -467,12 +465,11 @@ class LocalPrograms:
         known = self._checked.get(text.where)
         if imports is not None and known is not None and known.text is text and _same(known.imports, imports):
             return known
+        from prose_kernel.language.openprose import compile_source
+
         calls = self._profile in SCRIPTS and any(isinstance(node, Call) for node in walk(text.program))
         if calls:
             text = self._with_targets(text)
-        from prose_kernel.language.openprose import compile_source
-
-        if calls:
             self._contracts.append(text.where)  # it may be called by a file that it calls
         try:
             compiled = compile_source(text.source, profile=self._profile, load=load)

@@ -8,19 +8,20 @@ from typing import Any
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language import typed_answers
 from prose_kernel.programs import files as program_files
+from prose_kernel.programs.files import Where
 from prose_kernel.runtime.typed_answers import require_schema
 
 
-def read(address: str, shown: str, given: Mapping[str, str]) -> tuple[dict[str, Any], str]:
-    """The schema in a file, without references, and the text of the file. `given` are texts of a run that is resumed,
-    by address. Raises `ImportProgramError` (E224)."""
+def read(file: Where, given: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+    """The schema in a file, without references, and the text of the file by its address. `given` are texts of a run
+    that is resumed, by address. Raises `ImportProgramError` (E224)."""
     try:
-        text = given[address] if address in given else _text(address)
+        text = given[file.address] if file.address in given else _text(file.address)
         schema = typed_answers.read(text)
         require_schema(schema)
     except (ValueError, program_files.Unreadable) as problem:
-        raise unusable(shown, str(problem).removesuffix(", not a program")) from None
-    return schema, text
+        raise unusable(file.shown, str(problem).removesuffix(", not a program")) from None
+    return schema, {file.address: text}
 
 
 def _text(address: str) -> str:

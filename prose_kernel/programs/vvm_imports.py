@@ -108,9 +108,7 @@ class LocalModules:
         path = path.removeprefix(typed_answers.FILE)
         if "://" in path or not path.isprintable():
             raise schema_files.unusable(path, "a schema is a file; nothing is fetched for it")
-        file = self._place(path, importer)
-        schema, text = schema_files.read(file.address, file.shown, self._given)
-        return schema, {file.address: text}
+        return schema_files.read(self._place(path, importer), self._given)
 
     def _resolve(self, path: str, importer: Where) -> Where:
         if not names_file(path) or not path.isprintable():
