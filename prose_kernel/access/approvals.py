@@ -66,6 +66,8 @@ ANSWERS: Final[Mapping[str, Literal["yes", "no", "always"]]] = {
     "a": "always",
     "always": "always",
 }
+_MINUTES: Final = 5
+"""The time for an answer."""
 _WIDTH: Final = 160
 _PROMPT: Final = "Allow? (y / n / always) "
 _BUTTONS: Final = Button("Allow", "y"), Button("Do not allow", "n"), Button("Always", "always")
@@ -84,14 +86,12 @@ class Approvals:
         asker: Asker,
         clock: Clock,
         note_ask: Callable[[str, str, str], object] | None = None,
-        limit: float = 300.0,
         audit: Note = no_audit,
     ) -> None:
         self.audit = audit
         self._asker = serial(asker)
         self._clock = clock
         self._note_ask = note_ask
-        self._limit = limit
         self._always: set[tuple[Kind, str, str]] = set()
 
     @property
@@ -118,13 +118,12 @@ class Approvals:
 
     async def _within_limit(self, question: Ask) -> Ruling:
         asking = asyncio.ensure_future(self._answer(question))
-        timer = asyncio.ensure_future(self._clock.sleep(self._limit))
+        timer = asyncio.ensure_future(self._clock.sleep(60 * _MINUTES))
         try:
             await asyncio.wait((asking, timer), return_when=asyncio.FIRST_COMPLETED)
             if not asking.done():
-                minutes = f"{self._limit / 60:g} minutes"
-                self._asker.show(f"No answer within {minutes}: not allowed.")
-                return Ruling("deny", f"it needs approval, and no answer came within {minutes}")
+                self._asker.show(f"No answer within {_MINUTES} minutes: not allowed.")
+                return Ruling("deny", f"it needs approval, and no answer came within {_MINUTES} minutes")
             return self._settled(question, asking.result())
         finally:
             for task in (asking, timer):
@@ -133,7 +132,7 @@ class Approvals:
 
     async def _answer(self, question: Ask) -> Literal["yes", "no", "always"]:
         self._asker.show(written(question))
-        end = self._clock.monotonic() + self._limit
+        end = self._clock.monotonic() + 60 * _MINUTES
         always = f"always = {_one_line(question.always)}, for the rest of this run"
         form = Form(
             "permission",

@@ -227,11 +227,9 @@ def locked(path: Path | str, patience: float = 0) -> Iterator[None]:
 
 def is_locked(path: Path | str) -> bool:
     """Whether a process, perhaps this one, has the lock of a file. Raises `OSError` for one that cannot be opened."""
-    found = descriptor(path)
-    try:
-        fcntl.flock(found, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except OSError:
-        return True
-    finally:
-        os.close(found)
+    with closing(descriptor(path)) as found:
+        try:
+            fcntl.flock(found, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
     return False

@@ -109,25 +109,22 @@ class Policy:
             reason = self.protects(kind, target)
             if reason is not None:
                 return Ruling("deny", reason)
+        address = hosts.address(target) if kind == "network" else None
+        if kind == "network" and address is None:
+            return Ruling("deny", "this isn't an address that could be checked")
         rule = self.words(kind)
         if isinstance(rule, str) and rule != WORKSPACE:
-            word = _WORDS[rule]
-            if kind == "network" and hosts.address(target) is None:
-                return Ruling("deny", "this isn't an address that could be checked")
-            return Ruling(word, why)
-        if kind == "network":
-            return self._network(target, why)
+            return Ruling(_WORDS[rule], why)
+        if address is not None:
+            return self._network(address, why)
         if kind == "tools":
             fits = any(fnmatch.fnmatchcase(target, pattern) for pattern in self.patterns(kind))
             return Ruling("allow" if fits else "deny", why)
         return Ruling("allow" if self.reach(kind).covers(target) else "deny", why)
 
-    def _network(self, target: str, why: str) -> Ruling:
-        found = hosts.address(target)
-        if found is None:
-            return Ruling("deny", "this isn't an address that could be checked")
+    def _network(self, target: hosts.Address, why: str) -> Ruling:
         patterns = [pattern for text in self.patterns("network") if (pattern := hosts.host_pattern(text)) is not None]
-        covering = [pattern for pattern in patterns if pattern.covers(found)]
+        covering = [pattern for pattern in patterns if pattern.covers(target)]
         exact = any(pattern.exact for pattern in covering)
         return Ruling("allow" if covering else "deny", why, exact)
 
