@@ -243,8 +243,10 @@ class Connection:
             self._cluster = LocalCluster(self.target.resources)
             starting = asyncio.get_running_loop().run_in_executor(None, self._cluster.start)
             _load()
-            address, security = await starting
-            options["security"] = _security(security)
+            from distributed.security import Security
+
+            address, keys = await starting
+            options["security"] = Security(require_encryption=True, **keys)
         else:
             _load()
             await self._reach()
@@ -304,9 +306,8 @@ class Connection:
             if resumed and any(problem.again for problem in self._refused.values()):
                 await asyncio.sleep(self._terms.lease + 3 * self._terms.grace)
                 resumed = False
-            if self._coming:
-                while self._coming and not self.workers:
-                    await asyncio.wait(self._coming.values(), return_when=asyncio.FIRST_COMPLETED)
+            while self._coming and not self.workers:
+                await asyncio.wait(self._coming.values(), return_when=asyncio.FIRST_COMPLETED)
             if self.workers:
                 return
             if self._refused:
@@ -523,23 +524,14 @@ def _load() -> None:
     if sys.modules.get("distributed") is not None:
         return
     try:
-        import distributed
+        from distributed.versions import VersionMismatchWarning
     except ImportError:
         raise UsageError("remote: Dask is not installed", hint=INSTALL) from None
-    _ = distributed
     import warnings
-
-    from distributed.versions import VersionMismatchWarning
 
     warnings.filterwarnings("ignore", category=VersionMismatchWarning)  # we compare versions ourselves
     for name in [name for name in logging.root.manager.loggerDict if name.split(".")[0] == "distributed"]:
         logging.getLogger(name).setLevel(logging.CRITICAL + 1)
-
-
-def _security(keys: Mapping[str, str]) -> Any:
-    from distributed.security import Security
-
-    return Security(require_encryption=True, **keys)
 
 
 def _cancel_all(loop: asyncio.AbstractEventLoop) -> None:

@@ -43,9 +43,8 @@ def places() -> int:
 class LocalCluster:
     """Owns the process. One of its workers has the `resources` of this machine."""
 
-    def __init__(self, resources: Mapping[str, float] = {}, workers: int = WORKERS) -> None:
+    def __init__(self, resources: Mapping[str, float]) -> None:
         self._resources = dict(resources)
-        self._workers = workers
         self._process: subprocess.Popen[str] | None = None
         self._started = False
 
@@ -54,7 +53,7 @@ class LocalCluster:
         env = {n: v for n, v in os.environ.items() if any(fnmatch.fnmatchcase(n, pattern) for pattern in INHERITED)}
         orphans.adopt()  # what leaves the workers stays below the run
         self._process = process = subprocess.Popen(
-            [sys.executable, "-P", "-m", __name__, str(self._workers), str(places()), json.dumps(self._resources)],
+            [sys.executable, "-P", "-m", __name__, str(WORKERS), str(places()), json.dumps(self._resources)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

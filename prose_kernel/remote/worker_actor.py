@@ -200,12 +200,9 @@ class Work:
 
     def _wake(self) -> None:
         """Signal, from any thread, that there is something to send."""
-        if self._loop is None:
-            return
-        try:
-            self._loop.call_soon_threadsafe(self._news.set)
-        except RuntimeError:
-            return  # the worker is ending
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the worker is ending
+                self._loop.call_soon_threadsafe(self._news.set)
 
     # ------------------------------------------------------------ news
 
@@ -215,21 +212,16 @@ class Work:
             command = self._commands.get(number)
             if command is not None and command.arrived(at):
                 del self._commands[number]
-        until = asyncio.get_running_loop().time() + messages.POLL
-        while True:
-            if self._ended:  # what was ended without an order of the driver is lost to it
-                raise StrangeDriver
-            self._news.clear()
-            if found := self._collect():
-                return found
-            rest = until - asyncio.get_running_loop().time()
-            if rest <= 0:
-                return ()
-            try:
-                async with asyncio.timeout(rest):
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(messages.POLL):
+                while True:
+                    if self._ended:  # what was ended without an order of the driver is lost to it
+                        raise StrangeDriver
+                    self._news.clear()
+                    if found := self._collect():
+                        return found
                     await self._news.wait()
-            except TimeoutError:
-                return ()
+        return ()
 
     def _collect(self) -> tuple[messages.News, ...]:
         """Return pending news of every command, up to a maximum load; the other commands come first next time."""
@@ -380,12 +372,11 @@ class _Inherited(Environment):
         base = super().current()
         if base is not self._base:
             self._base = base
-            self._merged = {name: value for name, value in base.items() if not self._ruled(os.fsdecode(name))}
+            self._merged = {
+                name: value for name, value in base.items() if not allowed(os.fsdecode(name), self._order.patterns)
+            }
             self._merged |= {os.fsencode(name): os.fsencode(value) for name, value in self._order.values.items()}
         return self._merged
-
-    def _ruled(self, name: str) -> bool:
-        return allowed(name, self._order.patterns)
 
 
 def allowed(name: str, patterns: Sequence[str]) -> bool:

@@ -289,17 +289,17 @@ class WorkerClient:
     async def _receiving(self) -> None:
         seen: dict[int, int] = {}
         while True:
-            news: list[tuple[messages.News, ...]] = []
             patience = (
                 messages.LEASE + sum(2 * command.request.max_output for command in self.running.values()) / _SLOWEST
             )
-            if not await self._asked(self._exchange(seen, news), patience):
+            answer = await self._asked(self._actor.exchange(self.facts.instance, seen), patience)
+            if answer is None:
                 return
-            seen = {}
-            for one in news[0]:
+            [news], seen = answer, {}
+            for one in news:
                 seen[one.number] = one.at
                 self._take(one)
-            if any(isinstance(one, (messages.End, messages.Declined, messages.Leaving)) for one in news[0]):
+            if any(isinstance(one, (messages.End, messages.Declined, messages.Leaving)) for one in news):
                 self._changed()
                 if not self.running:
                     self._idle.set()
@@ -316,17 +316,13 @@ class WorkerClient:
             case messages.Chunk() | messages.End() if command is not None and command.take(one):
                 self.running.pop(one.number, None)
 
-    async def _exchange(self, seen: Mapping[int, int], news: list[tuple[messages.News, ...]]) -> None:
-        news.append(await self._actor.exchange(self.facts.instance, seen))
-
-    async def _asked(self, call: Awaitable[None], patience: float) -> bool:
-        """Wait for an answer, not for ever; False when the worker is lost by that."""
+    async def _asked(self, call: Awaitable[T], patience: float) -> tuple[T] | None:
+        """Wait for an answer, not for ever, and return it; None when the worker is lost by that."""
         try:
-            await within(call, patience)
+            return (await within(call, patience),)
         except Exception:  # whatever it is: who does not answer as agreed is not spoken to any more
             self.lose()
-            return False
-        return True
+            return None
 
     def lose(self) -> None:
         """Give up an unreachable worker: its commands are lost; those not yet sent can go to another one."""
