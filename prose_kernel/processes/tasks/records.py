@@ -30,7 +30,6 @@ _NEXT: Final[Mapping[TaskStatus, tuple[TaskStatus, ...]]] = {
     "interrupted": (),
 }
 TERMINAL: Final[frozenset[TaskStatus]] = frozenset(status for status, following in _NEXT.items() if not following)
-ACTIVE: Final[frozenset[TaskStatus]] = frozenset(_NEXT) - TERMINAL
 
 
 def may_follow(before: TaskStatus, after: TaskStatus) -> bool:

@@ -209,15 +209,6 @@ class Store:
         """Return the tasks that have not ended, oldest first, without those whose record is damaged."""
         return [record for record in self._records(f"{_SELECT} where not ended order by number") if not record.ended]
 
-    def results(self) -> list[tuple[str, str]]:
-        """Return the results: id of the task and of the result, in order."""
-        query = "select task_id, result_id from events where kind = 'TaskResult' order by event"
-        return [(str(row[0]), str(row[1])) for row in self._rows(query)]
-
-    def events(self) -> list[tuple[str, str, str]]:
-        """Return all events in order: kind, task, and data."""
-        return [(row[0], row[1], row[2]) for row in self._rows("select kind, task_id, data from events order by event")]
-
     # ------------------------------------------------------------ reports, follow-ups, requests
 
     def unreported(self) -> list[TaskRecord]:

@@ -12,6 +12,7 @@ from prose_kernel.processes import Engine
 from prose_kernel.processes.process_table import carries_prefix, members
 from prose_kernel.processes.tasks.options import TaskOptions
 from prose_kernel.processes.tasks.service import TaskService
+from prose_kernel.processes.tasks.store import Store
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.ports import OnOutput
 from prose_kernel.runtime.services import (
@@ -26,6 +27,16 @@ from prose_kernel.runtime.services import (
 GRACE = 0.4
 PERSON = TaskCaller()
 AGENT = TaskCaller(session="s0")
+
+
+def stored_results(store: Store) -> list[tuple[str, str]]:
+    """The recorded results: id of the task and of the result, in order."""
+    return store._rows("select task_id, result_id from events where kind = 'TaskResult' order by event")
+
+
+def stored_events(store: Store) -> list[tuple[str, str, str]]:
+    """All recorded events in order: kind, task, and data."""
+    return store._rows("select kind, task_id, data from events order by event")
 
 
 class Desk:

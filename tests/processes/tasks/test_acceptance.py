@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 from needs import needs
-from processes.tasks.desk import AGENT, PERSON, Desk, MakeDesk
+from processes.tasks.desk import AGENT, PERSON, Desk, MakeDesk, stored_events, stored_results
 from processes.tasks.test_parts import record
 from waiting import PATIENCE, eventually, until
 
@@ -220,7 +220,7 @@ async def test_9_a_stale_message_does_not_downgrade_a_terminal_record(desk: Desk
     kept = store.save(stale, "TaskStatus")
     assert kept.status == "completed"
     assert store.find(task, number=False) == kept
-    assert [name for name, _, data in store.events() if json.loads(data)["status"] == "running"] == ["TaskStatus"]
+    assert [name for name, _, data in stored_events(store) if json.loads(data)["status"] == "running"] == ["TaskStatus"]
     store.close()
 
 
@@ -259,14 +259,14 @@ async def test_10_a_killed_kernel_leaves_records_and_no_process(tmp_path: Path) 
     assert {task.status_before_restart for task in found.tasks} == {"running"}
     run = tmp_path / "runs" / "one"
     store = Store(run)
-    first = store.results()
+    first = stored_results(store)
     store.close()
     assert len(first) == 3
 
     assert recover(run, SystemClock()) == []
     assert recover_all(tmp_path, SystemClock(), "notebook", private=tmp_path / "state").tasks == ()
     store = Store(run)
-    assert store.results() == first
+    assert stored_results(store) == first
     store.close()
 
 
@@ -401,7 +401,7 @@ async def test_14_no_view_holds_a_process_id(desk: Desk) -> None:
         views.append(vars(refused))
     await desk.service.close()
     store = Store(desk.run_directory)
-    views += [store.events(), [record.as_json() for record in store.all()]]
+    views += [stored_events(store), [record.as_json() for record in store.all()]]
     store.close()
     assert desk.run_directory is not None
     views += [path.read_bytes().decode("utf-8", "replace") for path in desk.run_directory.rglob("*") if path.is_file()]
@@ -435,7 +435,7 @@ async def test_an_orderly_end_records_the_reason_first(desk: Desk) -> None:
     (record,) = store.all()
     assert (record.status, record.interrupted_reason) == ("interrupted", "runtime_shutdown")
     assert record.cmd.startswith("trap")
-    assert len(store.results()) == 1
+    assert len(stored_results(store)) == 1
     store.close()
     assert not desk.processes
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 from processes.conftest import HOUR, Clock, end_of
-from processes.tasks.desk import AGENT, PERSON, Desk, MakeDesk
+from processes.tasks.desk import AGENT, PERSON, Desk, MakeDesk, stored_events, stored_results
 from processes.tasks.test_acceptance import start_kernel
 from waiting import PATIENCE, appears, command_line, eventually, processes
 
@@ -332,7 +332,7 @@ async def test_a_task_that_was_asked_to_end_is_cancelled_even_when_the_run_ends(
         "stop",
     )
     assert (kept[running_on].status, kept[running_on].interrupted_reason) == ("interrupted", "runtime_shutdown")
-    assert sorted(task for task, _ in store.results()) == sorted((stopped, running_on))
+    assert sorted(task for task, _ in stored_results(store)) == sorted((stopped, running_on))
     store.close()
 
 
@@ -374,7 +374,7 @@ async def test_a_record_that_cannot_be_kept_later_does_not_hurt_the_task(
     await desk.service.close()
     store = Store(desk.run_directory)
     assert store.all()[0].status == "completed", "and writes it when it can"
-    assert len(store.results()) == 1
+    assert len(stored_results(store)) == 1
     store.close()
 
 
@@ -430,7 +430,7 @@ async def test_events_are_kept_with_their_records(desk: Desk) -> None:
     await desk.end(task)
     await desk.service.close()
     store = Store(desk.run_directory)
-    kinds = [(kind, json.loads(data)["status"]) for kind, _, data in store.events()]
+    kinds = [(kind, json.loads(data)["status"]) for kind, _, data in stored_events(store)]
     assert kinds == [("TaskStatus", "running"), ("TaskResult", "failed")]
     assert store.unreported()[0] == replace(store.all()[0])
     store.close()

@@ -8,10 +8,12 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from processes.tasks.desk import stored_results
 
 from prose_kernel.errors import TaskRefused
 from prose_kernel.processes.command_output import STREAM_TAIL, BothEnds, Collected
@@ -19,7 +21,6 @@ from prose_kernel.processes.tasks import log as logs
 from prose_kernel.processes.tasks.command_line_text import display_of
 from prose_kernel.processes.tasks.log import Log
 from prose_kernel.processes.tasks.records import (
-    ACTIVE,
     TERMINAL,
     TaskRecord,
     digest_of,
@@ -32,6 +33,7 @@ from prose_kernel.processes.tasks.requests import FIELDS, read_call
 from prose_kernel.processes.tasks.store import Owned, Store, StoreError
 from prose_kernel.processes.withheld_variables import is_secret_name, without_secrets
 from prose_kernel.runtime.redaction import masked
+from prose_kernel.runtime.services import TaskStatus
 
 # ---------------------------------------------------------------- fields (4.1)
 
@@ -254,8 +256,8 @@ def test_a_log_follows_no_link(tmp_path: Path) -> None:
 
 
 def test_phases_only_move_forward() -> None:
-    for before in (*ACTIVE, *TERMINAL):
-        for after in (*ACTIVE, *TERMINAL):
+    for before in get_args(TaskStatus):
+        for after in get_args(TaskStatus):
             if before in TERMINAL:
                 assert not may_follow(before, after)
     assert not may_follow("cancelling", "completed")
@@ -310,7 +312,7 @@ def test_the_first_terminal_state_wins(tmp_path: Path) -> None:
     assert store.save(replace(running, status="failed", result_id="two"), "TaskResult") == done
     assert store.save(done, "TaskResult") == done
     assert store.save(running) == done
-    assert [result for _, result in store.results()] == ["one"]
+    assert [result for _, result in stored_results(store)] == ["one"]
     store.close()
 
 
@@ -403,7 +405,7 @@ def test_80_a_crash_at_any_step_leaves_the_old_or_the_new_record_and_its_event(t
         store = Store(tmp_path / f"run{step}")
         (kept,) = store.all()
         seen.append(kept.status)
-        assert (kept.status == "completed") == (store.results() == [("task", "r")])
+        assert (kept.status == "completed") == (stored_results(store) == [("task", "r")])
         assert len(store.follow_ups()) == (kept.status == "completed")
         assert kept.head in ("", "x" * 100000)
         store.close()
