@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from prose_kernel.access import plain_files
 from prose_kernel.errors import reason_of
 from prose_kernel.processes.tasks import log
-from prose_kernel.processes.tasks.records import TaskRecord, from_row, may_follow
+from prose_kernel.processes.tasks.records import TaskRecord, follow_up_text, from_row, may_follow
 from prose_kernel.runtime.services import TaskFollowUp
 
 if TYPE_CHECKING:
@@ -101,17 +101,14 @@ class Store:
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         try:
             self._connection.execute("begin immediate")
-            try:
-                yield self._connection
-            except BaseException:
-                with contextlib.suppress(sqlite3.Error):
-                    self._connection.execute("rollback")
-                raise
+            yield self._connection
             self._connection.execute("commit")
-        except sqlite3.Error as problem:
+        except BaseException as problem:
             with contextlib.suppress(sqlite3.Error):
                 self._connection.execute("rollback")
-            raise StoreError(_words(problem)) from None
+            if isinstance(problem, sqlite3.Error):
+                raise StoreError(_words(problem)) from None
+            raise
 
     # ------------------------------------------------------------ writing
 
@@ -122,8 +119,7 @@ class Store:
         and the stored record is returned.
         """
         with self._transaction() as connection:
-            query = "select task_id, number, record from tasks where task_id = ?"
-            row = connection.execute(query, (record.task_id,)).fetchone()
+            row = connection.execute(f"{_SELECT} where task_id = ?", (record.task_id,)).fetchone()
             known = from_row(*row) if row else None
             if known is not None and known.status != record.status and not may_follow(known.status, record.status):
                 return known
@@ -161,8 +157,6 @@ class Store:
 
     @staticmethod
     def _follow_up(connection: sqlite3.Connection, record: TaskRecord) -> None:
-        from prose_kernel.processes.tasks.records import follow_up_text
-
         connection.execute(
             "insert or ignore into follow_ups (result_id, task_id, session, text) values (?, ?, ?, ?)",
             (record.result_id, record.task_id, record.work_ref or "", follow_up_text(record)),
