@@ -60,13 +60,13 @@ def wait_for_run(run: str, stop: threading.Event) -> bool:
     return gone
 
 
-def wait_for_orphans(stop: threading.Event, state_dir: Path | None = None) -> bool:
+def wait_for_orphans(stop: threading.Event) -> bool:
     """Wait until no processes of killed kernels of this user are left. Returns whether that was reached.
 
     Watchdogs end such processes; those without a watchdog are ended here. Blocks for seconds at most, or until `stop`
     is set.
     """
-    directory = str(state_dir or _directory())
+    directory = str(private_directory())
     if not watchdog_process.private(directory):
         return True
     until = time.monotonic() + _SWEPT
@@ -78,7 +78,8 @@ def wait_for_orphans(stop: threading.Event, state_dir: Path | None = None) -> bo
     return True
 
 
-def _directory() -> Path:
+def private_directory() -> Path:
+    """Return the directory of this user's private files (see `watchdog_process.private`)."""
     return Path(tempfile.gettempdir()) / f"prose_kernel-{os.getuid()}"
 
 
@@ -95,7 +96,7 @@ class Watchdog:
         self._loop = loop
         self._marker = marker
         self._on_warning = on_warning
-        self._state_dir = state_dir or _directory()
+        self._state_dir = state_dir or private_directory()
         self._journal: _Journal | None = None
         self._groups: dict[int, bytes] = {}
         self._unsent = bytearray()  # not sent yet

@@ -7,8 +7,7 @@ Nothing is run again or re-attached; the whole command stays in the record.
 
 from __future__ import annotations
 
-import os
-import tempfile
+import contextlib
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -34,11 +33,8 @@ def recover(run_directory: Path, clock: Clock) -> list[TaskRecord]:
 
     Raises `Owned` if a live kernel owns the run, and `StoreError`.
     """
-    store = Store(run_directory)
-    try:
+    with contextlib.closing(Store(run_directory)) as store:
         return interrupt_all(store, clock)
-    finally:
-        store.close()
 
 
 def interrupt_all(store: Store, clock: Clock) -> list[TaskRecord]:
@@ -75,11 +71,7 @@ def recover_all(
         if not exists(run_directory):
             pointer.remove()
             continue
-        try:
-            store = Store(run_directory)
-        except (Owned, StoreError):
-            continue
-        try:
+        with contextlib.suppress(Owned, StoreError), contextlib.closing(Store(run_directory)) as store:
             changed = bool(interrupt_all(store, clock)) or changed
             if pointer.notebook == notebook and notify:
                 unreported = store.unreported()
@@ -89,10 +81,6 @@ def recover_all(
                 follow_ups += [(run_directory, one) for one in waiting]
                 if not waiting:
                     pointer.remove()
-        except StoreError:
-            continue
-        finally:
-            store.close()
     if changed:
         sweep(private)
     return Recovered(tuple(tasks), tuple(follow_ups))
@@ -100,15 +88,14 @@ def recover_all(
 
 def take_follow_up(run_directory: Path, result_id: str) -> bool:
     """Claim a continuation of an earlier run; False if it was taken already. Raises `StoreError`."""
-    store = Store(run_directory, mode="look")
-    try:
+    with contextlib.closing(Store(run_directory, mode="look")) as store:
         return store.take_follow_up(result_id)
-    finally:
-        store.close()
 
 
 def sweep(private: Path | None = None) -> None:
     """End processes of a killed kernel and watchdog whose process id, start time and boot id all match."""
-    directory = str(private or Path(tempfile.gettempdir()) / f"prose_kernel-{os.getuid()}")
+    from prose_kernel.processes.watchdog import private_directory  # imports much that a list of tasks does not need
+
+    directory = str(private or private_directory())
     if Path(directory).is_dir() and watchdog_process.private(directory):
         watchdog_process.sweep(directory)
