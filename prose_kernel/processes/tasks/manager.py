@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import functools
 import os
 import secrets
 from collections.abc import Callable, Mapping
@@ -220,13 +221,7 @@ class Manager:
 
     def _spawn(self, command: Command, shell: Shell, environment: Mapping[bytes, bytes], plan: Plan | None) -> None:
         job = f"{self._engine.marker}:task:{secrets.token_hex(8)}"
-
-        def done(record: Record) -> None:
-            self._process_ended(command, record)
-
-        def begun() -> None:
-            self._begun(command)
-
+        done, begun = functools.partial(self._process_ended, command), functools.partial(self._begun, command)
         if plan is None:
             launch = launch_of(shell, command.identity, environment, job)
             command.process = Process(self._engine, launch, command.recorder, done, begun)
@@ -422,8 +417,7 @@ class Manager:
     # ------------------------------------------------------------ events
 
     def _notify(self, record: TaskRecord, kind: Literal["TaskStatus", "TaskResult"]) -> None:
-        event = TaskEvent(kind, snapshot_of(record), record.result_id if kind == "TaskResult" else None)
-        self._listener(event)
+        self._listener(TaskEvent(kind, snapshot_of(record), record.result_id if kind == "TaskResult" else None))
 
     def _now(self) -> str:
         return timestamp(self._clock.now(), zone="+00:00")

@@ -74,7 +74,6 @@ class MonitoredCommand(MonitoredProcess):
         watch: Watch | None = None,
     ) -> None:
         self._watch = watch
-        self._loop = engine.loop
         self._keeping = _Keeper(recorder)
         self._record_done = done
         self._begun = begun
@@ -108,7 +107,7 @@ class MonitoredCommand(MonitoredProcess):
         if self._watch is None:
             self._record_done(record)
             return
-        comparing = self._loop.run_in_executor(None, self._watch.end)  # a file system may be slow
+        comparing = self._owner.loop.run_in_executor(None, self._watch.end)  # a file system may be slow
         comparing.add_done_callback(lambda found: self._record_done(replace(record, created=_created(found))))
 
 

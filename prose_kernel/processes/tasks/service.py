@@ -229,11 +229,8 @@ class TaskService:
         """Record the run's tasks as interrupted, and end them. Idempotent."""
         self._closed = True
         if self._manager is not None:
-            manager = self._manager
-            try:
-                await in_engine(self._engine, manager.close)
-            except EngineClosed:
-                return  # the engine is closed, and so is everything that ran
+            with contextlib.suppress(EngineClosed):  # the engine is closed, and so is everything that ran
+                await in_engine(self._engine, self._manager.close)
 
 
 def _closed() -> TaskRefused:

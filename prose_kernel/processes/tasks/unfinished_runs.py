@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from prose_kernel.access import atomic, plain_files
+from prose_kernel.access.jsonl import json_object
 
 _POINTERS = "tasks"
 
@@ -52,8 +53,7 @@ def left(state_dir: Path) -> list[Pointer]:
         return []
     for name in names:
         notebook: str | None = None
-        with contextlib.suppress(OSError, ValueError):
-            data = json.loads(plain_files.read_text(directory / name, plain_files.SMALL))
-            notebook = data.get("notebook") if isinstance(data, dict) else None
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            notebook = json_object(plain_files.read_text(directory / name, plain_files.SMALL)).get("notebook")
         found.append(Pointer(directory, name, notebook))
     return found
