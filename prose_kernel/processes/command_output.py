@@ -214,9 +214,9 @@ class BothEnds:
 
     __slots__ = ("_head", "_room", "_tail", "total")
 
-    def __init__(self, tail: int) -> None:
+    def __init__(self, tail: int, head: int = STREAM_TAIL) -> None:
         self._head: list[str] = []
-        self._room = STREAM_TAIL
+        self._room = head
         self._tail = Tail(tail, "")
         self.total = 0
 
