@@ -42,8 +42,10 @@ class History:
     def add(self, line: int, code: str, output: str | None) -> None:
         """Keep one executed cell; `line` is its execution count."""
         if self._thread is None:
-            self._thread = threading.Thread(target=self._write, name="history", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._write, name="history", daemon=True)
+            with suppress(RuntimeError):  # no thread can be started: the next cell tries again
+                thread.start()
+                self._thread = thread
         self._queue.put((0, line, encodable(code), None if output is None else encodable(output)))
 
     def close(self) -> None:

@@ -387,7 +387,8 @@ class ProseKernel(Kernel):
     def _escalate_later(self, delivered: threading.Event, cell: asyncio.Task[Any]) -> None:
         timer = threading.Timer(_ESCALATE_SECONDS, self._escalate, (delivered, cell))
         timer.daemon = True
-        timer.start()
+        with suppress(RuntimeError):  # no thread can be started: only code that never awaits is not interrupted
+            timer.start()
 
     def _escalate(self, delivered: threading.Event, cell: asyncio.Task[Any]) -> None:
         """Interrupt code that never awaits, as Python does with Ctrl-C."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import resource
 import secrets
@@ -82,7 +83,10 @@ class Engine:
     # ------------------------------------------------------------ life
 
     def start(self) -> None:
-        """Start the thread, once. Called by the first command. Raises `EngineClosed`."""
+        """Start the thread, once. Called by the first command.
+
+        Raises `EngineClosed`, and `OSError` if the system has no thread or descriptor left; a later call tries again.
+        """
         if self._ready and not self._closed:
             return
         with self._lock:
@@ -96,8 +100,13 @@ class Engine:
             self._background = BackgroundProcesses(f"{self.marker}:exec")
             busy = lambda: bool(self._running or self._background.groups)  # noqa: E731
             self.orphans = orphans.Orphans(self.loop, self.marker, busy, self._watchdog.knows)
-            self._thread = threading.Thread(target=self._run, name="prose-commands", daemon=False)
-            self._thread.start()
+            thread = threading.Thread(target=self._run, name="prose-commands", daemon=False)
+            try:
+                thread.start()
+            except RuntimeError:
+                self.loop.close()
+                raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN)) from None
+            self._thread = thread
             self._ready = True
 
     def _run(self) -> None:

@@ -13,7 +13,7 @@ from typing import Literal
 
 from msgspec import structs
 
-from prose_kernel.processes import cwd_report
+from prose_kernel.processes import cwd_report, spawn
 from prose_kernel.processes.child_process import Feed, Launch, Process, Record, signal_name
 from prose_kernel.processes.command_output import Live
 from prose_kernel.processes.cross_loop import ProcessCall
@@ -32,6 +32,13 @@ NOT_STARTED = 127
 
 CLOSED = CommandResult("cancelled", NOT_STARTED, kind="spawn", spawn_error="the process engine is closed")
 """The result of a command that is started after the engine has closed."""
+
+
+def not_started(problem: OSError) -> CommandResult:
+    """Return the result of a command for which the engine could not be started."""
+    reason = spawn.no_resources(problem)
+    return CommandResult("spawn_failed", NOT_STARTED, stderr=reason, kind="spawn", spawn_error=reason)
+
 
 _FLAGS = {"bash": ("--noprofile", "--norc"), "zsh": ("-f",), "busybox": ("sh",)}
 _HAVE_PIPEFAIL = frozenset(("bash", "zsh", "ksh", "mksh"))
@@ -65,7 +72,10 @@ class ShellCommands:
         """
         try:
             request = identified(request)
-            call: ProcessCall[CommandResult] = ProcessCall(self._engine)
+            try:
+                call: ProcessCall[CommandResult] = ProcessCall(self._engine)
+            except OSError as problem:
+                return not_started(problem)
             live = Live(self._engine.loop, call.post, on_output, self._displayed) if on_output is not None else None
             completes = open_request.completing()
 

@@ -108,8 +108,14 @@ def classify(problem: Exception, program: str, cwd: str) -> SpawnFailure:
         return SpawnFailure("spawn", f"cannot start {program}: {missing}")
     if code in place:
         return SpawnFailure("spawn", f"cannot start {program}: {_words(code)}")
+    return SpawnFailure("spawn", no_resources(problem))
+
+
+def no_resources(problem: OSError) -> str:
+    """Return the reason of a start that failed whatever the program and its directory are."""
+    code = problem.errno
     why = "it and the environment are too long (E2BIG)" if code == errno.E2BIG else _words(code)
-    return SpawnFailure("spawn", f"cannot start the command: {why}")
+    return f"cannot start the command: {why}"
 
 
 def directory_problem(cwd: str) -> str | None:

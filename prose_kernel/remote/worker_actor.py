@@ -26,7 +26,7 @@ from prose_kernel.errors import reason_of
 from prose_kernel.processes.child_process import Process
 from prose_kernel.processes.command_output import no_op
 from prose_kernel.processes.engine import Engine, EngineClosed
-from prose_kernel.processes.shell import CLOSED, NOT_INHERITED, Environment, ShellCommands
+from prose_kernel.processes.shell import CLOSED, NOT_INHERITED, Environment, ShellCommands, not_started
 from prose_kernel.processes.termination import GRACE
 from prose_kernel.remote import messages
 from prose_kernel.remote.worker_host import WorkerHost, this_host
@@ -195,6 +195,9 @@ class Work:
             self._engine.start()
         except EngineClosed:
             command.done(CLOSED)
+            return
+        except OSError as problem:
+            command.done(not_started(problem))
             return
         command.start(self._shell.process(order.request, command, command.done))
 

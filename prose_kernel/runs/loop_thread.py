@@ -22,9 +22,15 @@ class LoopThread:
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
         if self._loop is None:
-            self._loop = asyncio.new_event_loop()
-            self._thread = threading.Thread(target=self._run, args=(self._loop,), name="prose", daemon=True)
-            self._thread.start()
+            self._loop = loop = asyncio.new_event_loop()
+            thread = threading.Thread(target=self._run, args=(loop,), name="prose", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no thread can be started
+                self._loop = None
+                loop.close()
+                raise
+            self._thread = thread
         return self._loop
 
     def _run(self, loop: asyncio.AbstractEventLoop) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,20 @@ def test_without_a_file_the_session_still_has_its_history(where: Path | None) ->
     assert [e[2] for e in history.tail(5)] == ["let a = 1", "let ? = 2"]
     assert [e[2] for e in history.range(0, 1, 2)] == ["let a = 1"]
     assert [e[2] for e in history.search("*a*", None, True)] == ["let a = 1"]
+    history.close()
+
+
+def test_a_thread_that_cannot_be_started_costs_no_cell(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    history = History(path)
+    with monkeypatch.context() as at_the_limit:
+        at_the_limit.setattr(threading.Thread, "start", refuse)
+        history.add(1, "let a = 1", None)
+        assert history.tail(10) == []
+    history.add(2, "let b = 2", None)
+    assert [entry[1:3] for entry in history.tail(10)] == [(1, "let a = 1"), (2, "let b = 2")]
     history.close()
 
 

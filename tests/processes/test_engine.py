@@ -152,6 +152,21 @@ async def test_a_closed_engine_starts_nothing(engine: Engine, run: Runner) -> No
     run.commands.interrupt()
 
 
+async def test_an_engine_without_a_thread_tries_again_at_the_next_command(
+    run: Runner, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as at_the_limit:
+        at_the_limit.setattr(threading.Thread, "start", refuse)
+        for _ in range(2):
+            result = await run("touch made")
+            assert (result.outcome, result.exit_code) == ("spawn_failed", 127)
+            assert result.spawn_error == "cannot start the command: resource temporarily unavailable (EAGAIN)"
+    assert (await run("echo works")).stdout == "works\n"
+
+
 async def test_closing_while_commands_come_in_answers_every_call(engine: Engine, run: Runner) -> None:
     busy = 0
 

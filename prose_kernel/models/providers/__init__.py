@@ -44,7 +44,12 @@ async def load(module: str, *, what: str, extra: str) -> ModuleType:
         if loading is None:
             loading = _loading[module] = Future()
             loading.set_running_or_notify_cancel()
-            threading.Thread(target=_import, args=(module, loading), name=f"import {module}", daemon=True).start()
+            thread = threading.Thread(target=_import, args=(module, loading), name=f"import {module}", daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no thread can be started
+                del _loading[module]
+                raise
     try:
         return await asyncio.shield(asyncio.wrap_future(loading))
     except ImportError:

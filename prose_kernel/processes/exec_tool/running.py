@@ -9,6 +9,7 @@ import signal
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from prose_kernel.processes import spawn
 from prose_kernel.processes.command_output import Head
 from prose_kernel.processes.cross_loop import ProcessCall
 from prose_kernel.processes.engine import Engine, EngineClosed
@@ -62,6 +63,8 @@ class Run:
             return await call.wait(MonitoredProcess(self._engine, self._job, self, call.done))
         except EngineClosed:
             raise Refused("tool_failed", "the process engine is closed") from None
+        except OSError as problem:
+            raise Refused("tool_failed", spawn.no_resources(problem)) from None
 
     def take(self, stream: Stream, data: bytes, final: bool) -> None:
         """The process's `Keeper`."""

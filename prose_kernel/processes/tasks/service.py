@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from prose_kernel.errors import TaskRefused
+from prose_kernel.processes import spawn
 from prose_kernel.processes.command_output import Live
 from prose_kernel.processes.cross_loop import in_engine, posted
 from prose_kernel.processes.engine import Engine, EngineClosed
@@ -127,6 +128,8 @@ class TaskService:
             self._engine.start()
         except EngineClosed:
             raise _closed() from None
+        except OSError as problem:
+            raise TaskRefused("command_spawn_failed", spawn.no_resources(problem), retryable=True) from None
 
     def _live(self, on_output: OnOutput, displayed: int) -> Live:
         post = functools.partial(posted, asyncio.get_running_loop())  # a closed loop ignores it

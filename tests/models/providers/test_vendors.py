@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from later import Later
 from stubs.model_server import ANSWER, StubServer
+from waiting import PATIENCE
 
 from prose_kernel.errors import NoProvider, ProviderAuth, ProviderError, UsageError
 from prose_kernel.language.typed_answers import object_of
@@ -224,6 +225,24 @@ async def test_a_module_is_imported_once_and_outside_the_loop(tmp_path: Path, mo
     assert modules[0].thread != threading.main_thread().name
     sys.modules.pop("slow_module")
     loading._loading.pop("slow_module")
+
+
+async def test_a_module_is_imported_later_if_no_thread_could_be_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    (tmp_path / "later_module.py").write_text("here = True\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    with monkeypatch.context() as at_the_limit:
+        at_the_limit.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError):
+            await loading.load("later_module", what="it", extra="llm")
+    async with asyncio.timeout(PATIENCE):
+        assert (await loading.load("later_module", what="it", extra="llm")).here
+    sys.modules.pop("later_module")
+    loading._loading.pop("later_module")
 
 
 async def test_a_missing_extra_is_one_clear_error_and_can_be_fixed(
