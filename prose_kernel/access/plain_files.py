@@ -24,6 +24,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO, Final, NamedTuple
 
+_PIECE: Final = 1024 * 1024
+
 SMALL: Final = 16 * 1024 * 1024
 """Bytes of a file that people write by hand: settings, scripts, lists."""
 
@@ -178,10 +180,19 @@ def check(mode: int) -> None:
 
 
 def _whole(file: BinaryIO, limit: int) -> bytes:
-    data = file.read(limit + 1)
-    if len(data) > limit:
+    """Read to the end. `file.read(limit)` would reserve memory for the whole limit, which may not be available."""
+    asked = min(os.fstat(file.fileno()).st_size, limit) + 1
+    data = file.read(asked)
+    pieces = [data]
+    whole = len(data)
+    while len(data) == asked and whole <= limit:  # a pipe, or a file that grows
+        asked = min(_PIECE, limit + 1 - whole)
+        data = file.read(asked)
+        pieces.append(data)
+        whole += len(data)
+    if whole > limit:
         raise _too_large(limit)
-    return data
+    return b"".join(pieces)
 
 
 def _too_large(limit: int) -> OSError:

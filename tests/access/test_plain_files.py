@@ -8,6 +8,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -112,6 +113,27 @@ def test_a36_what_is_larger_than_the_limit_is_not_read(here: Path) -> None:
         plain_files.read(here / "large")
     with pytest.raises(OSError, match="larger than"):
         plain_files.read("/proc/self/maps", 10)  # its size is 0
+
+
+def test_a_small_file_needs_little_memory_whatever_the_limit(here: Path) -> None:
+    (here / "small").write_text("few bytes")
+    tracemalloc.start()
+    try:
+        assert plain_files.read(here / "small", plain_files.LARGE) == b"few bytes"
+        assert tracemalloc.get_traced_memory()[1] < 1_000_000
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_pipe_is_read_to_its_end_and_not_past_the_limit(here: Path) -> None:
+    for size, limit in ((3_000_000, plain_files.LARGE), (3_000_000, 3_000_000)):
+        with subprocess.Popen(["head", "-c", str(size), "/dev/zero"], stdout=subprocess.PIPE) as process:
+            assert process.stdout is not None
+            assert len(plain_files.read_named(f"/dev/fd/{process.stdout.fileno()}", limit)) == size
+    with subprocess.Popen(["head", "-c", "3000001", "/dev/zero"], stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        with pytest.raises(OSError, match="larger than"):
+            plain_files.read_named(f"/dev/fd/{process.stdout.fileno()}", 3_000_000)
 
 
 def test_a36_a_link_that_a_person_has_typed_is_followed(here: Path) -> None:
