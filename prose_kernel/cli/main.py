@@ -154,6 +154,11 @@ def _run(args: list[str]) -> int:
             return _before_the_start(UsageError(f"{name} cannot be used: file name too long"), args)
         if sys.flags.dev_mode:
             raise
+        from prose_kernel.runtime.shortage import shortage
+
+        if (found := shortage(defect)) is not None:
+            click.echo(f"Error: {found.message}\nhint: {found.hint}", err=True)
+            return 1
         click.echo(f"Internal error: {type(defect).__name__}: {defect}", err=True)
         click.echo("hint: please report this; PYTHONDEVMODE=1 shows where it happened", err=True)
         return 1

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from prose_kernel.runtime.ports import Stream
+from prose_kernel.runtime.shortage import shortage
 from prose_kernel.views.display import Display, Output, Problem
 
 if TYPE_CHECKING:
@@ -178,6 +179,9 @@ def _guard(kernel: Kernel, handler: Handler) -> Handler:
         except Exception as error:
             kernel.log.error("while answering %s", kind, exc_info=True)
             if kind.startswith("comm_"):
+                return
+            if (found := shortage(error)) is not None:
+                kernel.error_reply(stream, ident, parent, "ResourceError", f"{found.message}; {found.hint}")
                 return
             kernel.error_reply(stream, ident, parent, "InternalError", f"{type(error).__name__} inside prose_kernel")
 

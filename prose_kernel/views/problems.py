@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from prose_kernel.errors import CompileError, ProseError, ProviderError, RunError, UsageError
 from prose_kernel.language.diagnostics import Diagnostic, caret
 from prose_kernel.language.shortening import clipped
+from prose_kernel.runtime.shortage import shortage
 from prose_kernel.views.display import Problem
 from prose_kernel.views.escaping import clip, visible
 
@@ -46,6 +47,8 @@ def problem_of(error: BaseException, *, stderr_shown: bool = False) -> Problem:
             return simple("RecursionLimitExceeded", "the program is nested too deeply")
         case MemoryError():
             return simple("MemoryError", "there is not enough memory for this cell")
+        case _ if (found := shortage(error)) is not None:
+            return simple("ResourceError", found.message, found.hint)
         case _:
             return _internal(error)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import subprocess
@@ -160,6 +161,27 @@ def test_help_of_one_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["help", "run"]) == 0
     assert "--state-dir" in capsys.readouterr().out
     assert main(["help", "nonsense"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (OSError(errno.EMFILE, "Too many open files"), "too many open files"),
+        (OSError(errno.ENOSPC, "No space left on device", "somewhere"), "no space left on device"),
+        (MemoryError(), "there is not enough memory"),
+        (RuntimeError("can't start new thread"), "no further thread can be started"),
+    ],
+)
+def test_a_resource_that_has_run_out_is_no_defect(
+    error: Exception, message: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    monkeypatch.setattr("prose_kernel.cli.main.cli.main", fail)
+    assert main(["update"]) == 1
+    first, hint = capsys.readouterr().err.splitlines()
+    assert first == f"Error: {message}" and hint.startswith("hint: ") and "report" not in hint
 
 
 def test_a_defect_is_one_line_and_no_traceback(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import shutil
 from collections.abc import AsyncIterator
@@ -383,6 +384,21 @@ async def test_a_setting_that_makes_no_sense_is_an_error_of_the_cell(
     assert name == "UsageError" and "PROSE_GATES" in message
     monkeypatch.delenv("PROSE_GATES")
     await fine(cells, "let a = 1")
+
+
+async def test_a_resource_that_has_run_out_is_named_and_costs_no_name(
+    cells: Cells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fine(cells, "let a = 1")
+
+    async def at_the_limit(*_: object, **__: object) -> None:
+        raise OSError(errno.EMFILE, "Too many open files", "somewhere")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(type(cells.workspace), "run", at_the_limit)
+        name, message, trace = await wrong(cells, "let b = 2")
+    assert (name, message) == ("ResourceError", "too many open files") and "ulimit -n" in trace
+    await fine(cells, "let c = a")
 
 
 async def test_a_defect_of_the_package_shows_no_traceback(

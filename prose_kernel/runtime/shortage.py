@@ -1,0 +1,41 @@
+"""Which resource of this process or machine has run out: it is an error of neither the program nor this package."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+
+class Shortage(NamedTuple):
+    """What there is too little of, and what to do about it."""
+
+    message: str
+    hint: str
+
+
+_MEMORY: Final = Shortage("there is not enough memory", "end other programs, or raise the limit (`ulimit -v`)")
+_THREADS: Final = Shortage(
+    "no further thread can be started", "end other programs, or raise the limits (`ulimit -u`, `ulimit -v`)"
+)
+_FILES: Final = Shortage("too many open files", "raise the limit (`ulimit -n`) where this program is started")
+_DISK: Final = Shortage("no space left on device", "make room on the disk")
+_BY_NUMBER: Final[Mapping[int | None, Shortage]] = {
+    errno.ENOMEM: _MEMORY,
+    errno.EMFILE: _FILES,
+    errno.ENFILE: Shortage("too many open files in the system", "end other programs"),
+    errno.ENOSPC: _DISK,
+    errno.EDQUOT: Shortage("the disk quota is used up", "make room on the disk"),
+}
+
+
+def shortage(error: BaseException) -> Shortage | None:
+    """Return what has run out; None if the error has another cause."""
+    match error:
+        case MemoryError():
+            return _MEMORY
+        case RuntimeError() if str(error).startswith("can't start new thread"):
+            return _THREADS
+        case OSError():
+            return _BY_NUMBER.get(error.errno)
+    return None
