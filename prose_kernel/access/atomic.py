@@ -119,7 +119,7 @@ def sync_names(path: Path) -> None:
 
 def keep_out_of_git(directory: str, patterns: str = "*\n") -> None:
     """Make a directory of state with its own `.gitignore`, which excludes all of it. Raises `OSError`."""
-    os.makedirs(directory, exist_ok=True)  # noqa: PTH103
     name = f"{directory}/.gitignore"
     if not os.path.lexists(name):
+        os.makedirs(directory, exist_ok=True)  # noqa: PTH103
         write_whole(name, patterns, contended=True)

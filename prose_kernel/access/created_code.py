@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from prose_kernel.access import atomic, plain_files
+from prose_kernel.access import atomic, jsonl, plain_files
 from prose_kernel.errors import UsageError
 from prose_kernel.runtime.text import escaped
 
@@ -37,9 +37,13 @@ class _Note:
     cut: bool = False
     created: list[str] | None = None
 
-    def write(self, path: Path) -> None:
+    @property
+    def text(self) -> str:
         body = {"places": self.places, "present": self.present, "cut": self.cut}
-        atomic.write_whole(path, json.dumps(body if self.created is None else {"created": self.created}))
+        return json.dumps(body if self.created is None else {"created": self.created})
+
+    def write(self, path: Path) -> None:
+        atomic.write_whole(path, self.text)
 
     def found(self, workspace: str) -> tuple[list[str], bool]:
         """Return the created files, and whether the search was complete."""
@@ -84,12 +88,15 @@ def watch(workspace: str, places: Mapping[str, bool]) -> Watch:
         atomic.keep_out_of_git(str(Path(workspace, ".prose")))
         kept, cut = _listed(places, workspace)
         note = _Note(dict(places), sorted(_without_state(kept)), cut)
-        note.write(file)
-        lock = plain_files.descriptor(file)
+        # no other process settles it before the program starts: it is locked before it has any content
+        lock = plain_files.descriptor(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, make=True)
         plain_files.lock(lock)
+        jsonl.add(lock, note.text.encode())
     except OSError:
         if lock >= 0:
             os.close(lock)
+            with contextlib.suppress(OSError):
+                file.unlink()
         kept, cut = _listed(places, workspace)
         return Watch(workspace, kept, _Note(dict(places), sorted(_without_state(kept)), cut), None)
     return Watch(workspace, kept, note, file, lock)

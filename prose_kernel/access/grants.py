@@ -157,8 +157,10 @@ class Reach:
 
 
 def _covers(grant: FsGrant, prefix: str, path: str) -> bool:
-    if grant.pattern is not None:
+    if grant.pattern:
         return _glob(prefix, grant.pattern).matches(path)
+    if grant.pattern == "":
+        return path == prefix
     return is_below(path, prefix) and (grant.secrets or not _SECRET_FILE.search(path))
 
 

@@ -9,14 +9,14 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import functools
 import os
 import stat
 import struct
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
-
-from prose_kernel.access import plain_files
 
 MAGIC: Final = ("/proc", "/sys", "/dev/fd")
 """Directories whose names mean something else for this process than for the one that uses the path."""
@@ -106,18 +106,25 @@ def _magic(path: str) -> bool:
 
 def _found(path: str) -> tuple[str, os.stat_result]:
     """Return the name and the status of the object at a path. Raises `OSError`."""
-    if sys.platform != "linux" or not os.path.isdir("/proc/self/fd"):  # noqa: PTH112
+    if sys.platform != "linux":
         return os.path.realpath(path, strict=True), os.stat(path)  # noqa: PTH116
-    with plain_files.closing(_opened(path)) as descriptor:
+    descriptor = _opened(path)
+    try:
         return os.readlink(f"/proc/self/fd/{descriptor}"), os.fstat(descriptor)  # noqa: PTH115
+    except FileNotFoundError:
+        if os.path.isdir("/proc/self/fd"):  # noqa: PTH112
+            raise
+        return os.path.realpath(path, strict=True), os.stat(path)  # noqa: PTH116
+    finally:
+        os.close(descriptor)
+
+
+_HOW: Final = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _NO_MAGIC_LINKS) if sys.platform == "linux" else b""
 
 
 def _opened(path: str) -> int:
     """Open a path for path-only access without following magic links, on Linux. Raises `OSError`."""
-    how = struct.pack("=QQQ", os.O_PATH | os.O_CLOEXEC, 0, _NO_MAGIC_LINKS)
-    descriptor = _library().syscall(
-        ctypes.c_long(_OPENAT2), ctypes.c_int(_AT_FDCWD), os.fsencode(path), how, ctypes.c_size_t(len(how))
-    )
+    descriptor = _system_call()(_OPENAT2, _AT_FDCWD, os.fsencode(path), _HOW, len(_HOW))
     if descriptor >= 0:
         return int(descriptor)
     number = ctypes.get_errno()
@@ -126,10 +133,9 @@ def _opened(path: str) -> int:
     raise OSError(number, os.strerror(number), path)
 
 
-_loaded: list[ctypes.CDLL] = []
-
-
-def _library() -> ctypes.CDLL:
-    if not _loaded:
-        _loaded.append(ctypes.CDLL(None, use_errno=True))
-    return _loaded[0]
+@functools.cache
+def _system_call() -> Callable[..., int]:
+    """Return the function of the C library with the types of the arguments of `openat2`."""
+    call = ctypes.CDLL(None, use_errno=True).syscall
+    call.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)
+    return call

@@ -56,9 +56,8 @@ def build(kernel: Mapping[str, str], given: Mapping[str, str], home: str | None 
     if home == TMP:
         kernel = {"USER": kernel.get("USER", "")}
     values = {name: kernel.get(name) or fallback for name, fallback in _FALLBACKS.items()}
-    user, directory = _account(os.geteuid())
-    values["USER"] = kernel.get("USER") or user
-    values["HOME"] = home or kernel.get("HOME") or directory
+    values["USER"] = kernel.get("USER") or _account(os.geteuid())[0]
+    values["HOME"] = home or kernel.get("HOME") or _account(os.geteuid())[1]
     values.update(given)
     return {os.fsencode(name): os.fsencode(value) for name, value in values.items()}
 

@@ -63,10 +63,12 @@ def _known() -> set[tuple[int, int]]:
             directories[status.st_dev, status.st_ino] = _installed(directory, status.st_mtime_ns)
     found = set()
     for path in itertools.chain(*directories.values()):
-        with contextlib.suppress(OSError):
+        try:
             status = os.stat(path)  # noqa: PTH116
-            # a binary with several programs (busybox, uutils) is a launcher under each name
-            found.add((status.st_dev, status.st_ino))
+        except OSError:
+            continue
+        # a binary with several programs (busybox, uutils) is a launcher under each name
+        found.add((status.st_dev, status.st_ino))
     return found
 
 
