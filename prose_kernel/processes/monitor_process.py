@@ -67,8 +67,8 @@ def become_program(guard: int, jobs: sockets.socket, failures: int) -> None:
         os.chdir(job["cwd"])
         _same(os.stat("."), job["cwd_identity"])  # noqa: PTH116
         step = "limits"
-        sandbox_syscalls.inherit_limits(job["kernel"])
-        sandbox_syscalls.set_limits(job["limits"])
+        for number, limit in job["limits"].items():
+            resource.setrlimit(number, limit)
         step = "confinement"
         _confine(job)
         step = "program"

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from prose_kernel.processes import process_table, system_call_filter
+from prose_kernel.processes import process_table, sandbox_syscalls, system_call_filter
 from prose_kernel.processes.process_table import Member
 from prose_kernel.processes.spawn import close
 from prose_kernel.processes.stream_reading import Drain
@@ -91,7 +91,8 @@ class MonitoredLaunch:
         job = {name: getattr(self, name) for name in self.__slots__ if name != "confinement"}
         argv = [os.fsencode(each) for each in self.argv]
         own = {"program": os.fsencode(self.program), "argv": argv, "env": dict(self.env), "cwd": os.fsencode(self.cwd)}
-        kernel = {"filter": self.confinement.filter, "start_timeout": _START_TIMEOUT, "kernel": os.getpid()}
+        limits = sandbox_syscalls.limited(self.limits)
+        kernel = {"filter": self.confinement.filter, "start_timeout": _START_TIMEOUT, "limits": limits}
         ends = (
             ladder("timed_out", self.grace),
             ladder("cancelled", self.grace),

@@ -12,6 +12,10 @@ import os
 import resource
 import struct
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.prctl.argtypes = (ctypes.c_int, *(ctypes.c_ulong,) * 4)
 
@@ -63,19 +67,16 @@ def die_with_parent(signal: int) -> None:
     _check(_prctl(_PARENT_DEATH_SIGNAL, signal), "parent death signal")
 
 
-def inherit_limits(pid: int) -> None:
-    """Copy the current limits of another process, which may have changed since this one was forked."""
-    for number in range(_LIMITS):
-        resource.setrlimit(number, resource.prlimit(pid, number))
-
-
-def set_limits(limits: list[tuple[int, int, int]]) -> None:
-    """Set limits, each a resource, a soft and a hard limit. A lower hard limit is kept."""
+def limited(limits: Iterable[tuple[int, int, int]]) -> dict[int, tuple[int, int]]:
+    """Return the limits of this process with others in their place, each a resource, a soft and a hard limit. A lower
+    hard limit is kept."""
+    found = {number: resource.getrlimit(number) for number in range(_LIMITS)}
     for number, soft, hard in limits:
-        _, now = resource.getrlimit(number)
+        _, now = found[number]
         if now != resource.RLIM_INFINITY:
             hard = min(hard, now)
-        resource.setrlimit(number, (min(soft, hard), hard))
+        found[number] = min(soft, hard), hard
+    return found
 
 
 def no_new_privileges() -> None:
@@ -95,7 +96,7 @@ def drop_capabilities() -> None:
         return
     _prctl(_AMBIENT, _AMBIENT_CLEAR_ALL)
     for number in range(64):
-        if not 1 << number & _KEPT_CAPABILITIES and _prctl(_DROP_FROM_BOUNDING_SET, number) < 0:
+        if not 1 << number & _KEPT_CAPABILITIES and _libc.prctl(_DROP_FROM_BOUNDING_SET, number, 0, 0, 0) < 0:
             break  # this system has no more of them
     low, high = 0xFFFFFFFF, 32
     kept = (effective & low, permitted & low, 0, effective >> high, permitted >> high, 0)
