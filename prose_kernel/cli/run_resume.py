@@ -320,7 +320,7 @@ def _way(kept: KeptRun, given: RunOptions) -> tuple[Resumption, tuple[str, ...]]
     journal = kept.kept_journal()
     if given.at is None:
         how = resumption(journal, given.interrupted or "rerun")
-        lines = [f"Resuming run {kept.id} of {kept.program}: {_known(journal.answers(how.rewind))}."]
+        lines = [f"Resuming run {kept.id} of {kept.shown_program}: {_known(journal.answers(how.rewind))}."]
         if how.cause is not None:
             lines.append(f"It continues before the request that failed: {request_line(how.cause)}")
         return how, tuple(lines)
@@ -352,7 +352,7 @@ def _complete(kept: KeptRun) -> str:
     last = kept.kept_journal().texts[-1].ended
     if last is not None and last.status == "failed":
         return (
-            f"Run {kept.id} of {kept.program} has ended by an error of the program itself: nothing is run. "
+            f"Run {kept.id} of {kept.shown_program} has ended by an error of the program itself: nothing is run. "
             "--changed runs a corrected text."
         )
-    return f"Run {kept.id} of {kept.program} is complete: nothing is left to do."
+    return f"Run {kept.id} of {kept.shown_program} is complete: nothing is left to do."

@@ -22,6 +22,7 @@ from prose_kernel.cli.runs_recovery import fork, rebuild, repair, resume
 from prose_kernel.errors import UsageError
 from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.json_text import json_text
+from prose_kernel.runtime.text import escaped
 from prose_kernel.views.document import Table, counted
 from prose_kernel.views.escaping import clip, visible
 from prose_kernel.views.plain_text import plain_text
@@ -178,7 +179,7 @@ def _agreed(chosen: list[KeptRun]) -> bool:
             f"{counted(len(chosen), 'run')} would be removed; confirmation needs a terminal", hint="add --yes"
         )
     for run in chosen:
-        click.echo(f"{run.id}  {run.state}  {visible(run.program)}")
+        click.echo(f"{run.id}  {run.state}  {run.shown_program}")
     return click.confirm(f"Remove {counted(len(chosen), 'run')}?")
 
 
@@ -211,7 +212,11 @@ def _list(form: str, state_dir: str | None) -> None:
     if not found:
         return click.echo("no run is kept here")
     rows = [
-        (run.id, run.state, run.program, run.language, _begun(run), *map(_number, (run.texts, run.answers)), _size(run))
+        (
+            *(run.id, run.state, run.shown_program, run.language, _begun(run)),
+            *map(_number, (run.texts, run.answers)),
+            _size(run),
+        )
         for run in found
     ]
     head = ("run", "state", "program", "language", "begun", "cells", "answers", "size")
@@ -275,7 +280,7 @@ def _page(run: KeptRun, bound: list[StoredBinding]) -> Iterator[str]:
     if run.problem is not None:
         yield f"  {run.problem}" + (f" ({run.problem.hint})" if run.problem.hint else "")
     language = f" ({run.language})" if run.language else ""
-    yield f"  program    {run.program or '-'}{language}"
+    yield f"  program    {run.shown_program or '-'}{language}"
     yield f"  begun      {_begun(run)} UTC"
     yield f"  kept in    {program_files.shortest(run.directory, Path.cwd())}, {_size(run)}"
     if run.journal is not None:
@@ -315,7 +320,7 @@ def _how_to_continue(journal: JournalRead) -> str:
 def _of_head(run: KeptRun) -> Iterator[str]:
     assert run.journal is not None
     head = run.journal.head
-    yield f"  directory  {head.directory}"
+    yield f"  directory  {escaped(head.directory)}"
     if head.branch_of:
         what = "kept from" if head.changed else "branch of"
         yield f"  {what}  {head.branch_of[-1]}"
@@ -328,7 +333,7 @@ def _of_head(run: KeptRun) -> Iterator[str]:
 
 def _of_cell(cell: RunCell) -> Iterator[str]:
     message = f": {message_line(cell.message)}" if cell.message else ""
-    yield f"c{cell.number}  {cell.name}, {cell.status or 'not ended'}{message}"
+    yield f"c{cell.number}  {escaped(cell.name)}, {cell.status or 'not ended'}{message}"
     lines = cell.text.strip("\n").splitlines()
     yield from (f"  | {line}" for line in lines[:_LINES])
     if len(lines) > _LINES:

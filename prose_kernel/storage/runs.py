@@ -136,6 +136,11 @@ class KeptRun:
         return self.head.program if self.head is not None else self._journal_state[1]
 
     @property
+    def shown_program(self) -> str:
+        """Its program, on one line."""
+        return escaped(self.program)
+
+    @property
     def language(self) -> str:
         return self.head.language if self.head is not None else ""
 

@@ -16,6 +16,7 @@ from prose_kernel.errors import CompileError, ProseError, ProviderError, RunErro
 from prose_kernel.language.diagnostics import Diagnostic, caret
 from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime.shortage import shortage
+from prose_kernel.runtime.text import escaped
 from prose_kernel.views.display import Problem
 from prose_kernel.views.escaping import clip, visible
 
@@ -62,7 +63,7 @@ def message_line(message: str) -> str:
 def after_type(error: RunError) -> str:
     """Return what follows the type in an error's first line: the place, the message and the code."""
     place = error.location
-    of = f" of {place.source}" if place is not None and place.source != "cell" else ""
+    of = f" of {escaped(place.source)}" if place is not None and place.source != "cell" else ""
     where = f" at line {place.line}, column {place.column}{of}" if place is not None else ""
     message = message_line(error.message)
     return f"{where}{f': {message}' if message else ''} [{error.code}]"

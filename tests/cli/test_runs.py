@@ -76,6 +76,19 @@ def test_the_list(prose: Prose, ids: list[str]) -> None:
     assert prose.data("runs")[2]["run"] == ids[0]
 
 
+def test_a_name_with_a_line_feed_is_shown_on_one_line(prose: Prose) -> None:
+    Path("a\nb.prose").write_text(PROGRAM)
+    failed = prose("run", "a\nb.prose", status=1)
+    assert "ExecError at line 3, column 9 of a\\nb.prose:" in failed
+    assert [line.split()[2] for line in prose("runs").splitlines()] == ["program", "a\\nb.prose"]
+    (run,) = prose.data("runs")
+    assert run["program"] == "a\nb.prose"
+    shown = prose("runs", "show", str(run["run"]))
+    assert "  program    a\\nb.prose (openprose)\n" in shown
+    assert "c1  a\\nb.prose, failed: exec failed with exit code 1\n" in shown
+    assert "Resuming run RUN of a\\nb.prose: 1 answer is known.\n" in prose("run", "--resume", status=1)
+
+
 def test_the_last_run_is_the_last_one_also_after_the_clock_was_set_back(
     prose: Prose, monkeypatch: pytest.MonkeyPatch
 ) -> None:
