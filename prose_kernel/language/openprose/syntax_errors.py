@@ -202,6 +202,20 @@ def _property_value(line: Line) -> Trouble | None:
     return line.on(first + 2, "E004", f"the text of `{name}` needs quotes", f'write `{name}: "{words}"`')
 
 
+def _property_number(line: Line) -> Trouble | None:
+    """`max-output: 100mb`, `timeout: 5 min`: a number with more than the language reads."""
+    if not line.owner or line.at != line.first + 3 or line.kind(-1) != "NUMBER":
+        return None
+    hint = _NUMBERS.get(line.head_word)
+    return line.here("E004", f"unexpected {_shown(line, line.at)}", hint) if hint else None
+
+
+_NUMBERS: Final = {
+    "max-output": "characters to keep: `max-output: 200000`",
+    "timeout": 'write a duration: `"30s"`, `"1h"`',
+}
+
+
 def _property_line(line: Line) -> Trouble | None:
     """A line of a property block that is not `name: value` (2.1)."""
     if not line.owner or line.at > line.first + 1 or ("property" not in line.row and line.symbol != "NAME"):
@@ -610,6 +624,6 @@ def first_word(tokens: Sequence[RawToken], index: int) -> Any:
 
 _RULES: Final[tuple[Rule, ...]] = (
     _character, _indent, _contract_call, _on_reject, _missing_part, _session, _arms,
-    _options, _property_value, _property_line, _pipe, _call, _other_words, _catch, _input, _condition, _unquoted,
-    _misspelt, _misspelt_value, _line_end,
+    _options, _property_value, _property_number, _property_line, _pipe, _call, _other_words, _catch, _input,
+    _condition, _unquoted, _misspelt, _misspelt_value, _line_end,
 )  # fmt: skip
