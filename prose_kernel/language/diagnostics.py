@@ -133,16 +133,16 @@ def in_order(found: Iterable[_D], text: str = "") -> tuple[_D, ...]:
     """Sorted by line, column, code (9.1), duplicates dropped. If errors are at the markers of a merge conflict, only
     the first of them: others follow from it.
 
-    `=======` may also underline a heading. It counts if another error is at the begin or end of a conflict, or `text`,
-    the whole source, has both; a string may contain one of them.
+    `=======` may also underline a heading. It counts if another error is at the begin or end of a conflict, or if
+    `text`, the whole source, has a begin above it and an end below it; a string may contain any of them.
     """
     ordered = tuple(sorted(dict.fromkeys(found), key=lambda d: (d.line, d.column, d.code)))
     errors = [d for d in ordered if d.column == 1 and d.severity == "error" and not d.file]
     markers = [d for d in errors if _CONFLICT.match(d.source_line)]
-    if markers and (
-        any(d.message == _IS_CONFLICT or d.source_line[0] in "<>" for d in markers)
-        or {"<", ">"} <= {marker[0][0] for marker in _CONFLICT.finditer(text)}
-    ):
+    signs = [(m.start(), m[0][0]) for m in _CONFLICT.finditer(text)] if markers else []
+    begin = min((at for at, sign in signs if sign == "<"), default=len(text))
+    end = max((at for at, sign in signs if sign == ">"), default=0)
+    if any(d.message == _IS_CONFLICT or d.source_line[0] in "<>" or begin < d.span.start < end for d in markers):
         hint = "keep the lines of one side, or of both, and remove the markers"
         return (replace(markers[0], message=_IS_CONFLICT, hint=hint),)
     return ordered

@@ -139,6 +139,18 @@ def test_a_line_below_a_heading_is_not_called_a_merge_conflict(
     assert "at line 3, column " in found
 
 
+@pytest.mark.parametrize("name", ["p.prose", "p.vvm"])
+@pytest.mark.parametrize("heading", [0, 1])
+def test_a_conflict_in_a_string_is_not_one_of_the_program(
+    name: str, heading: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    parts = ['x = """\n<<<<<<< HEAD\n=======\n>>>>>>> other\n"""\n']
+    parts.insert(heading, "Title\n=======\n")
+    Path(name).write_text("".join(parts))
+    assert main(["compile", name]) == 1
+    assert "conflict" not in "".join(capsys.readouterr())
+
+
 def test_a_pipe_is_read(capsys: pytest.CaptureFixture[str]) -> None:
     read, write = os.pipe()
     os.write(write, GOOD.encode())
