@@ -39,8 +39,8 @@ def rest(text: str) -> str | None:
     return _hints()["rest"].get(text)
 
 
-def sign(text: str) -> tuple[str, str | None]:
-    """Message and hint for a sign or character that is not in the language."""
+def sign(text: str, following: str = "") -> tuple[str, str | None]:
+    """Message and hint for a sign or character that is not in the language; `following` is the next character."""
     if hint := _hints()["signs"].get(text):
         return f"there is no `{text}`" + (" at the end of a line" if text == "\\" else ""), hint
     if len(text) == 2 and text[1] == "=":
@@ -53,7 +53,7 @@ def sign(text: str) -> tuple[str, str | None]:
     if first.isalpha() and ord(first) > 127:
         message = f"`{printable(text)}` cannot be part of a name"
         return message, "names are made of `A` to `Z`, `a` to `z`, digits and `_`"
-    return f"{shown_character(text)} cannot stand here", None if first.isascii() else _plain_hint(text)
+    return f"{shown_character(text)} cannot stand here", None if first.isascii() else _plain_hint(text + following)
 
 
 def _plain_hint(text: str) -> str | None:
