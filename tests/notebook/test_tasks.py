@@ -222,6 +222,9 @@ async def test_the_table_of_tasks(notebook: Notebook) -> None:
     assert (await notebook.ok("%tasks")).texts == ["task  state    of   command\n1     running  you  sleep 60"]
     everything = (await notebook.ok("%tasks --all")).texts[0].split("\n")
     assert everything[1:] == ["1     running          you  sleep 60", "2     failed (exit 2)  you  sleep 0.05; exit 2"]
+    await notebook.ok("%exec --wait 0 sleep 61")
+    active = (await notebook.ok("%tasks")).texts[0].split("\n")
+    assert active[1:] == ["1     running  you  sleep 60", "3     running  you  sleep 61"]
 
 
 async def test_one_task(notebook: Notebook) -> None:

@@ -252,7 +252,7 @@ async def tasks_(call: Call) -> None:
     if everything:
         found = await service.history()
     else:
-        found = (await service.active(TaskCaller(), 100)).tasks
+        found = (await service.active(TaskCaller(), 100)).tasks[::-1]  # oldest first, as with --all
     call.show(task_cards.task_table(found, everything=everything))
 
 
