@@ -477,10 +477,10 @@ async def test_red_team_a_guard_killed_from_outside(bench: Bench) -> None:
 
 
 async def test_red_team_a_guard_stopped_from_outside(bench: Bench) -> None:
-    call = asyncio.ensure_future(bench("/bin/sh", "-c", "setsid sleep 71.1 & touch ready; sleep 71.2", timeout_s=1))
+    call = asyncio.ensure_future(bench("/bin/sh", "-c", "setsid sleep 71.1 & touch ready; sleep 71.2", timeout_s=3))
     await appears(bench.directory / "ready")
     pids = processes("sleep 71.")
-    (guard,) = [m.parent for m in members() if m.pid in pids and m.session == m.pid and m.parent not in pids]
+    (guard,) = {m.parent for m in members() if m.pid in pids and m.session == m.pid and m.parent not in pids}
     os.kill(guard, 19)
     outcome = await asyncio.wait_for(call, PATIENCE)
     assert outcome.error == "tool_failed" and ended([*pids, guard])
