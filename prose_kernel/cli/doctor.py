@@ -258,7 +258,7 @@ def _shell(wanted: str | None) -> Finding:
 
 
 def _state_directory(directory: Path) -> Finding:
-    nearest = next(p for p in (directory, *directory.parents) if p.exists())
+    nearest = next(p for p in (directory, *directory.parents) if p.exists() or p.is_symlink())
     if not (nearest.is_dir() and os.access(nearest, os.W_OK | os.X_OK)):
         return Finding("broken", "state", f"{nearest} is not a writable directory", "use --state-dir, or --in-context")
     return Finding("ok", "state", str(directory))

@@ -111,6 +111,17 @@ def test_doctor_finds_settings_that_cannot_work(
     assert found[0].fix
 
 
+def test_doctor_finds_a_state_directory_that_is_a_link_to_nothing(
+    jupyter: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for target in ("nothing", ".prose"):
+        (tmp_path / ".prose").symlink_to(target)
+        (found,) = [f for f in doctor.examine(start=False) if f.subject == "state"]
+        assert (found.state, found.text) == ("broken", f"{tmp_path}/.prose is not a writable directory")
+        (tmp_path / ".prose").unlink()
+
+
 # ---------------------------------------------------------------- what confines programs of agents
 
 

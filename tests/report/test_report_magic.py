@@ -80,6 +80,16 @@ async def test_a_run_without_a_journal_has_no_report(tmp_path: Path) -> None:
     await cells.close()
 
 
+async def test_a_run_in_memory_has_no_report_and_is_not_called_empty(tmp_path: Path) -> None:
+    (tmp_path / ".prose").write_text("a file where the state directory should be")
+    cells = Cells(tmp_path, ScriptedPerson(available=False))
+    await said(cells, PROGRAM)
+    for magic in ("%report", "%history"):
+        assert "hint: the state directory cannot be written: it is kept in memory" in await said(cells, magic)
+    assert "hint: nothing of it is kept: %reset ends it" in await said(cells, "%restore")
+    await cells.close()
+
+
 def test_the_page_on_reports_shows_what_happens(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

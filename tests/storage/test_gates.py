@@ -334,6 +334,7 @@ async def test_a_record_that_cannot_be_kept_is_an_error(tmp_path: Path, clock: T
     with pytest.raises(StateError, match="gate 'release_ok' could not be recorded") as caught:
         await gates.decide(request())
     assert caught.value.code == "E219"
+    assert caught.value.hint == "make room, or check who may write to the state directory, then run the gate again"
 
 
 # ---------------------------------------------------------------- from outside

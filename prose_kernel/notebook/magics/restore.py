@@ -203,7 +203,10 @@ def _may_be_mine(run: KeptRun) -> bool:
 def _instead(cells: Cells) -> str:
     """How to bring back another run than the one that has begun. Without its id, that would be this one again."""
     magic = serial(cells.asker).magic
-    return f"{magic}reset ends it; then {_one_before(cells) or f'{magic}restore brings it back'}"
+    then = _one_before(cells)
+    if not then and cells.workspace.opened.journal_file is None:
+        return f"nothing of it is kept: {magic}reset ends it"
+    return f"{magic}reset ends it; then {then or f'{magic}restore brings it back'}"
 
 
 def _one_before(cells: Cells) -> str:
@@ -245,7 +248,11 @@ def journal_of(call: Call) -> JournalRead | None:
     if run.journal is None:
         hint = "it is kept in memory" if workspace.settings.journal != "off" else "the setting journal is off"
         raise UsageError("the run keeps no journal", hint=hint)
-    return read(run.journal_file) if run.journal_file is not None else None
+    if run.journal_file is None:
+        lost = run.home is not None and run.home.unavailable is not None
+        hint = "the state directory cannot be written: it is kept in memory" if lost else "its journal was removed"
+        raise UsageError("the run keeps no journal", hint=hint)
+    return read(run.journal_file)
 
 
 # ---------------------------------------------------------------- restored names

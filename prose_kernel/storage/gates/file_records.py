@@ -43,6 +43,7 @@ from prose_kernel.storage.layout import file_stem
 
 _PENDING: Final = ".pending.json"
 _RESOLVED: Final = ".resolved.json"
+_HINT: Final = "make room, or check who may write to the state directory, then run the gate again"
 
 
 class FileRecords(Records):
@@ -262,4 +263,5 @@ def _read(place: Path) -> dict[str, Any]:
 
 
 def _unkept(what: str, error: OSError) -> StateError:
-    return StateError(f"{what} could not be recorded: {reason_of(error, type(error).__name__)}")
+    reason = reason_of(error, type(error).__name__)
+    return StateError(f"{what} could not be recorded: {reason}", hint=_HINT)
