@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from prose_kernel.processes import process_table, system
 from prose_kernel.processes.command_output import Capture
+from prose_kernel.processes.cwd_report import LOWEST_DESCRIPTOR
 from prose_kernel.processes.spawn import Child, ExitWatch, SpawnFailure, classify, close, high, spawn
 from prose_kernel.processes.stream_reading import Drain
 from prose_kernel.processes.termination import GroupScope, Ladder, TreeScope, ladder
@@ -48,7 +49,6 @@ class Launch:
     cwd: str
     timeout: float | None
     report: bool = False
-    report_descriptor: int = 100
     tree: str | None = None
     talk: bool = False
     stdin: bytes = b""
@@ -211,7 +211,7 @@ class Process:
             if launch.report:
                 self._report, report_end = os.pipe()
                 os.set_blocking(self._report, False)
-                report_end = high(report_end, launch.report_descriptor)
+                report_end = high(report_end, LOWEST_DESCRIPTOR)
                 passed.append(report_end)
             argv, further = launch.prepare(report_end if launch.report else None)
             passed += further
@@ -227,8 +227,7 @@ class Process:
 
     def _give_up(self, failure: SpawnFailure) -> None:
         self._finished = True
-        if self._report >= 0:
-            close((self._report,))
+        close((self._report,))
         stdout, stderr = self._captures.values()
         record = Record("spawn_failed", None, stdout, stderr, spawn_kind=failure.kind, spawn_error=failure.message)
         self._owner.ended(self, ())

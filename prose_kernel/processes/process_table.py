@@ -61,11 +61,6 @@ def job_of(pid: int) -> str | None:
     return None
 
 
-def carries(pid: int, marker: str) -> bool:
-    """Return whether the process was started with the environment variable `PROSE_JOB=marker`."""
-    return job_of(pid) == marker
-
-
 def carries_prefix(pid: int, marker: str) -> bool:
     """Return whether its `PROSE_JOB` begins with `marker`."""
     return (job_of(pid) or "").startswith(marker)
@@ -137,7 +132,7 @@ def still_ours(leader: int, known: set[tuple[int, int]], marker: str, table: lis
     (`known`, which is updated) or that carries the marker.
     """
     now = [member for member in table if in_scope(member, leader)]
-    if not any(member.identity in known or carries(member.pid, marker) for member in now):
+    if not any(member.identity in known or job_of(member.pid) == marker for member in now):
         return []
     known.update(member.identity for member in now)
     return now

@@ -114,7 +114,6 @@ class ShellCommands:
             request.cwd,
             request.timeout,
             moves,
-            cwd_report.LOWEST_DESCRIPTOR,
             stdin=request.stdin
             if isinstance(request.stdin, bytes)
             else (request.stdin or "").encode("utf-8", "replace"),

@@ -153,7 +153,7 @@ def high(descriptor: int, lowest: int) -> int:
 
 
 def close(descriptors: Sequence[int]) -> None:
-    """Close the descriptors; errors are ignored."""
+    """Close the descriptors; errors are ignored, as for -1."""
     for descriptor in descriptors:
         with contextlib.suppress(OSError):
             os.close(descriptor)

@@ -63,13 +63,11 @@ class GroupScope:
         process_table.signal_scope(self.leader, number, table)
 
     def surely_empty(self) -> bool:
-        """True if one system call shows that the scope is empty; False if only the table can show it."""
+        """True if one system call shows that the group is empty; False if only the table can show it."""
         try:
             os.killpg(self.leader, 0)
-        except ProcessLookupError:
-            return True
-        except OSError:
-            pass
+        except OSError as problem:
+            return isinstance(problem, ProcessLookupError)
         return False
 
 
@@ -120,6 +118,3 @@ class TreeScope(GroupScope):
             if not process_table.in_scope(member, self.leader):
                 with contextlib.suppress(OSError):
                     os.kill(member.pid, number)
-
-    def surely_empty(self) -> bool:
-        return False

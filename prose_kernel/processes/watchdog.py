@@ -236,9 +236,8 @@ class Watchdog:
         if self._exit is not None:
             self._exit.stop()
             self._exit = None
-        if self._pipe >= 0:
-            close((self._pipe,))
-            self._pipe = -1
+        close((self._pipe,))
+        self._pipe = -1
         if self._popen is not None:
             with contextlib.suppress(ChildProcessError):
                 self._popen.poll()
@@ -291,7 +290,7 @@ class _Journal:
     def _begin(self, lines: bytes) -> None:
         """Rewrite the file from the start. A full disk only disables the later sweep; the watchdog still works."""
         fresh = self.path.with_name(f".{self.path.name}")
-        close([self._descriptor] if self._descriptor >= 0 else [])
+        close((self._descriptor,))
         self._descriptor = -1
         try:
             self._descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
@@ -317,7 +316,7 @@ class _Journal:
             self.add(line, {})
 
     def remove(self) -> None:
-        close([self._descriptor] if self._descriptor >= 0 else [])
+        close((self._descriptor,))
         self._descriptor = -1
         with contextlib.suppress(OSError):
             self.path.unlink(missing_ok=True)

@@ -114,7 +114,7 @@ class Groups:
             for member in table:
                 session = member.session  # its leader may already have ended
                 known = session in self.running or session in self.left or session in old
-                if not known and process_table.carries(member.pid, self.marker):
+                if not known and process_table.job_of(member.pid) == self.marker:
                     self.running[session] = oldest
             if time.monotonic() >= until:
                 return

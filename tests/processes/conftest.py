@@ -12,7 +12,7 @@ import pytest
 from waiting import eventually
 
 from prose_kernel.processes import Engine, ShellCommands
-from prose_kernel.processes.process_table import carries, members
+from prose_kernel.processes.process_table import job_of, members
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput
 
 GRACE = 0.4
@@ -135,7 +135,7 @@ def run(commands: ShellCommands, tmp_path: Path) -> Runner:
 
 def marked(marker: str) -> list[int]:
     """The live processes that an engine's commands started."""
-    return [member.pid for member in members() if carries(member.pid, f"{marker}:exec")]
+    return [member.pid for member in members() if job_of(member.pid) == f"{marker}:exec"]
 
 
 def named(marker: str, program: str) -> int:

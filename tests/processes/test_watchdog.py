@@ -16,7 +16,7 @@ from processes.conftest import Runner, marked
 from waiting import PATIENCE, command_line, eventually, until
 
 from prose_kernel.processes import Engine, ShellCommands, process_table, system, watchdog_process
-from prose_kernel.processes.process_table import Member, carries, member_of, members
+from prose_kernel.processes.process_table import Member, job_of, member_of, members
 from prose_kernel.processes.watchdog import WARNING
 from prose_kernel.runtime.ports import CommandRequest
 
@@ -413,7 +413,7 @@ def test_a49_a_command_whose_leader_has_ended_is_found_in_its_first_instant(tmp_
 
 
 def left_of(marker: str) -> list[int]:
-    return [member.pid for member in members() if carries(member.pid, marker)]
+    return [member.pid for member in members() if job_of(member.pid) == marker]
 
 
 @pytest.mark.parametrize("line", [b"+%d\n", b"=%d %d %d\n"], ids=["running", "left"])
