@@ -204,16 +204,13 @@ def head_of(address: Path | str) -> str:
 
 def root_of(importer: str) -> str:
     """The root of the project that a file belongs to (9): where its dependencies are."""
-    directory = place = os.path.dirname(importer)  # noqa: PTH120
-    while True:
+    directory = os.path.dirname(importer)  # noqa: PTH120
+    for place in (directory, *map(str, Path(directory).parents)):
         if os.path.isdir(os.path.join(place, ".agents", "prose")):  # noqa: PTH112, PTH118
             return os.path.join(place, ".agents", "prose")  # noqa: PTH118
         if any(os.path.exists(os.path.join(place, name)) for name in ("deps", "prose.lock", ".git")):  # noqa: PTH110, PTH118
             return place
-        above = os.path.dirname(place)  # noqa: PTH120
-        if above == place:
-            return directory
-        place = above
+    return directory
 
 
 def _below(directory: str) -> Iterator[str]:

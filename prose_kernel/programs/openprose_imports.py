@@ -159,16 +159,13 @@ class LocalPrograms:
         path, source = request.path, request.importer
         held, self._given = self._given, request.texts or {}
         _, chain = self._loaded.get(id(source), (source, (self._root,)))
-        if path.startswith(typed_answers.FILE):
-            try:
-                schema, texts = await asyncio.to_thread(self._schema, path, chain[-1])
-            finally:
-                self._given = held
-            return LoadedProgram(schema, source, "", "", texts=texts)
-        where = self.resolve(path, chain[-1])
-        if where in chain:
-            raise _cycle((*chain[chain.index(where) :], where))
         try:
+            if path.startswith(typed_answers.FILE):
+                schema, texts = await asyncio.to_thread(self._schema, path, chain[-1])
+                return LoadedProgram(schema, source, "", "", texts=texts)
+            where = self.resolve(path, chain[-1])
+            if where in chain:
+                raise _cycle((*chain[chain.index(where) :], where))
             checked, remote = await self._complete(where, chain)
             if remote and len(chain) == 1:
                 remote = await self._with_others(source, where, remote)
