@@ -110,13 +110,11 @@ class LocalPrograms:
         profile: Profile = "default",
         resolver: Callable[[], Resolver] | None = None,
         origin: str = "",
-        home: Path | None = None,
         texts: Mapping[str, str] | None = None,
     ) -> None:
         self._profile: Profile = profile
         self._make_resolver = resolver
         self._made_resolver: Resolver | None = None
-        self._home = home
         name = file_and_node(program.name)[0] if program else ""
         self._root = Where(str(_real(base / (name or "."))), shown=name)
         if origin:
@@ -354,7 +352,7 @@ class LocalPrograms:
         if not path.isprintable():
             raise ImportProgramError("a path with unprintable characters cannot be loaded: no file can be called so")
         if path.startswith("~/"):
-            return Where(str(_real((self._home or Path.home()) / path[2:])), shown=path)
+            return Where(str(_real(Path.home() / path[2:])), shown=path)
         is_root = importer is self._root
         directory = self._directory if is_root else Path(importer.address).parent
         above = self._shown_from if is_root else str(Path(importer.shown).parent)

@@ -103,8 +103,9 @@ def test_remote_paths(tmp_path: Path, path: str, profile: str, address: str) -> 
         ("~/tidy.prose", "home/tidy.prose"),
     ],
 )
-def test_local_paths(tmp_path: Path, path: str, expected: str) -> None:
-    programs = LocalPrograms(tmp_path, home=tmp_path / "home")
+def test_local_paths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str, expected: str) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    programs = LocalPrograms(tmp_path)
     assert programs.resolve(path).address == os.path.realpath(tmp_path / expected)
     assert programs.resolve(str(tmp_path / "x")).address == os.path.realpath(tmp_path / "x")
 
