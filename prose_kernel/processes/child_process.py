@@ -234,7 +234,6 @@ class Process:
         self._done(record)
 
     def refuse(self, outcome: Outcome) -> None:
-        """End a process that was never started."""
         self._finished = True
         stdout, stderr = self._captures.values()
         self._done(Record(outcome, None, stdout, stderr))
@@ -300,7 +299,6 @@ class Process:
         self._wake.set()
 
     def interrupt(self) -> None:
-        """Interrupt for the user: INT, TERM, KILL; a second interrupt skips to KILL."""
         self._interrupts += 1
         if self._ladder is None:
             self.stop("interrupted")
@@ -502,7 +500,6 @@ class Process:
 
     @property
     def has_exited(self) -> bool:
-        """Whether the child has ended, checked now; its output may still be in transit."""
         return self._finished or self._exited or (self._child is not None and system.has_exited(self._child.pid))
 
     @property

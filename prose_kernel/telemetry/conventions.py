@@ -14,7 +14,7 @@ SCHEMA: Final = "https://opentelemetry.io/schemas/1.41.0"
 LONGEST: Final = 32_000
 """Characters of one attribute that holds content."""
 OWN_MODELS: Final = ("model", "agent")
-"""Return whether the provider is generative AI: a model server or CLI agent, not a person, script or recording."""
+"""The origins of answers by generative AI: a model server, a CLI agent; not a person, a script or a recording."""
 
 _PROVIDERS: Final[Mapping[str, str]] = {
     "azure": "azure.ai.openai",
