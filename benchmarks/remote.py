@@ -16,7 +16,8 @@ import time
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
-from prose_kernel.processes import Engine, ShellCommands
+from prose_kernel.processes.engine import Engine
+from prose_kernel.processes.shell import ShellCommands
 from prose_kernel.remote.commands import RemoteCommands
 from prose_kernel.runtime.ports import CommandRequest, Commands
 

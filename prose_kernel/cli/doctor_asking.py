@@ -67,7 +67,7 @@ def _no_fallbacks(options: SessionOptions) -> SessionOptions:
 async def _all(options: SessionOptions, where: Surroundings, seconds: float) -> list[Finding]:
     from prose_kernel.access.approvals import Approvals
     from prose_kernel.models.provider_pool import LiveProviders, ProviderContext
-    from prose_kernel.processes import Engine
+    from prose_kernel.processes.engine import Engine
     from prose_kernel.processes.long_lived_processes import Helpers
     from prose_kernel.runtime.asker import Unattended
     from prose_kernel.runtime.clock import SystemClock

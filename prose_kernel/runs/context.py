@@ -19,7 +19,7 @@ from prose_kernel.runtime.ports import CONFIGURED, Clock, LoadedProgram, LoadReq
 if TYPE_CHECKING:
     from prose_kernel.cassettes.recordings import SharedCassettes
     from prose_kernel.models.providers.model_servers import SharedWays
-    from prose_kernel.processes import Engine
+    from prose_kernel.processes.engine import Engine
     from prose_kernel.remote.commands import RemoteCommands
     from prose_kernel.runs.earlier_run import EarlierRun
     from prose_kernel.runs.languages import Language

@@ -32,8 +32,8 @@ from prose_kernel.runtime.keys import Keys
 from prose_kernel.runtime.ports import Commands, Phrases, Ports, Races, Sessions, Store
 
 if TYPE_CHECKING:
-    from prose_kernel.processes import ShellCommands
     from prose_kernel.processes.exec_tool.tool import AgentPrograms
+    from prose_kernel.processes.shell import ShellCommands
     from prose_kernel.processes.tasks.service import TaskService
     from prose_kernel.runs.context import RunContext
     from prose_kernel.runs.journal import RunJournal
@@ -71,8 +71,8 @@ class Run:
         kept: StoredRun | None,
         on_live: Callable[[Sequence[Asked]], None],
     ) -> None:
-        from prose_kernel.processes import ShellCommands
         from prose_kernel.processes.resources import LimitedCommands
+        from prose_kernel.processes.shell import ShellCommands
 
         settings = context.settings
         self.context = context

@@ -38,7 +38,7 @@ from prose_kernel.runtime.values import Value
 
 if TYPE_CHECKING:
     from prose_kernel.language.diagnostics import Diagnostic
-    from prose_kernel.processes import Engine
+    from prose_kernel.processes.engine import Engine
     from prose_kernel.remote.commands import RemoteState
     from prose_kernel.runs.languages import Compiled, Language
     from prose_kernel.runs.resumption import ResumeSteps, Resumption
@@ -52,7 +52,9 @@ __all__ = ["Start", "Workspace", "load_what_cells_need", "uncancel"]
 
 def load_what_cells_need(language: Language) -> None:
     """Import what a program with nothing but commands uses, so that its first cell need not."""
-    from prose_kernel.processes import Engine, ShellCommands, resources, sandbox_syscalls
+    from prose_kernel.processes import resources, sandbox_syscalls
+    from prose_kernel.processes.engine import Engine
+    from prose_kernel.processes.shell import ShellCommands
     from prose_kernel.runs import journal
     from prose_kernel.runtime import redaction
     from prose_kernel.storage import (
@@ -139,7 +141,7 @@ class Workspace:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def _new_engine(self) -> Engine:
-        from prose_kernel.processes import Engine
+        from prose_kernel.processes.engine import Engine
 
         # reported in the engine's thread, at any time; the person sees it at the end of a cell
         return Engine(on_warning=self._warnings.append)

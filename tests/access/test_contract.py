@@ -17,7 +17,7 @@ from prose_kernel.cli.main import main
 from prose_kernel.errors import ImportProgramError, UsageError
 from prose_kernel.evaluation import spec
 from prose_kernel.evaluation.assertions import PythonFunction
-from prose_kernel.processes import Engine
+from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.exec_tool.audit import AuditLog
 from prose_kernel.processes.exec_tool.capabilities import capabilities
 from prose_kernel.processes.exec_tool.options import ExecOptions

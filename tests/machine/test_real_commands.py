@@ -11,7 +11,8 @@ from machine.fakes import World, lines
 from msgspec import structs
 from waiting import eventually
 
-from prose_kernel.processes import Engine, ShellCommands
+from prose_kernel.processes.engine import Engine
+from prose_kernel.processes.shell import ShellCommands
 
 
 class Shells(World):

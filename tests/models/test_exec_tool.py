@@ -19,7 +19,7 @@ from prose_kernel.access.approvals import Approvals
 from prose_kernel.access.session_permissions import Policy
 from prose_kernel.models.tools.exec import exec_tools
 from prose_kernel.models.tools.session_tools import SessionTools
-from prose_kernel.processes import Engine
+from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.exec_tool.audit import AuditLog
 from prose_kernel.processes.exec_tool.options import ExecOptions
 from prose_kernel.processes.exec_tool.tool import AgentPrograms

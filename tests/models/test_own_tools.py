@@ -30,7 +30,7 @@ from prose_kernel.errors import PermissionDenied, ProviderError
 from prose_kernel.models.tools import user_tools
 from prose_kernel.models.tools.session_tools import SessionTools
 from prose_kernel.models.tools.user_tools.pool import ToolHost, UserTools
-from prose_kernel.processes import Engine
+from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.long_lived_processes import Helpers
 from prose_kernel.runs.provider_chain import Facilities, connect
 from prose_kernel.runs.settings import Settings

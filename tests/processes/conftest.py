@@ -11,8 +11,9 @@ from typing import TypeVar
 import pytest
 from waiting import eventually
 
-from prose_kernel.processes import Engine, ShellCommands
+from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.process_table import job_of, members
+from prose_kernel.processes.shell import ShellCommands
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput
 
 GRACE = 0.4

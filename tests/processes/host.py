@@ -14,7 +14,8 @@ import sys
 import time
 from pathlib import Path
 
-from prose_kernel.processes import Engine, ShellCommands
+from prose_kernel.processes.engine import Engine
+from prose_kernel.processes.shell import ShellCommands
 from prose_kernel.runtime.ports import CommandRequest
 
 

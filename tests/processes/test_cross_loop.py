@@ -7,9 +7,8 @@ import threading
 
 import pytest
 
-from prose_kernel.processes import Engine
 from prose_kernel.processes.cross_loop import in_engine
-from prose_kernel.processes.engine import EngineClosed
+from prose_kernel.processes.engine import Engine, EngineClosed
 
 PATIENCE = 20
 

@@ -12,9 +12,9 @@ import pytest
 from needs import needs
 from processes.conftest import GRACE, Runner
 
-from prose_kernel.processes import Engine, ShellCommands
 from prose_kernel.processes.cwd_report import parse
-from prose_kernel.processes.shell import resolve_shell
+from prose_kernel.processes.engine import Engine
+from prose_kernel.processes.shell import ShellCommands, resolve_shell
 
 SHELLS = ("bash", "dash", "zsh", "busybox", "mksh", "ksh93")
 START = "."

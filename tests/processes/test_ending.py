@@ -15,8 +15,10 @@ import pytest
 from processes.conftest import HOUR, Clock, Runner, end_of, marked, named
 from waiting import appears, eventually, until
 
-from prose_kernel.processes import Engine, ShellCommands, system
+from prose_kernel.processes import system
+from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.process_table import member_of
+from prose_kernel.processes.shell import ShellCommands
 from prose_kernel.processes.termination import GRACE as GRACE_FOR_USERS
 from prose_kernel.processes.termination import ladder
 from prose_kernel.runtime.ports import CommandRequest

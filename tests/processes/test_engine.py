@@ -19,9 +19,10 @@ import pytest
 from processes.conftest import GRACE, HOUR, Clock, Runner, end_of, marked
 from waiting import PATIENCE, appears, eventually, processes
 
-from prose_kernel.processes import Engine, ShellCommands
 from prose_kernel.processes.background_processes import BackgroundProcesses
+from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.process_table import Member, member_of, members
+from prose_kernel.processes.shell import ShellCommands
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 
 

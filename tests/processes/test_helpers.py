@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from waiting import until
 
-from prose_kernel.processes import Engine
+from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.long_lived_processes import Helpers, RunningHelper
 from prose_kernel.processes.process_table import members
 from prose_kernel.runtime import open_request
@@ -169,7 +169,7 @@ async def test_a_users_interrupt_does_not_reach_it(tmp_path: Path) -> None:
 _HOST = """
 import asyncio, sys
 from pathlib import Path
-from prose_kernel.processes import Engine
+from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.long_lived_processes import Helpers
 
 async def main():

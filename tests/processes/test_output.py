@@ -15,9 +15,10 @@ from hypothesis import strategies as st
 from processes.conftest import HOUR, Clock, Runner, end_of
 from waiting import appears, eventually, until
 
-from prose_kernel.processes import Engine, ShellCommands
 from prose_kernel.processes.command_output import Capture
+from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.process_table import member_of
+from prose_kernel.processes.shell import ShellCommands
 from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT as KEPT
 from prose_kernel.runtime.ports import NOTHING_OMITTED, Omitted, Stream
 

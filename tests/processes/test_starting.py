@@ -20,9 +20,9 @@ from processes.conftest import Runner, marked
 from waiting import appears
 
 import prose_kernel.processes
-from prose_kernel.processes import Engine, ShellCommands
 from prose_kernel.processes.cwd_report import LOWEST_DESCRIPTOR
-from prose_kernel.processes.shell import LONGEST_ARGUMENT, resolve_shell
+from prose_kernel.processes.engine import Engine
+from prose_kernel.processes.shell import LONGEST_ARGUMENT, ShellCommands, resolve_shell
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 
 LONG_SHELLS = ("bash", "dash", "zsh", "busybox", "mksh", "ksh93")

@@ -15,8 +15,10 @@ import pytest
 from processes.conftest import Runner, marked
 from waiting import PATIENCE, command_line, eventually, until
 
-from prose_kernel.processes import Engine, ShellCommands, process_table, system, watchdog_process
+from prose_kernel.processes import process_table, system, watchdog_process
+from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.process_table import Member, job_of, member_of, members
+from prose_kernel.processes.shell import ShellCommands
 from prose_kernel.processes.watchdog import WARNING
 from prose_kernel.runtime.ports import CommandRequest
 
@@ -133,7 +135,7 @@ def test_a_kernel_that_ends_with_running_commands_leaves_nothing(tmp_path: Path)
     """Nobody calls `close`: the interpreter's end does, and does not hang."""
     code = (
         "import asyncio, sys; from pathlib import Path\n"
-        "from prose_kernel.processes import Engine, ShellCommands\n"
+        "from prose_kernel.processes.engine import Engine\nfrom prose_kernel.processes.shell import ShellCommands\n"
         "from prose_kernel.runtime.ports import CommandRequest\n"
         "engine = Engine(state_dir=Path(sys.argv[1])); print(engine.marker)\n"
         "result = asyncio.run(ShellCommands(engine).run(CommandRequest('sleep 600 & echo hi', '/', 5.0)))\n"
@@ -156,7 +158,9 @@ def test_a_kernel_that_ends_with_running_commands_leaves_nothing(tmp_path: Path)
 _KILLED_WHILE_STARTING = """
 import asyncio, os, signal, sys
 from pathlib import Path
-from prose_kernel.processes import Engine, ShellCommands, child_process
+from prose_kernel.processes import child_process
+from prose_kernel.processes.engine import Engine
+from prose_kernel.processes.shell import ShellCommands
 from prose_kernel.runtime.ports import CommandRequest
 
 def spawn_and_die(*given, _spawn=child_process.spawn, **more):

@@ -18,8 +18,9 @@ from remote.cluster import Dask
 from sample_files import png
 from waiting import appears, eventually, until
 
-from prose_kernel.processes import Engine, ShellCommands
+from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.process_table import carries_prefix, members
+from prose_kernel.processes.shell import ShellCommands
 from prose_kernel.remote.commands import LinkOptions, RemoteCommands
 from prose_kernel.runtime.ports import NOTHING_OMITTED, CommandRequest, CommandResult, Omitted, Stream
 

@@ -20,7 +20,8 @@ from gate_people import RUN, Person, request
 from prose_kernel.access import peers
 from prose_kernel.cli.main import main
 from prose_kernel.errors import GateRefused
-from prose_kernel.processes import Engine, system
+from prose_kernel.processes import system
+from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.long_lived_processes import Helpers
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.storage.gates.deciding import Gatekeeper, GatePolicy

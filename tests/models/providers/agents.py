@@ -18,7 +18,7 @@ from prose_kernel.access.approvals import Approvals
 from prose_kernel.access.session_permissions import Policy
 from prose_kernel.models.providers.acp import AcpSessions, AgentHost
 from prose_kernel.models.providers.acp_messages import Patience
-from prose_kernel.processes import Engine
+from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.long_lived_processes import Helpers
 from prose_kernel.processes.process_table import members
 from prose_kernel.runtime.clock import SystemClock

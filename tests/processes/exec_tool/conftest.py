@@ -13,7 +13,7 @@ import pytest
 from needs import needs
 from waiting import PATIENCE, until
 
-from prose_kernel.processes import Engine
+from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.exec_tool.audit import AuditLog
 from prose_kernel.processes.exec_tool.capabilities import CapabilityRecord, CapabilityStore, FsGrant
 from prose_kernel.processes.exec_tool.dispatch import Dispatcher, Handler

@@ -13,7 +13,7 @@ import pytest
 from processes.exec_tool.conftest import PYTHON, SYSTEM, Bench, ended, program, result
 from waiting import PATIENCE, appears, processes
 
-from prose_kernel.processes import Engine
+from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.exec_tool.arguments import InvalidArguments, parse
 from prose_kernel.processes.exec_tool.audit import AuditLog
 from prose_kernel.processes.exec_tool.capabilities import CapabilityError, CapabilityRecord, CapabilityStore, FsGrant

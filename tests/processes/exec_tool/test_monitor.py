@@ -12,7 +12,7 @@ import pytest
 from processes.exec_tool.conftest import Bench, ended, result
 from waiting import PATIENCE, appears, eventually, processes
 
-from prose_kernel.processes import Engine
+from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.process_table import member_of
 from prose_kernel.runtime.services import ExecOutcome
 

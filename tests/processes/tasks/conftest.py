@@ -9,7 +9,7 @@ import pytest
 import pytest_asyncio
 from processes.tasks.desk import GRACE, Desk, MakeDesk
 
-from prose_kernel.processes import Engine
+from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.tasks.options import TaskOptions
 
 

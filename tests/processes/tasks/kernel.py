@@ -9,7 +9,7 @@ import asyncio
 import sys
 from pathlib import Path
 
-from prose_kernel.processes import Engine
+from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.tasks.options import TaskOptions
 from prose_kernel.processes.tasks.service import TaskService
 from prose_kernel.processes.tasks.unfinished_runs import pointer_of

@@ -75,7 +75,7 @@ async def test_4_35_an_agents_command_owns_what_detached_without_its_environment
 async def test_71_the_monitor_of_an_agents_command_ends_it_when_the_kernel_is_gone(tmp_path: Path) -> None:
     program = (
         "import asyncio, sys; from pathlib import Path\n"
-        "from processes.tasks.desk import AGENT, Desk; from prose_kernel.processes import Engine\n"
+        "from processes.tasks.desk import AGENT, Desk; from prose_kernel.processes.engine import Engine\n"
         "from prose_kernel.processes.tasks.options import TaskOptions\n"
         "async def main():\n"
         "    desk = Desk(Engine(state_dir=Path(sys.argv[1])), Path(sys.argv[1]), TaskOptions())\n"
@@ -439,7 +439,7 @@ async def test_events_are_kept_with_their_records(desk: Desk) -> None:
 def test_a_closed_run_starts_nothing(tmp_path: Path) -> None:
     script = (
         "import asyncio, sys\nfrom pathlib import Path\n"
-        "from prose_kernel.processes import Engine\nfrom prose_kernel.processes.tasks.service import TaskService\n"
+        "from prose_kernel.processes.engine import Engine\nfrom prose_kernel.processes.tasks.service import TaskService\n"
         "from prose_kernel.runtime.clock import SystemClock\nfrom prose_kernel.runtime.services import TaskCaller\n"
         "from prose_kernel.errors import TaskRefused\n"
         "async def main():\n"
