@@ -308,5 +308,5 @@ def _converted(name: str, value: object, kind: Any) -> Any:
         return str(value) if isinstance(value, Path) else value
     try:
         return convert(value, kind)
-    except ValueError:
-        raise UsageError(f"setting {name}: {accepted(kind)}, not {shown(value)}") from None
+    except ValueError as problem:
+        raise UsageError(f"setting {name}: {str(problem) or accepted(kind)}, not {shown(value)}") from None

@@ -114,7 +114,7 @@ class RemoteSettings(Struct, frozen=True):
 
 
 class ProgramSettings(Struct, frozen=True):
-    registry: str = "https://p.prose.md/"
+    registry: Address = "https://p.prose.md/"
     """Server of programs named `handle/slug`."""
     size: int = 1024 * 1024
     """Bytes of a fetched program."""
@@ -512,6 +512,6 @@ def _convert_into(values: dict[str, Any], text: str, name: str, place: str, foun
     kind = every()[name].type
     try:
         values[name] = convert(text, kind, text=True)
-    except ValueError:
+    except ValueError as problem:
         values.pop(name, None)
-        found.append(UsageError(f"setting {name} ({place}): {accepted(kind)}, not {text!r}"))
+        found.append(UsageError(f"setting {name} ({place}): {str(problem) or accepted(kind)}, not {text!r}"))

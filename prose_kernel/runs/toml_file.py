@@ -32,6 +32,7 @@ Key = tuple[str | int, ...]
 Table = TypeVar("Table", bound=Struct)
 
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+_BEYOND = 1 << 63
 _HEADER = re.compile(r"\s*(\[{1,2})([^\[\]]+)\]{1,2}\s*(?:#.*)?$")
 _KEY = re.compile(r"\s*([^=#\[\]{}]+?)\s*=")
 
@@ -133,8 +134,8 @@ class TomlFile:
             if value == "" and declaration.default != "" and declaration.name != "key":  # a server without a key
                 raise ValueError
             return convert(value, declaration.type)
-        except ValueError:
-            self.refuse(key, accepted(declaration.type), value)
+        except ValueError as problem:
+            self.refuse(key, str(problem) or accepted(declaration.type), value)
 
     # ------------------------------------------------------------ errors
 
@@ -216,7 +217,10 @@ def all_of(problems: Sequence[UsageError], noun: str = "setting") -> UsageError:
 
 
 def convert(value: object, hint: object, *, text: bool = False) -> object:
-    """Convert `value` to its declared type; `text=True` for environment variables. Raises `ValueError`."""
+    """Convert `value` to its declared type; `text=True` for environment variables.
+
+    Raises `ValueError`; its message says what is accepted, if that is not what `accepted` says.
+    """
     note, plain = _note(hint)
     if text and plain is bool:
         word = str(value).strip().casefold()
@@ -229,6 +233,8 @@ def convert(value: object, hint: object, *, text: bool = False) -> object:
         raise ValueError from problem
     if isinstance(found, bool) or not isinstance(found, int | float):
         return found
+    if isinstance(found, int) and not -_BEYOND <= found < _BEYOND:
+        raise ValueError("a number of at most 64 bits")
     if not math.isfinite(found):
         raise ValueError
     if not isinstance(note, Meta) and (found < 0 or (found == 0 and note is None)):

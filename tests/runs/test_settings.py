@@ -251,6 +251,16 @@ MISTAKES = [
     ('provider = ""', "prose.toml line 1: provider: a text, not ''", None),
     ('autodetect = "yes"', "prose.toml line 1: autodetect: true or false, not 'yes'", None),
     ("concurrency = 0", "prose.toml line 1: concurrency: a whole number above 0, not 0", None),
+    (
+        "[vvm]\ndepth = 9223372036854775808",
+        "prose.toml line 2: vvm.depth: a number of at most 64 bits, not 9223372036854775808",
+        None,
+    ),
+    (
+        '[programs]\nregistry = "zzz"',
+        "prose.toml line 2: programs.registry: an address that begins with https:// or http://, not 'zzz'",
+        None,
+    ),
     ("max_parallel = true", "prose.toml line 1: max_parallel: a whole number above 0, not true", None),
     (
         '[permissions]\nreed = "deny"',
@@ -346,6 +356,11 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     [
         ("PROSE_AUTODETECT", "perhaps", "setting autodetect (PROSE_AUTODETECT): true or false, not 'perhaps'"),
         ("PROSE_CONCURRENCY", "0", "setting concurrency (PROSE_CONCURRENCY): a whole number above 0, not '0'"),
+        (
+            "PROSE_CONCURRENCY",
+            "9223372036854775808",
+            "setting concurrency (PROSE_CONCURRENCY): a number of at most 64 bits, not '9223372036854775808'",
+        ),
         ("PROSE_MAX_PARALLEL", "many", "setting max_parallel (PROSE_MAX_PARALLEL): a whole number above 0, not 'many'"),
         (
             "PROSE_CASSETTE_MODE",
