@@ -134,6 +134,8 @@ async def test_dollar_signs_in_a_table_begin_no_formula(cells: Cells) -> None:
         ("%bindigns", "UsageError", "there is no magic %bindigns", "did you mean `%bindings`?"),
         ("%what", "UsageError", "there is no magic %what", "%help lists all magics"),  # not %gate
         ("%zzz", "UsageError", "there is no magic %zzz", "%help lists all magics"),
+        ("%" + "z" * 3000, "UsageError", f"there is no magic %{'z' * 119}…", "%help lists all magics"),
+        ("%%" + "z" * 3000, "UsageError", f"there is no cell magic %%{'z' * 118}…", ""),
         ("%vars", "UsageError", "there is no magic %vars", "%bindings lists what is bound"),
         ("%binding", "UsageError", "%binding: too few words", "usage: %binding NAME"),
         ("%bindings resul", "UsageError", "there is no binding resul", "did you mean `result`?"),

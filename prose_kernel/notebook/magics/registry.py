@@ -20,6 +20,7 @@ from prose_kernel.runtime.home import expanded
 from prose_kernel.views.bundle import bundle
 from prose_kernel.views.display import Display, Output
 from prose_kernel.views.document import Block
+from prose_kernel.views.escaping import clip
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source
@@ -198,10 +199,10 @@ def find(line: str, language: Language | None = None) -> Magic:
         hint = _INSTEAD.get(name.removeprefix("%")) or f"there are {', '.join(known)}"
         if languages.of_magic(name.removeprefix("%")) is not None:
             hint = f"%{name} names the language of a whole cell: write it at the very beginning of the cell"
-        raise UsageError(f"there is no cell magic %{name}", hint=statement(hint, language))
+        raise UsageError(f"there is no cell magic %{clip(name)}", hint=statement(hint, language))
     found = all_magics().get(name)
     if found is None:
-        raise UsageError(f"there is no magic %{name}", hint=statement(_instead(name, line), language))
+        raise UsageError(f"there is no magic %{clip(name)}", hint=statement(_instead(name, line), language))
     return found
 
 
@@ -235,10 +236,14 @@ _INSTEAD = {
 }
 
 
+_MOST: Final = 200
+"""Characters of the user's own text in a hint."""
+
+
 def _instead(name: str, line: str) -> str:
     """The text to type instead of a magic that other kernels have, or that is misspelt."""
     if name in _SHELL:
-        return f'exec "{line}"'
+        return f'exec "{clip(line, _MOST)}"'
     if name in _INSTEAD:
         return _INSTEAD[name]
     if (spoken := languages.of_magic(name)) is not None:
