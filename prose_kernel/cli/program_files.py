@@ -38,11 +38,18 @@ def read_bytes(name: str, typed: str = "") -> bytes:
     except (OSError, ValueError) as problem:
         from prose_kernel.programs import missing_files
 
+        _require_name(name)
         reason = reason_of(problem, str(problem))
         hint = (
             missing_files.hint(name, languages.runnable_suffixes()) if isinstance(problem, FileNotFoundError) else None
         )
         raise UsageError(f"cannot read {typed or name}: {reason}", hint=hint) from None
+
+
+def _require_name(name: str) -> None:
+    """Raises `UsageError` for a blank name, of a file that is not there."""
+    if not name.strip():
+        raise UsageError("the name of the program is empty", hint="prose examples lists the bundled programs")
 
 
 def read_source(name: str, typed: str = "") -> Source:
@@ -111,6 +118,7 @@ def find_program(target: str) -> str:
     if found is None:
         from prose_kernel.programs import missing_files
 
+        _require_name(target)
         hint = missing_files.hint(target, languages.runnable_suffixes()) or "prose examples lists the examples"
         raise UsageError(f"there is no file and no bundled example {target}", hint=hint)
     return str(found)

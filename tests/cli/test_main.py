@@ -112,6 +112,15 @@ def test_a_name_without_its_suffix(
     )
 
 
+@pytest.mark.parametrize("name", ["", " "])
+@pytest.mark.parametrize("command", ["run", "compile", "fmt", "plan"])
+def test_an_empty_name_of_a_program(name: str, command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, name]) == 2
+    assert capsys.readouterr().err == (
+        "Error: the name of the program is empty\nhint: prose examples lists the bundled programs\n"
+    )
+
+
 def test_boot_is_retired(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["boot"]) == 2
     assert "retired" in capsys.readouterr().err
