@@ -35,7 +35,8 @@ def translator(language: Language) -> type[Translator]:
             """The text of the injected cell. Raises `PapermillException` for what has no counterpart."""
             lines = [f"# {comment}\n"]
             for name, value in parameters.items():
-                if not _NAME.fullmatch(name) or not _bindable(language, name):
+                named = isinstance(name, str) and _NAME.fullmatch(name)  # `on:` in YAML is a boolean
+                if not named or not _bindable(language, name):
                     raise PapermillException(f"parameter {name}: not a name in {language.title}")
                 try:
                     lines.append(language.bind(name, value, f"parameter {name}"))

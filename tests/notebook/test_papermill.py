@@ -81,10 +81,11 @@ def test_parameters_become_let_statements_that_the_notebook_uses(tmp_path: Path)
         ({"when": {1: 1}}, "parameter when: a dict with a key that isn't text has no counterpart in Prose"),
         ({"x": float("nan")}, "parameter x: nan has no counterpart in Prose"),
         ({"not a name": 1}, "parameter not a name: not a name in OpenProse"),
+        ({True: 1}, "parameter True: not a name in OpenProse"),
     ],
 )
 def test_what_has_no_counterpart_is_refused_before_anything_runs(
-    tmp_path: Path, parameters: dict[str, object], says: str
+    tmp_path: Path, parameters: dict[object, object], says: str
 ) -> None:
     source = notebook(tmp_path / "in.ipynb", 'exec "touch ran"')
     with pytest.raises(exceptions.PapermillException, match=says):
