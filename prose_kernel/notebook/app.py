@@ -102,8 +102,9 @@ class ProseApp(Application, ConnectionFileMixin):
             self.close()
 
     def _refuse_words(self) -> None:
-        """Unknown options are ignored with a warning, because some front ends give those of ipykernel."""
-        if not self.extra_args:
+        """Unknown options are ignored with a warning, because some front ends give those of ipykernel; so are the words
+        after `-f FILE`, because `jupyter run FILE` passes its own words on."""
+        if not self.extra_args or self.connection_file:
             return
         import shlex
 

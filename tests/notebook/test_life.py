@@ -118,6 +118,14 @@ def test_ipc_works(directory: Path) -> None:
 # ---------------------------------------------------------------- the command itself
 
 
+def test_jupyter_run_runs_a_file_although_it_passes_its_words_on(tmp_path: Path) -> None:
+    (tmp_path / "hello.prose").write_text('exec "echo hello"\n')
+    run = "from jupyter_client.runapp import RunApp; RunApp.launch_instance()"
+    command = [sys.executable, "-W", "ignore", "-c", run, "--kernel=prose", "hello.prose"]
+    ended = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (0, "hello\n", "")
+
+
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
