@@ -447,6 +447,7 @@ class Process:
                 self._owner.adopt(child)
         if self._exit is not None:
             self._exit.stop()
+            self._exit = None
         left = self._left_processes()
         self._owner.ended(self, left)
         if outcome == "exited" and status is not None and os.WIFSIGNALED(status):

@@ -80,9 +80,12 @@ class ProcessCall(Generic[T]):
     async def wait(self, process: EngineProcess) -> T:
         """Run the process. When this returns or raises, nothing of it is left. Raises `EngineClosed`."""
         self._process = process
-        if not self._engine.post(self._engine.submit, process):
-            raise EngineClosed
-        return await answered(self._answer, lambda: self._engine.post(self._engine.cancel, process))
+        try:
+            if not self._engine.post(self._engine.submit, process):
+                raise EngineClosed
+            return await answered(self._answer, lambda: self._engine.post(self._engine.cancel, process))
+        finally:
+            self._process = None  # it refers to this call
 
 
 async def in_engine(engine: Engine, work: Callable[[], Coroutine[object, object, T]]) -> T:

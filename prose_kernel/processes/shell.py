@@ -105,7 +105,8 @@ class ShellCommands:
             return self._shell.arguments(request.command, report, pipefail=request.pipefail)
 
         environment = self._environment.current()
-        moves = request.track and not cwd_report.cannot_move(self._shell.name, request.command, environment)
+        functions = self._environment.has_functions
+        moves = request.track and not cwd_report.cannot_move(self._shell.name, request.command, functions=functions)
         if request.env:
             environment = {**environment, **{os.fsencode(k): os.fsencode(v) for k, v in request.env.items()}}
         return Launch(
@@ -170,6 +171,8 @@ class Environment:
         self._marker = os.fsencode(marker)
         self._seen: dict[bytes, bytes] | None = None
         self._built: dict[bytes, bytes] = {}
+        self.has_functions = False
+        """Whether it exports functions of bash."""
 
     def current(self) -> dict[bytes, bytes]:
         # `_data` is the mapping of bytes under os.environ: comparing it costs a few microseconds, copying os.environ 50
@@ -179,6 +182,7 @@ class Environment:
             self._seen = dict(now)
             self._built = {name: value for name, value in self._seen.items() if name not in NOT_INHERITED}
             self._built[b"PROSE_JOB"] = self._marker
+            self.has_functions = any(name.startswith(b"BASH_FUNC_") for name in self._built)
         return self._built
 
 
@@ -264,7 +268,7 @@ def _directory_after(request: CommandRequest, record: Record, asked: bool) -> st
     if asked:
         return cwd_report.parse(record.report)
     directory = os.path.realpath(request.cwd)
-    return directory if Path(directory).is_dir() else None
+    return directory if os.path.isdir(directory) else None  # noqa: PTH112 - a third of the time
 
 
 _Kind = Literal["exit", "signal", "timeout", "spawn", "cwd"]

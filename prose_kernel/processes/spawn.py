@@ -6,6 +6,7 @@ forks a threaded process.
 
 from __future__ import annotations
 
+import _signal as signals  # type: ignore[import-not-found]  # its answers are numbers: a fifth of the time
 import asyncio
 import contextlib
 import errno
@@ -220,7 +221,7 @@ def unignore() -> None:
     The process itself still ignores them: a C function without effect becomes the handler, without Python's knowledge,
     since only the main thread may install a Python handler.
     """
-    ignored = [number for number in _WANTED if signal.getsignal(number) is signal.SIG_IGN]
+    ignored = [number for number in _WANTED if signals.getsignal(number) == signals.SIG_IGN]
     if not ignored:
         return
     import ctypes  # rarely needed, and not cheap
@@ -236,4 +237,4 @@ def unignore() -> None:
 def children_are_lost() -> bool:
     """Return whether SIGCHLD is ignored: the system would then discard exit statuses, and failures would look like
     0."""
-    return signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
+    return bool(signals.getsignal(signals.SIGCHLD) == signals.SIG_IGN)

@@ -126,4 +126,9 @@ class Drain:
         held = bool(self._open)
         for stream in tuple(self._open):
             self._close(stream)
+        # no circle of references is left, so the owner and the output are freed without the collector
+        self._take, self._ended, self._finish = _ignore, _ignore, None
         return held
+
+
+def _ignore(*_: object) -> None: ...

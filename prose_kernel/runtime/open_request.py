@@ -104,8 +104,8 @@ class OpenRequest:
             look, self._look = self._look, None
             if look is not None:
                 look()
-                if self._recorded_again is not None:
-                    self._recorded_again()
+                if (recorded_again := self._recorded_again) is not None:
+                    recorded_again()
 
     def looks_early(self, recorded_again: Callable[[], None]) -> None:
         """The result is recorded: look now, whenever the branch can run. Then `recorded_again` records the notes."""
@@ -116,6 +116,7 @@ class OpenRequest:
 
     def settle(self, kept: bool) -> None:
         """Run the callbacks: the journal has the answer, or a record that there is none."""
+        self._recorded_again = None  # it refers to this request
         after, self._after = self._after, []
         for then in after:
             then(kept)

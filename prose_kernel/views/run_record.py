@@ -44,8 +44,11 @@ class Figures:
     unpriced: int = 0
 
     def add(self, other: Figures) -> None:
-        for name in Figures.__slots__:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.seconds += other.seconds
+        self.tokens_in += other.tokens_in
+        self.tokens_out += other.tokens_out
+        self.cost += other.cost
+        self.unpriced += other.unpriced
 
 
 @dataclass(slots=True, eq=False)

@@ -20,9 +20,13 @@ from processes.conftest import GRACE, HOUR, Clock, Runner, end_of, marked
 from waiting import PATIENCE, appears, eventually, processes
 
 from prose_kernel.processes.background_processes import BackgroundProcesses
+from prose_kernel.processes.child_process import Process
+from prose_kernel.processes.command_output import Live
+from prose_kernel.processes.cross_loop import ProcessCall
 from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.process_table import Member, member_of, members
 from prose_kernel.processes.shell import ShellCommands
+from prose_kernel.processes.stream_reading import Drain
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
 
 
@@ -64,6 +68,17 @@ async def test_the_thread_is_not_a_daemon_and_takes_no_signals_away(engine: Engi
     assert not thread.daemon
     status = Path(f"/proc/self/task/{thread.native_id}/status").read_text()
     assert "SigBlk:\t0000000000000000" in status
+
+
+async def test_a_command_is_freed_without_the_collector_of_cycles(engine: Engine, run: Runner) -> None:
+    gc.collect()
+    gc.disable()
+    try:
+        await run("echo hello; sleep 0.01; echo again")
+        kinds = (Process, Drain, Live, ProcessCall)
+        await eventually(lambda: not any(type(each) in kinds for each in gc.get_objects()))
+    finally:
+        gc.enable()
 
 
 async def test_closing_ends_everything_and_answers_every_call(engine: Engine, run: Runner, clock: Clock) -> None:
