@@ -17,22 +17,18 @@ from prose_kernel.access.atomic import write_whole
 SUFFIX = ".prose"
 
 
-def default_directory() -> Path:
-    """`~/.cache/prose_kernel/programs`, or where the system keeps such files (`XDG_CACHE_HOME`)."""
-    import platformdirs
-
-    return platformdirs.user_cache_path("prose_kernel") / "programs"
-
-
 def digest_of(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
 class ProgramCache:
-    """Programs by digest, below `directory`. A cache that cannot be written stores nothing and gives no error."""
+    """Programs by digest, below `directory`: by default `~/.cache/prose_kernel/programs`, or where the system keeps
+    such files (`XDG_CACHE_HOME`). A cache that cannot be written stores nothing and gives no error."""
 
     def __init__(self, directory: Path | None = None) -> None:
-        self.directory = directory or default_directory()
+        import platformdirs
+
+        self.directory = directory or platformdirs.user_cache_path("prose_kernel") / "programs"
 
     def get(self, digest: str) -> bytes | None:
         """The program with that digest; None if it is not here, or no longer what it was."""

@@ -6,13 +6,11 @@ import os
 import stat
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Final, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from prose_kernel.access import plain_files
 from prose_kernel.errors import ImportProgramError, reason_of
 from prose_kernel.language.diagnostics import Diagnostic
-
-_LARGEST: Final = 256 * 1024 * 1024
 
 
 class Unreadable(Exception):
@@ -38,7 +36,7 @@ def stamp(path: str) -> plain_files.Stamp:
         raise Unreadable("it is a link, not a program")
     if not stat.S_ISREG(status.st_mode):
         raise Unreadable("it is a device, not a program")
-    if status.st_size > _LARGEST:
+    if status.st_size > plain_files.LARGE:
         raise Unreadable("no program is that large")
     return plain_files.stamp(status)
 
@@ -46,7 +44,7 @@ def stamp(path: str) -> plain_files.Stamp:
 def read(path: str) -> bytes:
     """The bytes of a file. Raises `Unreadable`."""
     try:
-        return plain_files.read(path, _LARGEST)
+        return plain_files.read(path)
     except OSError as error:
         raise _unreadable(error) from None
 

@@ -36,7 +36,6 @@ from prose_kernel.runtime.text import escaped
 
 NAME: Final = "prose.lock"
 VERSION: Final = 1
-LARGEST: Final = 16 * 1024 * 1024
 _HEAD: Final = (
     "# Programs from elsewhere that this project runs: what each address stands for, as somebody agreed to.\n"
 )
@@ -92,10 +91,10 @@ class LockFile:
             if known is None or known[0] != stamp:
                 if not stat.S_ISREG(status.st_mode):
                     raise damaged("it is not a file")
-                if status.st_size > LARGEST:
+                if status.st_size > plain_files.SMALL:
                     raise damaged("it is larger than any lock file")
                 require_agreed([self.path])
-                known = self._read = stamp, _parsed(plain_files.read(self.path, LARGEST))
+                known = self._read = stamp, _parsed(plain_files.read(self.path, plain_files.SMALL))
         except (FileNotFoundError, NotADirectoryError):
             return {}
         except UsageError as problem:

@@ -292,7 +292,7 @@ def task_service(context: RunContext, home: RunDirectory | None) -> TaskService:
     """Commands with a waiting window, and the tasks they become."""
     from prose_kernel.processes.tasks.options import TaskOptions
     from prose_kernel.processes.tasks.service import TaskService
-    from prose_kernel.processes.tasks.unfinished_runs import pointer_of
+    from prose_kernel.processes.tasks.unfinished_runs import Pointer
     from prose_kernel.runs.settings import surroundings
 
     settings, cwd = context.settings, context.start.cwd
@@ -301,7 +301,7 @@ def task_service(context: RunContext, home: RunDirectory | None) -> TaskService:
     if home is not None:
         directory = home.directory
         notebook = surroundings(cwd, directory, settings.state_dir).notebook
-        pointer = pointer_of(home.state_dir, home.run_id, notebook)
+        pointer = Pointer(home.state_dir, home.run_id, notebook)
     return TaskService(
         context.engine(), directory, str(cwd), context.clock, options, displayed=settings.display_cap, pointer=pointer
     )

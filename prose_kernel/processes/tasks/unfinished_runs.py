@@ -20,14 +20,14 @@ _POINTERS = "tasks"
 class Pointer:
     """The note that a run may have unfinished tasks. `notebook` is the one that shows news of them."""
 
-    directory: Path
+    state_dir: Path
     run: str
     notebook: str | None
 
     def leave(self) -> None:
         """Write the note. Never raises: without it, a later start reports no news, but loses nothing."""
         with contextlib.suppress(OSError):
-            self.directory.mkdir(parents=True, exist_ok=True, mode=0o700)
+            self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             atomic.write_whole(self._path, json.dumps({"notebook": self.notebook}))
 
     def remove(self) -> None:
@@ -36,11 +36,7 @@ class Pointer:
 
     @property
     def _path(self) -> Path:
-        return self.directory / self.run
-
-
-def pointer_of(state_dir: Path, run: str, notebook: str | None) -> Pointer:
-    return Pointer(state_dir / _POINTERS, run, notebook)
+        return self.state_dir / _POINTERS / self.run
 
 
 def left(state_dir: Path) -> list[Pointer]:
@@ -55,5 +51,5 @@ def left(state_dir: Path) -> list[Pointer]:
         notebook: str | None = None
         with contextlib.suppress(OSError, UnicodeDecodeError):
             notebook = json_object(plain_files.read_text(directory / name, plain_files.SMALL)).get("notebook")
-        found.append(Pointer(directory, name, notebook))
+        found.append(Pointer(state_dir, name, notebook))
     return found

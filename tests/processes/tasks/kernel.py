@@ -12,7 +12,7 @@ from pathlib import Path
 from prose_kernel.processes.engine import Engine
 from prose_kernel.processes.tasks.options import TaskOptions
 from prose_kernel.processes.tasks.service import TaskService
-from prose_kernel.processes.tasks.unfinished_runs import pointer_of
+from prose_kernel.processes.tasks.unfinished_runs import Pointer
 from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.services import TaskCaller
 
@@ -27,7 +27,7 @@ async def main(directory: str, state: str, *commands: str) -> None:
         directory,
         SystemClock(),
         TaskOptions(shell="bash", snapshot_every=0.01),
-        pointer=pointer_of(base, "one", "notebook"),
+        pointer=Pointer(base, "one", "notebook"),
     )
     for cmd in commands:
         receipt = await service.start({"cmd": cmd, "yield_time_ms": 0}, TaskCaller())
