@@ -206,24 +206,21 @@ class Process:
             self._begun()
 
     def _spawn(self) -> None:
-        launch, report_end, passed, opened = self._launch, -1, [], list[int]()
+        launch, given, passed = self._launch, -1, list[int]()
         try:
             if launch.report:
                 self._report, report_end = os.pipe()
                 os.set_blocking(self._report, False)
-                report_end = high(report_end, LOWEST_DESCRIPTOR)
-                passed.append(report_end)
-            argv, further = launch.prepare(report_end if launch.report else None)
+                passed.append(high(report_end, LOWEST_DESCRIPTOR))
+            argv, further = launch.prepare(passed[0] if launch.report else None)
             passed += further
-            given = -1
             if launch.stdin:
                 given = system.memory_file(launch.stdin)
-                opened.append(given)
             self._child = spawn(argv, launch.env, launch.cwd, passed, talk=launch.talk, stdin=given)
         except OSError as problem:
             raise classify(problem, "", launch.cwd) from None
         finally:
-            close((*passed, *opened))
+            close((*passed, given) if given >= 0 else passed)
 
     def _give_up(self, failure: SpawnFailure) -> None:
         self._finished = True
