@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import _signal as signals  # type: ignore[import-not-found]  # without the 8 ms of enumerations around it
 import _socket as sockets  # for the same reason
+import gc
 import marshal
 import os
 import resource
@@ -327,6 +328,7 @@ def _until_exec(reader: int, link: int, pid: int, seconds: float) -> bytes:
 
 def monitor(channel: int) -> None:
     """Keep a spare guard until the kernel has died. The guards end by themselves."""
+    gc.disable()  # a collection in a fork would copy the pages of all objects, and nothing here makes circles
     for number in _IGNORED:
         signals.signal(number, signals.SIG_IGN)
     sandbox_syscalls.become_sub_reaper()
