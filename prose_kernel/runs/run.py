@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final
 from msgspec import structs
 
 from prose_kernel._version import __version__
+from prose_kernel.access import plain_files
 from prose_kernel.errors import RunError, UsageError
 from prose_kernel.language.contracts import is_contract
 from prose_kernel.runs import run_parts
@@ -288,9 +289,11 @@ class Run:
 
     @property
     def journal_file(self) -> Path | None:
-        """The journal with which it can be resumed; None where it has none, or none yet."""
+        """The journal with which it can be resumed; None where it has none, none yet, or an empty one, as on a full
+        disk."""
         path = self.journal.path if self.journal is not None else None
-        return path if path is not None and path.is_file() else None
+        found = plain_files.stamp_of(path) if path is not None else None
+        return path if found is not None and found.size else None
 
     @property
     def database(self) -> str | None:

@@ -361,7 +361,10 @@ def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> Journal
             _note(found, _record(path, body, number), number)
         found.lines, found.size, found.checksum = number + 1, found.size + len(line), checksum
     if found is None:
-        raise UsageError(f"the journal of run {run} is empty", hint="the run was killed before anything was asked")
+        raise UsageError(
+            f"the journal of run {run} is empty",
+            hint="the run was killed before anything was asked, or its disk was full",
+        )
     found.torn = 0 if line.endswith(b"\n") else max(len(line), status.st_size - found.size)
     found.file = status.st_dev, status.st_ino
     return found

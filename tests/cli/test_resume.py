@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -957,6 +958,20 @@ def test_a_journal_that_cannot_be_used(place: Place, damage: Callable[[Path], No
         assert reported.status == 0 and any(f"Warning: {message}" in line for line in reported.remarks)
     assert place.prose("runs", "rm", run.name, "--yes").status == 0
     assert place.runs() == []
+
+
+def test_a_run_whose_journal_could_not_be_written_is_not_offered_for_resuming(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(descriptor: int, data: bytes) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("prose_kernel.storage.journal_file.jsonl.add", full)
+    Path("p.prose").write_text('exec "exit 3"\n')
+    assert main(["run", "p.prose"]) == 1
+    seen = capsys.readouterr().err
+    assert "the journal cannot be written (no space left on device)" in seen and "to resume it" not in seen
 
 
 FIVE = """

@@ -250,8 +250,9 @@ def journal_of(call: Call) -> JournalRead | None:
         raise UsageError("the run keeps no journal", hint=hint)
     if run.journal_file is None:
         lost = run.home is not None and run.home.unavailable is not None
-        hint = "the state directory cannot be written: it is kept in memory" if lost else "its journal was removed"
-        raise UsageError("the run keeps no journal", hint=hint)
+        unwritten = "its journal could not be written, or was removed"
+        where = "the state directory cannot be written: it is kept in memory" if lost else unwritten
+        raise UsageError("the run keeps no journal", hint=where)
     return read(run.journal_file)
 
 
