@@ -58,7 +58,8 @@ def sign(text: str, following: str = "") -> tuple[str, str | None]:
 
 def _plain_hint(text: str) -> str | None:
     """The hint for a character that looks like a sign: that sign's own hint, or to write it if the language has it."""
-    for plain in ("".join(map(plain_sign, text[:2])), plain_sign(text[0])):
+    own = plain_sign(text[0])
+    for plain in (own + "".join(map(plain_sign, text[1:2])), own) if own else ():
         if hint := _hints()["signs"].get(plain):
             return hint
         if plain in PLAIN:
