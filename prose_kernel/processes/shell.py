@@ -6,7 +6,7 @@ import os
 import signal
 import stat
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Literal
@@ -182,8 +182,12 @@ class Environment:
             self._seen = dict(now)
             self._built = {name: value for name, value in self._seen.items() if name not in NOT_INHERITED}
             self._built[b"PROSE_JOB"] = self._marker
-            self.has_functions = any(name.startswith(b"BASH_FUNC_") for name in self._built)
+            self.has_functions = exports_functions(self._built)
         return self._built
+
+
+def exports_functions(environment: Iterable[bytes]) -> bool:
+    return any(name.startswith(b"BASH_FUNC_") for name in environment)
 
 
 @cache

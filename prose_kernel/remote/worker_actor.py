@@ -26,7 +26,14 @@ from prose_kernel.errors import reason_of
 from prose_kernel.processes.child_process import Process
 from prose_kernel.processes.command_output import no_op
 from prose_kernel.processes.engine import Engine, EngineClosed
-from prose_kernel.processes.shell import CLOSED, NOT_INHERITED, Environment, ShellCommands, not_started
+from prose_kernel.processes.shell import (
+    CLOSED,
+    NOT_INHERITED,
+    Environment,
+    ShellCommands,
+    exports_functions,
+    not_started,
+)
 from prose_kernel.processes.termination import GRACE
 from prose_kernel.remote import messages
 from prose_kernel.remote.worker_host import WorkerHost, this_host
@@ -379,6 +386,7 @@ class _Inherited(Environment):
                 name: value for name, value in base.items() if not allowed(os.fsdecode(name), self._order.patterns)
             }
             self._merged |= {os.fsencode(name): os.fsencode(value) for name, value in self._order.values.items()}
+            self.has_functions = exports_functions(self._merged)
         return self._merged
 
 

@@ -181,6 +181,16 @@ async def test_only_listed_variables_travel(
     assert (seen["MINE_A"], seen.get("TZ")) == ("changed", None)
 
 
+async def test_a_function_that_travels_may_change_the_directory(
+    connect: Connect, workers: Workers, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    workers(1)
+    monkeypatch.setenv("BASH_FUNC_go%%", "() {  cd /\n}")
+    commands = connect(environment=("BASH_FUNC_*",), shell="bash")
+    result = await commands.run(CommandRequest("go", str(tmp_path), 60.0))
+    assert (result.outcome, result.cwd_after) == ("exited", "/")
+
+
 # ---------------------------------------------------------------- TLS
 
 
