@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -234,3 +235,13 @@ def test_the_first_command_loads_nothing_that_the_warm_up_has_not_loaded(importe
     every = tuple(".".join(path.with_suffix("").relative_to(package.parent).parts) for path in package.rglob("*.py"))
     warm = imported(tmp_path, among=every, warm="prose")
     assert imported(tmp_path, 'exec "true"', among=every, warm="prose") == warm
+
+
+def test_the_warm_up_of_another_system_loads_no_system_calls_of_linux(tmp_path: Path) -> None:
+    warm = "from pathlib import Path; from prose_kernel.notebook.cells import Cells; Cells(Path.cwd(), None).warm_up()"
+    loaded = "import sys; print(*(name for name in sys.modules if name.startswith('prose_kernel.processes.sandbox')))"
+    command = [sys.executable, "-c", f"{warm}; {loaded}"]
+    ended = subprocess.run(
+        command, cwd=tmp_path, env={**os.environ, "PROSE_PLATFORM": "posix"}, capture_output=True, text=True, check=True
+    )
+    assert ended.stdout == "\n"

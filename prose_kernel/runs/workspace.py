@@ -52,7 +52,7 @@ __all__ = ["Start", "Workspace", "load_what_cells_need", "uncancel"]
 
 def load_what_cells_need(language: Language) -> None:
     """Import what a program with nothing but commands uses, so that its first cell need not."""
-    from prose_kernel.processes import resources, sandbox_syscalls
+    from prose_kernel.processes import resources, system
     from prose_kernel.processes.engine import Engine
     from prose_kernel.processes.shell import ShellCommands
     from prose_kernel.runs import journal
@@ -68,8 +68,12 @@ def load_what_cells_need(language: Language) -> None:
     )
     from prose_kernel.storage.gates import deciding
 
-    _ = Engine, ShellCommands, language.machine(), resources, sandbox_syscalls, journal, redaction
+    _ = Engine, ShellCommands, language.machine(), resources, journal, redaction
     _ = deciding, file_history, filesystem, in_memory_store, shown_files, stored_run, trace, transcript
+    if system.LINUX:
+        from prose_kernel.processes import sandbox_syscalls  # its system calls are not those of other systems
+
+        _ = sandbox_syscalls
 
 
 def uncancel() -> None:
