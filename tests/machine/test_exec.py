@@ -220,6 +220,23 @@ async def test_a58_a_command_that_cannot_start_is_not_repeated(reply: Reply) -> 
     assert len(w.commands.requests) == 1
 
 
+@pytest.mark.parametrize(
+    ("reason", "hint"),
+    [
+        ("too many open files (EMFILE)", "raise the limit (`ulimit -n`) where this program is started"),
+        (
+            "resource temporarily unavailable (EAGAIN)",
+            "end other programs, or raise the limits (`ulimit -u`, `ulimit -v`)",
+        ),
+        ("it and the environment are too long (E2BIG)", None),
+        ("not found", None),
+    ],
+)
+async def test_a_command_that_finds_no_resources_has_a_hint(reason: str, hint: str | None) -> None:
+    w = World(commands_say={"x": [Reply(kind="spawn", stderr=f"cannot start the command: {reason}")]})
+    assert (await w.fail('exec "x"')).hint == hint
+
+
 async def test_a58_the_strict_profile_ignores_retry() -> None:
     w = World(commands_say={"x": [FAILED, Reply("yes\n")]})
     with pytest.raises(Exception, match="exit code 1"):

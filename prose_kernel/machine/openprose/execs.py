@@ -19,6 +19,7 @@ from prose_kernel.machine.openprose.code import expression
 from prose_kernel.machine.openprose.frames import Spawned
 from prose_kernel.machine.openprose.interpolation import refused, render
 from prose_kernel.machine.openprose.program_context import ProgramContext
+from prose_kernel.runtime import shortage
 from prose_kernel.runtime.backoff import Attempted, Retries, before_retry
 from prose_kernel.runtime.command_data import input_text, variable_text
 from prose_kernel.runtime.compiled_code import value_of
@@ -288,7 +289,9 @@ def _error(written: str, request: CommandRequest, result: CommandResult, limit: 
     for flag in ("stdout_truncated", "stderr_truncated"):
         if getattr(result, flag):
             details[flag] = True
-    return ExecError(_message(request, result, limit), code=_CODES.get(result.kind or "", "E203"), details=details)
+    hint = shortage.hint_for_start(result.spawn_error) if result.spawn_error else None
+    message, code = _message(request, result, limit), _CODES.get(result.kind or "", "E203")
+    return ExecError(message, code=code, details=details, hint=hint)
 
 
 def _message(request: CommandRequest, result: CommandResult, limit: str) -> str:
