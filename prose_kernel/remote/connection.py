@@ -167,9 +167,15 @@ class Connection:
         with self._lock:
             if self._thread is None:
                 self._owner = owner
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(target=self._run, name="prose-remote", daemon=True)
-                self._thread.start()
+                self._loop = loop = asyncio.new_event_loop()
+                thread = threading.Thread(target=self._run, name="prose-remote", daemon=True)
+                try:
+                    thread.start()
+                except RuntimeError:  # no thread can be started
+                    self._loop = None
+                    loop.close()
+                    raise
+                self._thread = thread
         return self._opened
 
     def close(self) -> None:

@@ -51,6 +51,19 @@ def test_an_address_that_makes_no_sense(url: str, tmp_path: Path) -> None:
     commands.close()
 
 
+def test_without_a_thread_the_next_try_connects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    commands = RemoteCommands("tcp://no-such-host.invalid:8786", tmp_path)
+    with monkeypatch.context() as at_the_limit:
+        at_the_limit.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(RuntimeError, match="can't start new thread"):
+            asyncio.run(commands.connect())
+    assert "cannot be reached" in refused(commands)
+    commands.close()
+
+
 def test_an_unreachable_scheduler(connect: Connect) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
