@@ -41,11 +41,16 @@ def new_run_id(clock: Clock, beside: Iterable[Path], source: random.Random | Non
 
 
 def _later(directories: Iterable[Path], second: str) -> Iterator[datetime]:
-    """When those runs began that began after a second."""
+    """When the last run of each directory began, if that was after a second."""
     for directory in directories:
         with suppress(UsageError):
-            ids = [entry.name for entry in entries(directory) if RUN_ID.fullmatch(entry.name)]
-            yield from (when for run_id in ids if run_id[:15] > second and (when := begun(run_id)) is not None)
+            for entry in reversed(entries(directory)):
+                if entry.name[:15] <= second:
+                    break
+                is_run = RUN_ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
+                if is_run and (when := begun(entry.name)) is not None:
+                    yield when
+                    break
 
 
 def begun(run_id: str) -> datetime | None:

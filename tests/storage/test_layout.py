@@ -43,6 +43,7 @@ def test_r1_run_id_has_utc_time_and_six_hex_digits() -> None:
 def test_an_id_is_later_than_the_runs_before_it(tmp_path: Path, earlier: list[str], second: str) -> None:
     for name in earlier:
         (tmp_path / "b" / name).mkdir(parents=True)
+    (tmp_path / "b" / "20260302-000000-aaaaaa").write_text("not a run")
     assert layout.new_run_id(FixedClock(), [tmp_path / "a", tmp_path / "b"]).startswith(f"{second}-")
 
 
