@@ -176,6 +176,20 @@ _OTHER_QUOTES: Final = re.compile(
 )
 
 
+def _quotes_inside(line: Line) -> Trouble | None:
+    """`"Say "hi" to Ann"`: the second quote has ended the string, directly before a word."""
+    for index in (line.at, line.at - 1):  # a session may have a word after its text: the next string is unexpected
+        before, word = line.tokens[index - 1], line.tokens[index]
+        if index <= line.first or before[0] != "STRING" or word[0] not in {*_WORD_KINDS, "NUMBER"}:
+            continue
+        if before[2] == word[1] and any(token[0] == "STRING" for token in line.tokens[index : line.stop]):
+            return line.on(index, "E004", f"unexpected {_shown(line, index)}", _ESCAPED)
+    return None
+
+
+_ESCAPED: Final = 'write `\\"` for a quote inside a string'
+
+
 def _name(char: str) -> str:
     """Return a character for a message: itself if printable, else its code point."""
     return f"`{char}`" if char.isprintable() and not 0xD800 <= ord(char) <= 0xDFFF else f"U+{ord(char):04X}"
@@ -623,7 +637,7 @@ def first_word(tokens: Sequence[RawToken], index: int) -> Any:
 
 
 _RULES: Final[tuple[Rule, ...]] = (
-    _character, _indent, _contract_call, _on_reject, _missing_part, _session, _arms,
+    _character, _quotes_inside, _indent, _contract_call, _on_reject, _missing_part, _session, _arms,
     _options, _property_value, _property_number, _property_line, _pipe, _call, _other_words, _catch, _input,
     _condition, _unquoted, _misspelt, _misspelt_value, _line_end,
 )  # fmt: skip
