@@ -202,7 +202,9 @@ def _indent(line: Line) -> Trouble | None:
     if line.kind(0) != "_INDENT":
         return None
     index = line.at + 1
-    return line.on(index, "E103", "unexpected indentation: nothing here takes a body", "align it with the line above")
+    above = any(token[0] not in _LAYOUT for token in line.tokens[: line.at])
+    hint = "align it with the line above" if above else "begin it at the start of the line"
+    return line.on(index, "E103", "unexpected indentation: nothing here takes a body", hint)
 
 
 def _property_value(line: Line) -> Trouble | None:
