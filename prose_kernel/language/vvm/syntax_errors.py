@@ -108,7 +108,20 @@ class Mistakes:
             own, own_hint = word_hints.sign(self.texts[at], self.texts[at + 1][:1] if beside else "")
             if own_hint or not hint:
                 message, hint = own, own_hint
+        elif self._is_inside_quotes(at):
+            hint = 'write `\\"` for a quote inside a string'
         return self.trouble(at, message, hint)
+
+    def _is_inside_quotes(self, at: int) -> bool:
+        """`"Say "hi" to Ann"`: whether a quote has ended a string directly before the word at `at`, and another string
+        follows."""
+        if self.kind(at) not in (WORD, NUMBER) or not self.texts[at - 1].endswith('"'):
+            return False
+        if self.tokens.end(at - 1) != self.starts[at]:
+            return False
+        while not self.is_end(at) and self.kind(at) != STRING:
+            at += 1
+        return self.kind(at) == STRING
 
     def say(self, at: int, message: str, hint: str | None = None) -> None:
         """Report a syntax error (V001) at the token at `at`, which can be read all the same."""
