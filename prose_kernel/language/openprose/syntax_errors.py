@@ -531,7 +531,20 @@ def _input(line: Line) -> Trouble | None:
     if line.head == "INPUT" and line.at == line.first + 2 and line.kind(0) in ("STRING", "DISCRETION"):
         words = f"{line.words(line.first, line.at)}: {line.written(line.at)}"
         return line.here("E004", f"missing `:` before the {_shown(line, line.at)}", f"write `{words}`")
+    if line.kind(-2) == "EQUALS" and line.written(line.at - 1) == "input" and line.kind(0) in ("STRING", "COLON"):
+        text = next((line.text_of(k) for k in (line.at, line.at + 1) if line.tokens[k][0] == "STRING"), '"..."')
+        hint = f"write `input {line.written(line.at - 3)}: {text}`"
+        return line.here("E004", f"unexpected {_shown(line, line.at)}", hint)
     return None
+
+
+def _maximum(line: Line) -> Trouble | None:
+    """`loop until **...** (max 3):`, `(max = 3)`."""
+    if line.head != "LOOP" or line.written(line.at - 1) != "max" or line.kind(0) not in ("NUMBER", "NAME", "EQUALS"):
+        return None
+    number = line.at + 1 if line.kind(0) == "EQUALS" else line.at
+    most = line.written(number) if line.tokens[number][0] in ("NUMBER", "NAME") else "3"
+    return line.here("E004", f"unexpected {_shown(line, line.at)}", f"write `(max: {clipped(most, 40, '...')})`")
 
 
 def _catch(line: Line) -> Trouble | None:
@@ -555,9 +568,9 @@ def _line_end(line: Line) -> Trouble | None:
     if line.head in ("LET", "CONST") and before is not None and "EQUALS" in line.row:
         return line.here("E004", f"`{line.written(line.at - 1)}` needs a value",
                          f"write `{line.head_word} {line.written(line.at - 1)} = ...`")  # fmt: skip
-    if line.head == "INPUT" and line.at == line.first + 2:
-        return line.here("E004", f"`{line.words(line.first, line.at)}` needs a prompt",
-                         f'write `{line.words(line.first, line.at)}: "..."`')  # fmt: skip
+    if line.head == "INPUT" and line.at == line.first + (3 if line.kind(-1) == "COLON" else 2):
+        words = line.words(line.first, line.first + 2)
+        return line.here("E004", f"`{words}` needs a prompt", f'write `{words}: "..."`')
     if before is not None and before[0] == "ARROW":
         return line.here("E004", "a session must follow `->`")
     return line.here("E004", "the line ends too early", _could_come(line))
@@ -641,5 +654,5 @@ def first_word(tokens: Sequence[RawToken], index: int) -> Any:
 _RULES: Final[tuple[Rule, ...]] = (
     _character, _quotes_inside, _indent, _contract_call, _on_reject, _missing_part, _session, _arms,
     _options, _property_value, _property_number, _property_line, _pipe, _call, _other_words, _catch, _input,
-    _condition, _unquoted, _misspelt, _misspelt_value, _line_end,
+    _maximum, _condition, _unquoted, _misspelt, _misspelt_value, _line_end,
 )  # fmt: skip
