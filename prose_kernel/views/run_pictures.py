@@ -25,7 +25,8 @@ from prose_kernel.views.run_record import ActivityRecord, CellRecord, Figures, L
 
 ROWS: Final = 100
 """Rows of a timeline."""
-_NOTHING: Final = "Nothing that takes time has run: no command, session or gate."
+NOTHING: Final = "Nothing that takes time has run: no command, session or gate."
+"""Instead of a timeline or profile without rows."""
 _LONGEST_TEXT: Final = 2_000
 """Characters of a graph that a screen reader reads."""
 STATEMENTS: Final = 200
@@ -134,11 +135,11 @@ class _Row:
         return sign + self.activity.label
 
 
-def timeline_display(cells: Sequence[CellRecord]) -> Display:
+def timeline_display(cells: Sequence[CellRecord], nothing: str = NOTHING) -> Display:
     """Branches one below the other, on one axis: of steps in what is saved, of seconds for a person."""
     shown, rest = _rows(cells, ROWS)
     if not shown:
-        return bundle(paragraph(_NOTHING))
+        return bundle(paragraph(nothing))
     saved, person = (
         {"image/svg+xml": _svg(shown, rest, cells, timed), "text/plain": _timeline_text(shown, rest, timed)}
         for timed in (False, True)
@@ -288,11 +289,11 @@ def _text(text: str) -> str:
 # ---------------------------------------------------------------- the profile
 
 
-def profile_display(cells: Sequence[CellRecord]) -> Display:
+def profile_display(cells: Sequence[CellRecord], nothing: str = NOTHING) -> Display:
     """Statements with how often they ran and who answered; for a person with times, tokens and cost, dearest first."""
     totals = merged(cells)
     if not totals:
-        return bundle(paragraph(_NOTHING))
+        return bundle(paragraph(nothing))
     numbers = {id(cell.source): number for number, cell in enumerate(cells, 1)} if len(cells) > 1 else {}
     in_order = sorted(totals, key=lambda total: (numbers.get(id(total.source), 0), total.source.name, total.span))
     head = ("line", "statement", "times", "failed", "answered by")

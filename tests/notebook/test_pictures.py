@@ -159,6 +159,15 @@ async def test_before_anything_has_run(cells: Cells, magic: str) -> None:
     assert (await shown(cells, 'exec "true"', "%reset", f"%{magic}")).data["text/plain"] == text
 
 
+@pytest.mark.parametrize("magic", ["timeline", "profile"])
+async def test_the_last_program_took_no_time_but_an_earlier_one_did(cells: Cells, magic: str) -> None:
+    text = (await shown(cells, 'exec "true"', "let x = 1", f"%{magic}")).data["text/plain"]
+    assert text == (
+        f"Nothing in the last program took time: no command, session or gate. %{magic} all looks at the whole run."
+    )
+    assert "true" in (await shown(cells, f"%{magic} all")).data["text/plain"]
+
+
 # ---------------------------------------------------------------- timeline and profile
 
 

@@ -84,7 +84,8 @@ async def timeline(call: Call) -> None:
     from prose_kernel.views.run_pictures import timeline_display
 
     words, timed = _options(call, timeline)
-    _show(call, timeline_display(_cells(call, whole=words == ("all",))), timed)
+    whole = words == ("all",)
+    _show(call, timeline_display(_cells(call, whole=whole), _nothing(call, "%timeline all", whole=whole)), timed)
 
 
 @magic(
@@ -95,7 +96,8 @@ async def profile(call: Call) -> None:
     from prose_kernel.views.run_pictures import profile_display
 
     words, timed = _options(call, profile)
-    _show(call, profile_display(_cells(call, whole=words == ("all",))), timed)
+    whole = words == ("all",)
+    _show(call, profile_display(_cells(call, whole=whole), _nothing(call, "%profile all", whole=whole)), timed)
 
 
 def _options(call: Call, of: Magic) -> tuple[tuple[str, ...], bool]:
@@ -111,6 +113,15 @@ def _options(call: Call, of: Magic) -> tuple[tuple[str, ...], bool]:
 def _cells(call: Call, *, whole: bool) -> list[CellRecord]:
     cells = list(call.cells.record.cells)
     return cells if whole else cells[-1:]
+
+
+def _nothing(call: Call, all_of_them: str, *, whole: bool) -> str:
+    """The text if nothing has taken time; earlier programs may have, if only the last one was looked at."""
+    from prose_kernel.views.run_pictures import NOTHING
+
+    if whole or len(call.cells.record.cells) < 2:
+        return NOTHING
+    return f"Nothing in the last program took time: no command, session or gate. {all_of_them} looks at the whole run."
 
 
 def _show(call: Call, display: Display, timed: bool) -> None:
