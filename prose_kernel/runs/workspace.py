@@ -466,8 +466,8 @@ class Workspace:
         def cancel() -> None:
             if self._task is not task:
                 return  # the program has ended meanwhile: what the task does now must be finished
-            if run is not None:
-                run.cancel(task)
+            if self.current is not None:  # it may have been opened meanwhile
+                self.current.cancel(task)
             else:
                 task.cancel()
             for hook in self._hooks:
@@ -557,12 +557,14 @@ class Workspace:
         language = languages.of_text(text.language, text.profile)
         self._continue_as(run, text)
         compiled = self.compile(text.text, text.name, language, text.prompt or None)
+        begin = run.journal.position if run.journal is not None else None
         try:
             await self.run(compiled, text.inputs, language)
         except ResumeMismatch:
             raise
         except (RunError, asyncio.CancelledError) as ended:
-            if run.journal is not None and run.journal.abandoned:
+            # of now, also before the text began: the next one must not take its place
+            if run.journal is not None and (run.journal.abandoned or run.journal.position == begin):
                 raise
             if isinstance(ended, asyncio.CancelledError):
                 uncancel()

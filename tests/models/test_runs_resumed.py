@@ -21,8 +21,9 @@ from prose_kernel.errors import ProviderError, ResumeMismatch, RunError
 from prose_kernel.models.providers.provider_name import Choice
 from prose_kernel.models.providers.scripted import ScriptedSessions
 from prose_kernel.models.usage import Line, consumed
-from prose_kernel.runs import languages
+from prose_kernel.runs import languages, run_parts
 from prose_kernel.runs.resumption import Resumption, branch
+from prose_kernel.runs.run import Run
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.journal_records import Answered, Record
@@ -280,6 +281,41 @@ async def test_an_interrupt_between_two_texts_ends_the_restoring(
     monkeypatch.setattr(here, "compile", interrupting)
     with pytest.raises(asyncio.CancelledError):
         await here.restore()
+    await here.close()
+    assert (directory / journal_reading.NAME).read_bytes() == journal
+    here = workspace(tmp_path, "notebook", notebook=True)
+    await here.restore()
+    assert set(here.bindings()) == {"a", "b"}
+    await here.close()
+
+
+@pytest.mark.parametrize("moment", ["opened", "first", "second"])
+async def test_an_interrupt_before_a_text_begins_ends_the_restoring(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+) -> None:
+    directory = await ran(tmp_path, "true")
+    journal = (directory / journal_reading.NAME).read_bytes()
+    here = workspace(tmp_path, "notebook", notebook=True)
+    opens, began = run_parts.keep, 0
+
+    def opening(*given: Any) -> Any:
+        if moment == "opened":
+            here.interrupt()
+        return opens(*given)
+
+    async def beginning(_: Run) -> None:
+        nonlocal began
+        began += 1
+        if (moment, began) in (("first", 1), ("second", 2)):
+            here.interrupt()
+        for _turn in range(3):
+            await asyncio.sleep(0)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(run_parts, "keep", opening)
+        patched.setattr(Run, "retire", beginning)
+        with pytest.raises(asyncio.CancelledError):
+            await here.restore()
     await here.close()
     assert (directory / journal_reading.NAME).read_bytes() == journal
     here = workspace(tmp_path, "notebook", notebook=True)
