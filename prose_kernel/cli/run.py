@@ -241,8 +241,8 @@ def _run_once(request: Request, key: str, given: run_options.RunOptions) -> int:
             claim.check_program(request.program_file, request.cwd)
             target = None if request.origin else request.program_file
             return begin(run_resume.resume(target, replace(given, resume=claim.run.id), request.cwd))
-        beside = runs_directories(request.cwd, request.settings.state_dir)
-        return begin(replace(request, run_id=new_run_id(SystemClock(), beside)), claim)
+        directories = runs_directories(request.cwd, request.settings.state_dir)
+        return begin(replace(request, run_id=new_run_id(SystemClock(), directories)), claim)
 
 
 def read(name: str) -> tuple[list[Cell], Language]:

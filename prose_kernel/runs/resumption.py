@@ -243,8 +243,8 @@ def branch(journal: JournalRead, before: int, clock: Clock, text: str | None = N
     """
     journal.require_whole(before)
     head, directory = journal.head, journal.path.parent
-    beside = [directory.parent, *runs_directories(Path(head.directory), STATE)]
-    run_id, started = new_run_id(clock, beside), clock.now()
+    directories = [directory.parent, *runs_directories(Path(head.directory), STATE)]
+    run_id, started = new_run_id(clock, directories), clock.now()
     numbered = list(journal.records(1, before))
     records = [record for _, record in numbered]
     new = structs.replace(

@@ -92,8 +92,8 @@ def _run_id(context: RunContext) -> str:
 
     if context.resumption is not None:
         return context.resumption.head.run
-    beside = runs_directories(context.start.cwd, context.settings.state_dir)
-    return context.start.run_id or new_run_id(context.clock, beside)
+    directories = runs_directories(context.start.cwd, context.settings.state_dir)
+    return context.start.run_id or new_run_id(context.clock, directories)
 
 
 class DatabaseUnavailable(Exception):

@@ -27,16 +27,16 @@ _ALPHABET: Final = "0123456789abcdef"
 _LONGEST_STEM: Final = 200
 
 
-def new_run_id(clock: Clock, beside: Iterable[Path], source: random.Random | None = None) -> str:
+def new_run_id(clock: Clock, directories: Iterable[Path], source: random.Random | None = None) -> str:
     """Return a run id `YYYYMMDD-HHMMSS-xxxxxx`, in UTC (7.2). `source` None means the system's random source.
 
     The last run is the one with the last id. So after the clock was set back, the id is one second later than the
-    last one in the directories `beside`.
+    last one in `directories`.
     """
     chosen = (source or random.SystemRandom()).choices(_ALPHABET, k=6)
     now = clock.now()
     with suppress(OverflowError):
-        now = max([now, *(when + timedelta(seconds=1) for when in _later(beside, f"{now:{_SECOND}}"))])
+        now = max([now, *(when + timedelta(seconds=1) for when in _later(directories, f"{now:{_SECOND}}"))])
     return f"{now:{_SECOND}}-{''.join(chosen)}"
 
 

@@ -104,8 +104,8 @@ class Mistakes:
         """Report that another token is expected in place of the one at `at`."""
         message = f"expected {expected}, found {self.shown(at)}"
         if self.is_foreign(at):
-            beside = self.starts[at + 1] == self.tokens.end(at)
-            own, own_hint = word_hints.sign(self.texts[at], self.texts[at + 1][:1] if beside else "")
+            adjacent = self.starts[at + 1] == self.tokens.end(at)
+            own, own_hint = word_hints.sign(self.texts[at], self.texts[at + 1][:1] if adjacent else "")
             if own_hint or not hint:
                 message, hint = own, own_hint
         elif self._is_inside_quotes(at):
