@@ -320,7 +320,7 @@ def _way(kept: KeptRun, given: RunOptions) -> tuple[Resumption, tuple[str, ...]]
     journal = kept.kept_journal()
     if given.at is None:
         how = resumption(journal, given.interrupted or "rerun")
-        lines = [f"Resuming run {kept.id} of {kept.shown_program}: {_known(journal.answers(how.rewind))}."]
+        lines = [f"Resuming run {kept.id} of {kept.shown_program}: {_known(how.answers)}."]
         if how.cause is not None:
             lines.append(f"It continues before the request that failed: {request_line(how.cause)}")
         return how, tuple(lines)

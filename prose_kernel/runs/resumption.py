@@ -91,6 +91,11 @@ class Resumption:
         return self.directory.with_name(head.branch_of[-1]) / NAME
 
     @property
+    def answers(self) -> int:
+        """The number of answers that the run keeps."""
+        return self.journal.answers(self.rewind, self.cause.key if self.cause is not None else "")
+
+    @property
     def ended_texts(self) -> list[Text]:
         """The texts of the run that have ended, in order."""
         return [text.record for text in self.journal.texts if text.ended is not None]

@@ -34,7 +34,7 @@ from prose_kernel.runtime.answer_facts import (
     has_failed,
     has_written,
 )
-from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Record, Text, answer_in
+from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Record, Repeated, Text, answer_in
 from prose_kernel.runtime.keys import Equal, Keys
 from prose_kernel.runtime.ports import CommandRequest, SessionRequest
 from prose_kernel.runtime.requests import COMMON, KINDS, Request
@@ -160,7 +160,7 @@ class EarlierAnswers:
                     texts.append(f"c{record.number}")
                 case Asked() if record.kind in KINDS:
                     self._at[record.key] = record
-                case Answered(key=key, cancelled=True):
+                case Answered(key=key, cancelled=True) | Repeated(key=key):
                     found.pop(key, None)
                 case Ended(cause=key) if key in found and key not in rules.instead:
                     found[key].failed = True

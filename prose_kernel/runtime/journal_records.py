@@ -125,7 +125,8 @@ class Completed(Struct, frozen=True, tag="completed", tag_field="k", omit_defaul
 
 
 class Repeated(Struct, frozen=True, tag="repeated", tag_field="k", omit_defaults=True):
-    """A request without an answer when the run was killed is made again by a resumed run. A replay passes over it."""
+    """A request is made again by a resumed run: it had no answer when the run was killed, or its failure had ended the
+    run. A replay passes over it. A `Completed` before it doesn't count any more."""
 
     key: str
     t: int = 0
@@ -229,6 +230,8 @@ def answers_of(records: Iterable[tuple[int, Record]], *kinds: str) -> Iterator[t
     for number, record in records:
         if isinstance(record, Asked) and (not kinds or record.kind in kinds):
             asked[record.key] = record
+        elif isinstance(record, Repeated):
+            waiting.pop(record.key, None)
         elif (answered := answer_in(record)) is not None and answered.key in asked:
             found = number, asked[answered.key], answered
             if record is not answered:

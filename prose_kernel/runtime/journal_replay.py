@@ -176,6 +176,7 @@ class Replay:
     def _collect(self, record: Repeated | Completed | Step | StepEnded) -> None:
         if isinstance(record, Repeated):
             self.repeated[record.key] += 1
+            self._completed.pop(record.key, None)  # the failure because of which it was made again
         elif isinstance(record, (Step, StepEnded)):
             self._steps.setdefault(record.key, []).append(record)
         elif record.key != self.how.again:

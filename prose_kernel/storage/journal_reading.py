@@ -36,6 +36,7 @@ from prose_kernel.runtime.journal_records import (
     Finished,
     Head,
     Record,
+    Repeated,
     Rewound,
     Step,
     StepEnded,
@@ -50,6 +51,7 @@ _LOOK: Final = 1 << 16
 """Bytes at each end of a journal that a list of runs reads."""
 _ANSWER: Final = b'{"k":"answered"'
 _COMPLETED: Final = b'{"k":"completed"'
+_REPEATED: Final = b'{"k":"repeated"'
 _STEP_RECORD: Final = b'{"k":"step'
 _BEGIN: Final = re.compile(rb"[0-9a-f]{8} \{")
 _TRIED: Final = 100
@@ -151,9 +153,10 @@ class JournalRead:
             hint=f"prose runs repair {run} lets the run continue before it",
         )
 
-    def answers(self, before: int | None = None) -> int:
-        """Count the known answers; with `before`, those before the record with that number."""
-        return _count_answers(self.path, self._bodies(0, before))
+    def answers(self, before: int | None = None, again: str = "") -> int:
+        """Count the known answers; with `before`, those before the record with that number. `again` is the key of a
+        request that is made again."""
+        return _count_answers(self.path, self._bodies(0, before), again)
 
     def waiting(self) -> dict[str, Completed]:
         """Return the results of requests whose branches waited for their turn when the run ended, by their keys."""
@@ -170,6 +173,8 @@ class JournalRead:
             match record:
                 case Asked(key=key) if record.kind != "wait":
                     found[key] = record, None
+                case Repeated(key=key) if key in found:
+                    found[key] = found[key][0], None
                 case Completed(key=key) if key in found:
                     found[key] = found[key][0], record
                 case Answered(key=key):
@@ -241,7 +246,7 @@ def glance(path: Path) -> Glance | None:
         return None
 
 
-def _count_answers(path: Path, bodies: Iterable[tuple[int, bytes]]) -> int:
+def _count_answers(path: Path, bodies: Iterable[tuple[int, bytes]], again: str = "") -> int:
     """Count the answers in these numbered records: those that the program received, and those that waited for that."""
     found, waiting = 0, set[str]()
     for number, body in bodies:
@@ -251,7 +256,9 @@ def _count_answers(path: Path, bodies: Iterable[tuple[int, bytes]]) -> int:
             found += 1
             if waiting:
                 waiting.discard(cast("Answered", _record(path, body, number)).key)
-    return found + len(waiting)
+        elif waiting and body.startswith(_REPEATED):
+            waiting.discard(cast("Repeated", _record(path, body, number)).key)
+    return found + len(waiting - {again})
 
 
 def _glanced(path: Path, found: Glance, lines: list[bytes], checksum: int | None) -> bool:

@@ -11,7 +11,7 @@ import msgspec
 
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime import journal_records as records
-from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Text, answer_in
+from prose_kernel.runtime.journal_records import NOTHING, Answered, Asked, Ended, Repeated, Text, answer_in
 from prose_kernel.runtime.request_steps import MODEL, TOOL
 from prose_kernel.storage.journal_reading import JournalRead
 
@@ -106,6 +106,8 @@ def cells_of(found: JournalRead) -> Iterator[RunCell]:
                 cell.steps.append(asked[record.key])
             case records.Step() | records.StepEnded() if (step := asked.get(record.key)) is not None:
                 step.made.add(record)
+            case Repeated(key=key) if key in asked:
+                asked[key].answer, asked[key].mark = "", "under way"
             case Ended() if cell is not None:
                 cell.status, cell.message = record.status, record.message
             case _:

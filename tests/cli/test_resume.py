@@ -26,7 +26,8 @@ from prose_kernel.runs.replay import times_of
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.journal_records import Repeated
 from prose_kernel.storage.journal_file import JournalFile
-from prose_kernel.storage.journal_reading import read
+from prose_kernel.storage.journal_reading import NAME, read
+from prose_kernel.storage.run_history import cells_of
 from prose_kernel.storage.runs import Directories, all_runs, check_directory, is_one_of
 
 PROSE = [sys.executable, "-c", "import sys; from prose_kernel.cli.main import main; sys.exit(main())"]
@@ -330,6 +331,36 @@ def test_a_failed_run_resumes_before_the_request_that_failed(place: Place) -> No
         "It continues before the request that failed: command c1/2/x0: echo b >> ran; cat there",
     ]
     assert place.ran == ["a", "b", "b"]
+
+
+def test_a_request_that_failed_in_parallel_is_made_again_also_after_a_kill(place: Place) -> None:
+    left = """
+        echo left >> ran
+        case $(wc -l < ran) in
+          2) until test -f open; do sleep 0.02; done; exit 1;;
+          3) kill -9 $PPID; sleep 600;;
+        esac
+        """
+    (place.path / "left.sh").write_text(left)
+    place.write(
+        "p.prose",
+        """
+        exec "echo a >> ran"
+        parallel:
+          exec ". ./left.sh"
+          exec "test -f open || { touch open; sleep 600; }"
+        """,
+    )
+    assert place.prose("run", "p.prose").status == 1
+    (run,) = place.runs()
+    assert [step.mark for cell in cells_of(read(run / NAME)) for step in cell.steps] == ["✓", "✗", "cancelled"]
+    seen = place.killed("run", "--resume")
+    assert seen.status == -signal.SIGKILL
+    assert seen.remarks[0] == "Resuming run RUN of p.prose: 1 answer is known."
+    assert "c1/2/b0/x0" in [asked.key for asked in read(run / NAME).under_way()]
+    assert [step.mark for cell in cells_of(read(run / NAME)) for step in cell.steps][:2] == ["✓", "under way"]
+    assert place.prose("run", "--resume").status == 0
+    assert place.ran == ["a", "left", "left", "left"]
 
 
 def test_a48_a_run_that_failed_by_itself_fails_again_and_runs_nothing(place: Place) -> None:
