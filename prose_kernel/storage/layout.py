@@ -35,13 +35,12 @@ def new_run_id(clock: Clock, directories: Iterable[Path], source: random.Random 
     """
     chosen = (source or random.SystemRandom()).choices(_ALPHABET, k=6)
     now = clock.now()
-    with suppress(OverflowError):
-        now = max([now, *(when + timedelta(seconds=1) for when in _later(directories, f"{now:{_SECOND}}"))])
+    now = max([now, *_after_last(directories, f"{now:{_SECOND}}")])
     return f"{now:{_SECOND}}-{''.join(chosen)}"
 
 
-def _later(directories: Iterable[Path], second: str) -> Iterator[datetime]:
-    """When the last run of each directory began, if that was after a second."""
+def _after_last(directories: Iterable[Path], second: str) -> Iterator[datetime]:
+    """The second after the one in which the last run of each directory began, if that was after `second`."""
     for directory in directories:
         with suppress(UsageError):
             for entry in reversed(entries(directory)):
@@ -49,8 +48,9 @@ def _later(directories: Iterable[Path], second: str) -> Iterator[datetime]:
                     break
                 is_run = RUN_ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
                 if is_run and (when := begun(entry.name)) is not None:
-                    yield when
-                    break
+                    with suppress(OverflowError):  # nothing is later than the last second of the year 9999
+                        yield when + timedelta(seconds=1)
+                        break
 
 
 def begun(run_id: str) -> datetime | None:

@@ -38,6 +38,7 @@ def test_r1_run_id_has_utc_time_and_six_hex_digits() -> None:
         (["20260301-105959-ffffff", "20260301-105958-aaaaaa"], "20260301-110000"),
         (["99999999-999999-aaaaaa", "notes"], "20260301-101500"),
         (["99991231-235959-aaaaaa"], "20260301-101500"),
+        (["99991231-235959-aaaaaa", "20260301-105959-ffffff"], "20260301-110000"),
     ],
 )
 def test_an_id_is_later_than_the_runs_before_it(tmp_path: Path, earlier: list[str], second: str) -> None:
