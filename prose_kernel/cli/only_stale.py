@@ -66,7 +66,7 @@ def continued(request: Request) -> Request:
     last = next((text for text in reversed(texts) if text.ended and text.ended.status != "interrupted"), None)
     if last is None:
         return replace(request, former=Former())
-    new = branch(earlier.journal, last.end, SystemClock())
+    new = branch(earlier.journal, last.end, SystemClock(), request.settings.state_dir)
     began_with = {name: value for name, value in head.settings.items() if name in DECIDES and value is not None}
     how = Resumption(new)
     return replace(

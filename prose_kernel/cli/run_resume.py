@@ -67,7 +67,7 @@ def resume(target: str | None, given: RunOptions, cwd: Path) -> Request:
     if text is not None:
         _check(kept, text, language, Path(directory, expanded(head.program)), chosen["profile"])
     keep = _kept(kept, given, text, loaded) if text is not None else None
-    how, about = _way(kept, given) if keep is None else (None, _began_with(keep))
+    how, about = _way(kept, given, loaded) if keep is None else (None, _began_with(keep))
     how = replace(how, cwd=moved) if how is not None else None
     complete = how is not None and how.complete
     return Request(
@@ -315,7 +315,7 @@ def _check(kept: KeptRun, text: str, language: Language, file: Path, profile: An
 # ---------------------------------------------------------------- how it continues
 
 
-def _way(kept: KeptRun, given: RunOptions) -> tuple[Resumption, tuple[str, ...]]:
+def _way(kept: KeptRun, given: RunOptions, chosen: settings.Settings) -> tuple[Resumption, tuple[str, ...]]:
     """The continuation of the run, or of a branch, and the note about it."""
     journal = kept.kept_journal()
     if given.at is None:
@@ -324,7 +324,7 @@ def _way(kept: KeptRun, given: RunOptions) -> tuple[Resumption, tuple[str, ...]]
         if how.cause is not None:
             lines.append(f"It continues before the request that failed: {request_line(how.cause)}")
         return how, tuple(lines)
-    new = branch(journal, point_of(journal, given.at), SystemClock())
+    new = branch(journal, point_of(journal, given.at), SystemClock(), given.settings["state_dir"] or chosen.state_dir)
     line = f"Run {new.head.run} begins as a branch of run {kept.id} before {given.at}: {_known(new.answers())}."
     return Resumption(new, given.interrupted or "rerun", keeps_texts=True), (line,)
 

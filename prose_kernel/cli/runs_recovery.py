@@ -106,6 +106,7 @@ def fork(run: str, at: str, with_files: bool, yes: bool, state_dir: str | None) 
 
 
     """
+    from prose_kernel.runs import settings
     from prose_kernel.runs.restored_files import FileRestoration
     from prose_kernel.runs.resumption import branch, point_of
     from prose_kernel.runtime.clock import SystemClock
@@ -121,7 +122,7 @@ def fork(run: str, at: str, with_files: bool, yes: bool, state_dir: str | None) 
         if back.foreign and not yes:
             question = back.question()
             confirm(f"{question[0].upper()}{question[1:]}", "Overwrite them?", "to overwrite them: --yes")
-    new = branch(journal, before, SystemClock())
+    new = branch(journal, before, SystemClock(), settings.load(Path.cwd(), state_dir=state_dir).state_dir)
     known = counted(new.answers(), "answer")
     click.echo(f"Run {new.head.run} begins as a branch of run {found.id} before {at}, with {known}.")
     if back is not None:

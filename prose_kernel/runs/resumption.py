@@ -239,16 +239,18 @@ def point_of(journal: JournalRead, at: str) -> int:
     raise UsageError(f"run {journal.head.run} asked nothing at {at}", hint=hint)
 
 
-def branch(journal: JournalRead, before: int, clock: Clock, text: str | None = None) -> JournalRead:
+def branch(
+    journal: JournalRead, before: int, clock: Clock, state_dir: str = STATE, text: str | None = None
+) -> JournalRead:
     """Begin another run with the records of this one up to the record `before`; `text` replaces the text of the last
-    file or cell. Its directory is next to the other one. Large values and answers that the journal refers to are
-    copied; the replay restores the rest.
+    file or cell. Its directory is next to the other one; its id is also later than those of the runs in `state_dir`.
+    Large values and answers that the journal refers to are copied; the replay restores the rest.
 
     Raises `UsageError` if it can't be written.
     """
     journal.require_whole(before)
     head, directory = journal.head, journal.path.parent
-    directories = [directory.parent, *runs_directories(Path(head.directory), STATE)]
+    directories = [directory.parent, *runs_directories(Path(head.directory), state_dir)]
     run_id, started = new_run_id(clock, directories), clock.now()
     numbered = list(journal.records(1, before))
     records = [record for _, record in numbered]

@@ -105,6 +105,23 @@ def test_the_last_run_is_the_last_one_also_after_the_clock_was_set_back(
     assert "q-" in prose("report")
 
 
+@pytest.mark.parametrize("command", [("runs", "fork", "RUN", "c1"), ("run", "--resume", "RUN", "--from", "c1")])
+def test_a_branch_of_a_vvm_run_is_the_last_one_in_a_state_directory_too(
+    prose: Prose, monkeypatch: pytest.MonkeyPatch, command: tuple[str, ...]
+) -> None:
+    Path("prose.toml").write_text('state_dir = "kept"\n')
+    Path("p.vvm").write_text("agent a()\nx = @a `Say`(())\nexport x\n")
+    Path("s.yaml").write_text("sessions: {}\n")
+    prose("run", "p.vvm", "--state=filesystem", "--provider=scripted", "--script=s.yaml", status=3)
+    (first,) = prose.data("runs")
+    with monkeypatch.context() as patch:
+        patch.setattr(SystemClock, "now", lambda clock: datetime.now(UTC) + timedelta(hours=1))
+        prose("run", "p.prose", status=1)
+    words = [str(first["run"]) if word == "RUN" else word for word in command]
+    prose(*words, status=3 if command[0] == "run" else 0)
+    assert [Path(str(run["program"])).name for run in prose.data("runs")] == ["p.vvm", "p.prose", "p.vvm"]
+
+
 @pytest.mark.parametrize("command", ["runs", "gates"])
 def test_a_directory_of_runs_that_cannot_be_read(prose: Prose, command: str) -> None:
     Path(".prose").mkdir()

@@ -121,7 +121,7 @@ async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], opt
         files = FileRestoration.before(journal, before)
         if files.foreign and "--yes" not in options:
             raise UsageError(f"%back: {files.question()}", hint="--yes overwrites them")
-    new = branch(journal, before, SystemClock())
+    new = branch(journal, before, SystemClock(), call.cells.settings.state_dir)
     how = resumption(new)
     await call.cells.end()
     if files is not None:
