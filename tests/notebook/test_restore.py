@@ -477,6 +477,22 @@ def test_a_damaged_journal_is_named(directory: Path) -> None:
         assert f"hint: prose runs rm {damaged.name} removes it" in refused["traceback"][-1]
 
 
+def test_a_damaged_journal_is_not_in_the_way_of_a_notebook_that_is_known(
+    directory: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JPY_SESSION_NAME", "one.ipynb")
+    with kernel(directory, forks=True) as client:
+        client.run('let a = exec "echo one"')
+        again(client)
+        (run,) = (directory / ".prose" / "runs").iterdir()
+        damaged = run.with_name("20991231-000000-abcdef")
+        damaged.mkdir()
+        (damaged / "journal.jsonl").write_bytes(b"x" + (run / "journal.jsonl").read_bytes()[1:])
+        restored = client.run("%restore")
+        assert restored.displays == ["1 cell of the run is back.\n  names: a"]
+        assert f"the journal of run {damaged.name} is damaged, or was changed. If " in restored.text()
+
+
 @contextmanager
 def _other(directory: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     monkeypatch.setenv("JPY_SESSION_NAME", "two.ipynb")

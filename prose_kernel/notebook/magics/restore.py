@@ -169,6 +169,12 @@ def _run_of(cells: Cells, wanted: str) -> KeptRun | None:
         if not mine:
             return None
         found = mine[-1]
+        path = cells.notebook_path
+        named = [run for run in mine if path and run.head is not None and run.head.notebook_path == path]
+        if found.head is None and named:
+            remark = "If it was the last run of this notebook, an earlier one is back."
+            cells.asker.show(f"Warning: {found.problem}. {remark} prose runs rm {found.id} removes it.")
+            mine, found = named, named[-1]
         if found.problem is not None:
             way_on = _one_before(cells) or f"prose runs rm {found.id} removes it"
             hint = f"{found.problem.hint}; or {way_on}" if found.problem.hint else way_on
