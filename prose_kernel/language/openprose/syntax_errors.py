@@ -531,11 +531,18 @@ def _input(line: Line) -> Trouble | None:
     if line.head == "INPUT" and line.at == line.first + 2 and line.kind(0) in ("STRING", "DISCRETION"):
         words = f"{line.words(line.first, line.at)}: {line.written(line.at)}"
         return line.here("E004", f"missing `:` before the {_shown(line, line.at)}", f"write `{words}`")
-    if line.kind(-2) == "EQUALS" and line.written(line.at - 1) == "input" and line.kind(0) in ("STRING", "COLON"):
+    word = line.written(line.at - 1)
+    if word in ("input", "gate") and (line.kind(-2) == "EQUALS" or line.head == "GATE") and line.kind(0) in _ASKING:
         text = next((line.text_of(k) for k in (line.at, line.at + 1) if line.tokens[k][0] == "STRING"), '"..."')
-        hint = f"write `input {line.written(line.at - 3)}: {text}`"
+        name = line.written(line.at - 3) if line.kind(-2) == "EQUALS" else "name"
+        hint = (
+            f"write `input {name}: {text}`" if word == "input" else f"write `gate {name}:`, below it `prompt: {text}`"
+        )
         return line.here("E004", f"unexpected {_shown(line, line.at)}", hint)
     return None
+
+
+_ASKING: Final = frozenset({"STRING", "COLON"})
 
 
 def _maximum(line: Line) -> Trouble | None:

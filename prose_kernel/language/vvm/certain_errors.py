@@ -29,6 +29,8 @@ _TYPES: Final[dict[type, str]] = {
 """The type of the value of an expression, with its article, where its form decides it."""
 
 _ADDED: Final = frozenset({"a number", "a string", "a list"})
+JOINED: Final = "a template makes one text of several values: `{a}{b}`"
+"""The hint for `+` between a string and another value."""
 
 
 class CertainError(NamedTuple):
@@ -62,7 +64,8 @@ def operation(node: tree.Sum | tree.Compare) -> CertainError | None:
     if left is None or right is None:
         return CertainError(node, f"unsupported operand type for {operator}: {wrong[0]}") if wrong else None
     if wrong or left != right:
-        return CertainError(node, f"unsupported operand types for {operator}: {left} and {right}")
+        hint = JOINED if operator == "+" and "a string" in (left, right) else None
+        return CertainError(node, f"unsupported operand types for {operator}: {left} and {right}", hint)
     return None
 
 

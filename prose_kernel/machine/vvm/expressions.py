@@ -119,7 +119,7 @@ def _viewed(s: Context, node: tree.Node, value: Value) -> Any:
     if found is None and _is_open(s, value):
         return value
     if found is None:
-        hint = "members can be read of a text that is a JSON object or list"
+        hint = "members can be read of a text that is a JSON object or list; there are no methods"
         raise raised(s, node, "R210", f"no members: the string {why_no_view(value)}", hint=hint)
     return found
 

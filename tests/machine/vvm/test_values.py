@@ -39,6 +39,22 @@ async def test_a_text_that_would_be_too_long_is_refused_as_such(monkeypatch: pyt
     )
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('"a" + n', "a template makes one text of several values: `{a}{b}`"),
+        ('n + "a"', "a template makes one text of several values: `{a}{b}`"),
+        ("n + []", None),
+        ('"a" - n', None),
+        ('"abc".upper()', "members can be read of a text that is a JSON object or list; there are no methods"),
+    ],
+)
+async def test_what_a_text_cannot_do_has_a_hint(text: str, hint: str | None) -> None:
+    with pytest.raises(VvmRaise) as raised:
+        await value_of("def plus(n):", f"  return {text}", "plus(1)")
+    assert raised.value.hint == hint
+
+
 @pytest.mark.parametrize(("digits", "more"), [(0, 0), (1, -12), (3999, 0), (4300, -1), (9001, 17), (20_000, 5)])
 def test_whole_numbers_of_any_size_are_text(digits: int, more: int) -> None:
     number = 10**digits + more
