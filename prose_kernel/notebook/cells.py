@@ -519,7 +519,10 @@ class Cells:
 
     def _other_language(self, text: str, language: Language) -> str | None:
         """A hint for a text that isn't a program of its language, but a correct one of another."""
-        if language.completeness(text)[0] == "invalid" and text.split(None, 1)[1:]:  # one word fits too many languages
+        words = text.split(None, 2)
+        reserved = words[1:2] == ["="] and language.completeness(f"{words[0]} = 1")[0] == "invalid"
+        # One word fits too many languages, and a word that is no name here is more likely a mistake, as in `let = 1`.
+        if language.completeness(text)[0] == "invalid" and len(words) > 1 and not reserved:
             for other in languages.LANGUAGES.values():
                 if other is not language and not self.workspace.compile(text, language=other).diagnostics:
                     return f"this is {other.title}: write %%{other.magic} on the first line of the cell"

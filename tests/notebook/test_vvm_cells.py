@@ -151,6 +151,7 @@ def test_cells_of_both_languages_belong_to_one_run(vvm: Client, client: Client, 
         ("%%vvm\nx = = 1", None),
         ("%%vvm\nreturn 1", None),
         ("let a == 1", None),
+        ("let = 5", None),
     ],
 )
 def test_a_cell_in_the_other_language_gets_a_hint(client: Client, code: str, said: str | None) -> None:
