@@ -68,6 +68,23 @@ async def wrong(cells: Cells, code: str) -> tuple[str, str, str]:
 # ---------------------------------------------------------------- looking
 
 
+async def test_a_record_that_could_not_be_written_is_not_counted(tmp_path: Path) -> None:
+    person = Person()
+    person.answers = ["fine", "well"]
+    cells = Cells(tmp_path, person)
+    await fine(cells, "%provider human\n%cassette --mode record")
+    counts = []
+    for word in ("one", "two"):
+        await fine(cells, f'session "Say {word}"')
+        (shown,) = (await fine(cells, "%cassette")).texts
+        counts += [line.split()[1] for line in shown.splitlines() if line.startswith("records")]
+        if word == "one":
+            (tmp_path / "cassettes" / ".lock").unlink()
+            (tmp_path / "cassettes" / ".lock").mkdir()
+    await cells.close()
+    assert counts == ["1", "1"]
+
+
 @pytest.mark.parametrize("mode", ["replay", "auto", "record"])
 async def test_prompt_advises_to_record_only_where_nothing_is_recorded(cells: Cells, mode: str) -> None:
     await fine(cells, f"%cassette --mode {mode}")

@@ -202,7 +202,7 @@ def _cassette(call: Call) -> doc.Table:
     rows = [
         ("is written", shelf.own_name if writes else f"nothing (it would be {shelf.own_name})"),
         ("mode", mode if recorded else f"{mode} (provider {services.choice.kind} is not recorded)"),
-        ("records", f"{len(entries):,} in {doc.counted(len(files), 'file')}"),
+        ("records", f"{sum(entry.line > 0 for entry in entries):,} in {doc.counted(len(files), 'file')}"),
         ("used in this run", f"{sum(entry.used for entry in entries):,}"),
         ("not used", f"{len(services.cassettes.unused()):,} of the files in use"),
         *(("left out", problem) for problem in problems[:_PROBLEMS]),
