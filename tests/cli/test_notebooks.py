@@ -141,6 +141,43 @@ def test_every_exercise_of_the_course_is_proven(file: Path, tmp_path: Path, caps
     assert len(capsys.readouterr().out.splitlines()) == len(yaml.safe_load(file.read_text("utf-8"))["exercises"]) > 0
 
 
+@pytest.mark.parametrize("file", EXERCISES, ids=lambda path: path.stem)
+def test_a_hint_is_a_whole_sentence(file: Path) -> None:
+    """In YAML, a comma ends an item of `[…]` that has no quotes."""
+    for exercise in yaml.safe_load(file.read_text(encoding="utf-8"))["exercises"].values():
+        for hint in (hint for check in exercise["checks"] for hint in check.get("hints", ())):
+            assert hint.startswith("`") or (not hint[0].islower() and hint[-1] in ".?`'"), hint
+
+
+@pytest.mark.usefixtures("shells")
+@pytest.mark.parametrize(
+    ("lesson", "exercise", "answer"),
+    [
+        ("03_check", "check_predict", "let by_rule = [3, 1]"),
+        ("03_check", "check_repair", 'let note = "Customer paid twice."\nassert **note has fewer than 11 words**'),
+        ("03_check", "check_repair", 'let note = "Customer paid twice."\nassert **note has at most ten words**'),
+        ("04_commands", "commands_run", 'let open_tickets = exec "ls desk/tickets/*.txt | wc --lines"'),
+        (
+            "05_loops",
+            "loops_run",
+            'let subject = "A question about the second payment for the order 1042"\n'
+            "loop while **subject has more than 5 words** (max: 4):\n"
+            '  subject = session "Make this subject shorter: {subject}"',
+        ),
+    ],
+)
+def test_another_right_answer_is_accepted(
+    lesson: str, exercise: str, answer: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    course = without_other_notebooks(lesson, NOTEBOOKS / "course", tmp_path / "course")
+    file = course / "checks" / f"{lesson}.yaml"
+    content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    one = content["exercises"][exercise]
+    content["exercises"] = {exercise: one | {"solution": answer, "wrong": []}}
+    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+    assert main(["exercises", str(file)]) == 0, capsys.readouterr()
+
+
 def test_every_exercise_is_in_its_notebook_under_its_own_name() -> None:
     names = []
     for file in EXERCISES:
