@@ -51,20 +51,19 @@ def loads_code(path: str, workspace: str) -> str | None:
     folded = path.casefold()
     if folded in in_commands(workspace):
         return "prose.toml names this file in a command: it is not for sessions to change"
-    if folded.endswith(".py") and folded in named_code(workspace):
+    if folded.endswith(".py") and folded in named_code(entries(workspace)):
         return "an evaluation or prose_tools.py loads this file: it is not for sessions to change"
     return None
 
 
-def named_code(directory: str, room: int = 1) -> frozenset[str]:
-    """Return the files, resolved and case-folded, that are loaded because of others in a directory and below.
+def named_code(found_there: Iterable[os.DirEntry[str]]) -> frozenset[str]:
+    """Return the files, resolved and case-folded, that are loaded because of others: of some `entries`.
 
     These are the files that evaluations name for assertions, those that an import of `prose_tools.py` may find,
-    existing or not, and the targets of links with the name of a code file. Hidden directories are left out; at most
-    5,000 are searched, the upper ones first.
+    existing or not, and the targets of links with the name of a code file.
     """
     found: set[str] = set()
-    for entry in entries(directory, room):
+    for entry in found_there:
         folded, where = entry.name.casefold(), os.path.dirname(entry.path)  # noqa: PTH120
         if folded.endswith(".eval.toml"):
             named: Iterable[str] = [match[2] for match in _ASSERTION.finditer(_text(entry.path))]

@@ -12,6 +12,7 @@ import shutil
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import takewhile
 from pathlib import Path
 from typing import Final, Literal
 
@@ -217,14 +218,28 @@ def kept_from_programs(
     if protected("write", directory, surface) is not None:
         yield directory
         return
-    named = named_code(directory, room) | in_commands(resolve(surface.cwd).path)
-    for entry in entries(directory, room, cut):
-        if not deep and os.path.dirname(entry.path) != directory:  # noqa: PTH120
-            return
+
+    def is_inside(entry: os.DirEntry[str]) -> bool:
+        return deep or os.path.dirname(entry.path) == directory  # noqa: PTH120
+
+    def is_kept(entry: os.DirEntry[str]) -> bool:
         folded = entry.name.casefold()
         state = deep and (folded in _READ_ONLY or folded in (RUNS, _STATE))
-        if state or (is_loaded(folded) and folded != "__pycache__") or entry.path.casefold() in named:
-            yield entry.path
+        return state or (is_loaded(folded) and folded != "__pycache__") or entry.path.casefold() in named
+
+    def noted() -> Iterator[os.DirEntry[str]]:
+        for entry in entries(directory, room, cut if deep else None):
+            if is_inside(entry) and is_kept(entry):
+                kept.append(entry.path)
+            yield entry
+
+    kept: list[str] = []
+    named = in_commands(resolve(surface.cwd).path)
+    more = named_code(noted())
+    if not more <= named:  # those that come before the one that names them were passed over
+        named |= more
+        kept = [entry.path for entry in takewhile(is_inside, entries(directory, room)) if is_kept(entry)]
+    yield from kept
 
 
 def _state_parts(path: str, surface: Surface) -> Iterable[str]:

@@ -19,6 +19,7 @@ from waiting import PATIENCE
 
 from prose_kernel.access.approvals import Approvals, Ask, who
 from prose_kernel.access.globs import Glob
+from prose_kernel.access.grants import Surface, kept_from_programs
 from prose_kernel.access.session_permissions import Kind, Policy
 from prose_kernel.errors import PermissionDenied
 from prose_kernel.runtime.asker import SerialAsker
@@ -483,3 +484,22 @@ def test_the_page_on_permissions_says_what_is_done(tmp_path: Path, block: str) -
 
 def test_the_page_has_its_blocks() -> None:
     assert len(BLOCKS) == 4
+
+
+def test_code_for_programs_is_searched_in_one_walk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    (tmp_path / "a" / "z.py").touch()
+    walked, scandir = list[str](), os.scandir
+
+    def counted(path: str) -> Any:
+        walked.append(path)
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", counted)
+    surface, root = Surface(str(tmp_path), "/"), os.path.realpath(tmp_path)
+    assert list(kept_from_programs(root, surface, deep=True)) == []
+    assert walked == [root, f"{root}/a", f"{root}/a/b"]
+    (tmp_path / "a" / "b" / "s.eval.toml").write_text('python = "../z.py:polite"')
+    assert list(kept_from_programs(root, surface, deep=True)) == [f"{root}/a/z.py", f"{root}/a/b/s.eval.toml"]
+    (tmp_path / "s.eval.toml").write_text('python = "a/z.py:polite"')
+    assert list(kept_from_programs(root, surface, deep=False)) == [f"{root}/s.eval.toml"]
