@@ -84,7 +84,7 @@ def in_commands(workspace: str) -> frozenset[str]:
     place = os.path.join(workspace, "prose.toml")  # noqa: PTH118
     try:
         data = tomllib.loads(_text(place)) if os.path.exists(place) else {}  # noqa: PTH110
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return frozenset()
     texts = {text for table in ("mcp", "agents") for text in _texts(data.get(table))}
     named = {os.path.realpath(os.path.join(workspace, text)) for text in texts if "\0" not in text}  # noqa: PTH118

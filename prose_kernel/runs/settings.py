@@ -507,11 +507,11 @@ def _dotenv(path: Path, found: list[UsageError] | None = None) -> Mapping[str, s
 
 
 def _convert_into(values: dict[str, Any], text: str, name: str, place: str, found: list[UsageError]) -> None:
-    from prose_kernel.runs.toml_file import accepted, convert
+    from prose_kernel.runs.toml_file import accepted, as_written, convert
 
     kind = every()[name].type
     try:
         values[name] = convert(text, kind, text=True)
     except ValueError as problem:
         values.pop(name, None)
-        found.append(UsageError(f"setting {name} ({place}): {str(problem) or accepted(kind)}, not {text!r}"))
+        found.append(UsageError(f"setting {name} ({place}): {str(problem) or accepted(kind)}, not {as_written(text)}"))

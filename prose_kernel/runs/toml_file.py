@@ -26,7 +26,9 @@ from prose_kernel.access import plain_files
 from prose_kernel.access.created_code import require_agreed
 from prose_kernel.errors import UsageError, reason_of
 from prose_kernel.language.nearest import did_you_mean, nearest_hint
+from prose_kernel.language.shortening import clipped
 from prose_kernel.programs import missing_files
+from prose_kernel.runtime.text import escaped
 
 Key = tuple[str | int, ...]
 Table = TypeVar("Table", bound=Struct)
@@ -158,14 +160,14 @@ def _has_key(table: object, name: str) -> bool:
 
 
 def as_written(value: object) -> str:
-    """A value in the spelling of TOML where that of Python is another one."""
+    """The beginning of a value, in the spelling of TOML where that of Python is another one."""
     match value:
         case bool():
             return str(value).lower()
         case date() | time():
             return value.isoformat()
         case _:
-            return repr(value)
+            return clipped(repr(value), 120)
 
 
 def read(path: Path, example: str, shown: str = "", **options: Any) -> TomlFile:
@@ -173,7 +175,7 @@ def read(path: Path, example: str, shown: str = "", **options: Any) -> TomlFile:
     hint, if it is not TOML."""
     import tomllib  # only if the file exists: kernel start-up must be fast
 
-    name, text = shown or path.name or str(path), ""
+    name, text = escaped(shown or path.name or str(path)), ""
     try:
         require_agreed([path])
         text = plain_files.read_text(path, plain_files.SMALL).removeprefix("\ufeff")
@@ -187,8 +189,9 @@ def read(path: Path, example: str, shown: str = "", **options: Any) -> TomlFile:
         raise UsageError(f"{name} cannot be read: {reason_of(problem)}", hint=hint) from None
     except UnicodeDecodeError:
         raise UsageError(f"{name} is not UTF-8 text") from None
-    except tomllib.TOMLDecodeError as problem:
-        raise UsageError(f"{name} is not TOML: {problem}", hint=example) from None
+    except ValueError as problem:
+        reason = problem if isinstance(problem, tomllib.TOMLDecodeError) else "a number has too many digits"
+        raise UsageError(f"{name} is not TOML: {reason}", hint=example) from None
     except RecursionError:
         raise UsageError(f"{name} is nested too deeply", hint=example) from None
 
@@ -309,7 +312,7 @@ def _path(line: str) -> tuple[str, ...]:
 
     try:
         data: object = tomllib.loads(line)
-    except (tomllib.TOMLDecodeError, RecursionError):
+    except (ValueError, RecursionError):
         return ()
     path: list[str] = []
     while isinstance(data, dict) and data:

@@ -167,7 +167,7 @@ def _options(file: str, case: str, text: str) -> CaseOptions:
     place = f"{file}, {case}"
     try:
         data = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as problem:
+    except ValueError as problem:
         raise UsageError(f"{place}: its options are not TOML: {problem}") from None
     options = TomlFile(place, "", data, noun="option")
     found = options.values(CaseOptions)

@@ -331,6 +331,11 @@ MISTAKES = [
         None,
     ),
     (
+        f"concurrency = {'9' * 4000}",
+        f"prose.toml line 1: concurrency: a number of at most 64 bits, not {'9' * 119}…",
+        None,
+    ),
+    (
         "x ==",
         "prose.toml is not TOML: Invalid value (at line 1, column 4)",
         "docs/reference/settings.md shows every setting",
@@ -360,6 +365,11 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
             "PROSE_CONCURRENCY",
             "9223372036854775808",
             "setting concurrency (PROSE_CONCURRENCY): a number of at most 64 bits, not '9223372036854775808'",
+        ),
+        (
+            "PROSE_CONCURRENCY",
+            "9" * 5000,
+            f"setting concurrency (PROSE_CONCURRENCY): a whole number above 0, not '{'9' * 118}…",
         ),
         ("PROSE_MAX_PARALLEL", "many", "setting max_parallel (PROSE_MAX_PARALLEL): a whole number above 0, not 'many'"),
         (
@@ -472,6 +482,7 @@ def test_a19_a_wrong_setting_costs_itself(tmp_path: Path) -> None:
         ("prose.toml", b"[tasks]\nat_once = " + b"[" * 200 + b"]" * 200, "prose.toml line 2: tasks.at_once"),
         ("prose.toml", b"\xff", "prose.toml is not UTF-8 text"),
         ("prose.toml", b"provider = {a = 1", "prose.toml is not TOML"),
+        ("prose.toml", b"concurrency = " + b"9" * 5000, "prose.toml is not TOML: a number has too many digits"),
         (".prose/.env", b"\xff\xfe", ".env cannot be read: it is not UTF-8 text"),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Literal
 
 from prose_kernel.errors import UsageError
 from prose_kernel.language.nearest import Nearest, did_you_mean
+from prose_kernel.language.shortening import clipped
 from prose_kernel.models.providers import vendors
 from prose_kernel.runtime.session_options import SessionOptions
 
@@ -48,7 +49,8 @@ def choice_of(name: str | None, options: SessionOptions) -> Choice:
     if server not in vendors.names(options):
         names = known_names(options)
         near = Nearest()(name, [*names, *vendors.PREFIXES])
-        raise UsageError(f"there is no provider `{name}`", hint=did_you_mean(near) or f"one of {', '.join(names)}")
+        hint = did_you_mean(near) or f"one of {', '.join(names)}"
+        raise UsageError(f"there is no provider `{clipped(name, 120)}`", hint=hint)
     vendors.check(server, options)
     return Choice("model", server, model or None)
 

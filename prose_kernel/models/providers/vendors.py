@@ -10,6 +10,7 @@ from msgspec import structs
 
 from prose_kernel.errors import ProviderError, UsageError
 from prose_kernel.language.nearest import Nearest, did_you_mean, nearest_hint
+from prose_kernel.language.shortening import clipped
 from prose_kernel.runtime.session_options import ModelOptions, ModelServer, SessionOptions
 
 ALIASES = ("sonnet", "opus", "haiku")
@@ -122,9 +123,8 @@ def find(name: str, options: SessionOptions) -> ModelServer:
         built_in = structs.replace(built_in, model="sonnet", aliases=MODELS[name])
     if own is None and built_in is None:
         known = names(options)
-        raise UsageError(
-            f"there is no provider `{name}`", hint=nearest_hint(name, known, f"known model servers: {', '.join(known)}")
-        )
+        hint = nearest_hint(name, known, f"known model servers: {', '.join(known)}")
+        raise UsageError(f"there is no provider `{clipped(name, 120)}`", hint=hint)
     if own is None:
         assert built_in is not None
         return built_in
