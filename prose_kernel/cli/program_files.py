@@ -15,6 +15,7 @@ from prose_kernel.errors import ImportProgramError, UsageError, reason_of
 from prose_kernel.language.contracts import STANDARD, SUFFIX, file_and_node
 from prose_kernel.runs import languages
 from prose_kernel.runtime.home import expanded
+from prose_kernel.runtime.text import escaped
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source
@@ -43,7 +44,7 @@ def read_bytes(name: str, typed: str = "") -> bytes:
         hint = (
             missing_files.hint(name, languages.runnable_suffixes()) if isinstance(problem, FileNotFoundError) else None
         )
-        raise UsageError(f"cannot read {typed or name}: {reason}", hint=hint) from None
+        raise UsageError(f"cannot read {escaped(typed or name)}: {reason}", hint=hint) from None
 
 
 def _require_name(name: str) -> None:
@@ -93,7 +94,7 @@ def meant(target: str) -> str:
             return candidate
     if os.path.isdir(name) and not node:  # noqa: PTH112
         hint = f"name its files; with an index{SUFFIX} the directory is a program itself"
-        raise UsageError(f"{name} is a directory: its files aren't connected here [{_OF_A_HOST}]", hint=hint)
+        raise UsageError(f"{escaped(name)} is a directory: its files aren't connected here [{_OF_A_HOST}]", hint=hint)
     first, _, rest = name.partition("/")
     is_host = "." in first.strip(".") and rest.count("/") >= 2 and "://" not in name
     if rest and (first in STANDARD or is_host) and not name.endswith((".prose", ".vvm", ".ipynb")):
@@ -120,7 +121,7 @@ def find_program(target: str) -> str:
 
         _require_name(target)
         hint = missing_files.hint(target, languages.runnable_suffixes()) or "prose examples lists the examples"
-        raise UsageError(f"there is no file and no bundled example {target}", hint=hint)
+        raise UsageError(f"there is no file and no bundled example {escaped(target)}", hint=hint)
     return str(found)
 
 

@@ -11,6 +11,7 @@ import click
 
 from prose_kernel.errors import UsageError, usage_errors
 from prose_kernel.runtime.home import expanded
+from prose_kernel.runtime.text import escaped
 
 if TYPE_CHECKING:
     from prose_kernel.views.test_results import Status, Tested
@@ -127,11 +128,11 @@ class Report:
         counts = {word: tested.count(word) for word in WORDS if tested.count(word)}
         counted = ", ".join(f"{count} {word}" for word, count in counts.items())
         colour = "red" if "failed" in counts else "yellow" if "updated" in counts else "green"
-        click.echo(f"{tested.path}: {click.style(counted, fg=colour)}")
+        click.echo(f"{escaped(tested.path)}: {click.style(counted, fg=colour)}")
         if self._verbose:
             for outcome in tested.outcomes:
                 why = f" ({outcome.why})" if outcome.why else ""
-                click.echo(f"  {outcome.status:7}  {outcome.name}{why}")
+                click.echo(f"  {outcome.status:7}  {escaped(outcome.name)}{why}")
 
     def summary(self, results: Sequence[Tested], nothing: str) -> int:
         """Print all findings and the sum, or `nothing`; the exit status is returned."""
@@ -141,7 +142,7 @@ class Report:
                     colour = "red" if outcome.status == "failed" else "yellow"
                     head = click.style(outcome.status.upper(), fg=colour, bold=True)
                     case = "" if tested.path.endswith(outcome.name) else f", {outcome.name}"
-                    click.echo(f"\n{head} {tested.path}{case}")
+                    click.echo(f"\n{head} {escaped(tested.path)}{case}")
                     for finding in outcome.findings:
                         click.echo("\n".join(f"  {line}" for line in map(_coloured, finding.lines())))
         for tested in results:

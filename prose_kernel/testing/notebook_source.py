@@ -13,6 +13,7 @@ from prose_kernel.access import plain_files
 from prose_kernel.errors import UsageError, usage_errors
 from prose_kernel.notebook.notebook_files import decoded, language_of
 from prose_kernel.runs.languages import Language
+from prose_kernel.runtime.text import escaped
 from prose_kernel.testing.outputs import Output, joined
 
 LARGEST = 512 * 1024 * 1024
@@ -94,7 +95,7 @@ class NotebookSource:
 def read(path: Path, name: str | None = None) -> NotebookSource:
     """Raises `UsageError` for a file that isn't a notebook, and for a format that this package does not read."""
     name = name or str(path)
-    with usage_errors(f"cannot read {name}"):
+    with usage_errors(f"cannot read {escaped(name)}"):
         content = plain_files.read(path, LARGEST)
     text, data = decoded(name, content)
     if data["nbformat"] < 4:

@@ -16,6 +16,7 @@ from prose_kernel.language.contracts import SUFFIX as CONTRACT
 from prose_kernel.programs import missing_files
 from prose_kernel.runs import languages
 from prose_kernel.runtime.home import expanded
+from prose_kernel.runtime.text import escaped
 from prose_kernel.testing import snapshot_file
 from prose_kernel.testing.options import Options
 from prose_kernel.testing.snapshot_file import SUFFIX
@@ -64,7 +65,11 @@ def _name(path: Path, cwd: Path) -> str:
 
 
 def _meant(word: str, cwd: Path, *, update: bool, recursive: bool) -> list[Path]:
-    path = cwd / expanded(word)
+    if not word.strip():
+        raise UsageError(
+            "the name of a notebook or program is empty", hint="prose test without names tests all files here"
+        )
+    path, shown = cwd / expanded(word), escaped(word)
     try:
         if path.is_dir():
             below = _tests_below(path)
@@ -75,19 +80,21 @@ def _meant(word: str, cwd: Path, *, update: bool, recursive: bool) -> list[Path]
             below = [one for match in matches if match.is_dir() for one in _tests_below(match)]
             if named or below:
                 return [*named, *below]
-            raise UsageError(f"{word} matches no notebook, and no program with a snapshot")
+            raise UsageError(f"{shown} matches no notebook, and no program with a snapshot")
         exists = path.exists()
     except (OSError, ValueError) as problem:
-        raise UsageError(f"cannot read {word}: {reason_of(problem, str(problem))}") from None
+        raise UsageError(f"cannot read {shown}: {reason_of(problem, str(problem))}") from None
     if word.endswith(SUFFIX) and exists:
         path = path.with_name(path.name.removesuffix(SUFFIX))
         word = word.removesuffix(SUFFIX)
         exists = path.exists()
     if not exists:
-        raise UsageError(f"there is no file {word}", hint=missing_files.hint(word, languages.runnable_suffixes()))
+        raise UsageError(
+            f"there is no file {escaped(word)}", hint=missing_files.hint(word, languages.runnable_suffixes())
+        )
     if path.suffix != ".ipynb" and not _is_program(path):
         kinds = ", ".join(languages.runnable_suffixes())
-        raise UsageError(f"{word} is neither a notebook nor a program", hint=f"names end with {kinds}")
+        raise UsageError(f"{escaped(word)} is neither a notebook nor a program", hint=f"names end with {kinds}")
     return [path]
 
 

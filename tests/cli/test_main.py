@@ -121,6 +121,12 @@ def test_an_empty_name_of_a_program(name: str, command: str, capsys: pytest.Capt
     )
 
 
+@pytest.mark.parametrize("command", ["run", "compile", "graph"])
+def test_a_name_with_a_line_feed_is_shown_on_one_line(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "no\nsuch.prose"]) == 2
+    assert capsys.readouterr().err == "Error: cannot read no\\nsuch.prose: no such file or directory\n"
+
+
 def test_boot_is_retired(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["boot"]) == 2
     assert "retired" in capsys.readouterr().err

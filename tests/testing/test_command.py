@@ -149,6 +149,20 @@ def test_results_of_a_program_that_is_gone_are_reported(capsys: pytest.CaptureFi
     assert "there is no file p.prose\n" in capsys.readouterr().err
 
 
+def test_a_name_with_a_line_feed_is_shown_on_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("a\nb.prose").write_text("let a = 1\n")
+    assert prose("test", "a\nb.prose") == 1
+    assert "FAILED a\\nb.prose, program\n  there is no a\\nb.prose.expected.md " in capsys.readouterr().out
+    assert prose("test", "c\nd.prose") == 2
+    assert "Error: there is no file c\\nd.prose\n" in capsys.readouterr().err
+
+
+def test_an_empty_name_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    good("a.ipynb")
+    assert prose("test", "") == 2
+    assert capsys.readouterr().err.startswith("Error: the name of a notebook or program is empty\n")
+
+
 def test_an_interrupt_ends_all_of_it() -> None:
     write(Path("a.ipynb"), code('exec "echo begun > begun; sleep 600"'))
     good("b.ipynb")
