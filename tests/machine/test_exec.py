@@ -28,6 +28,7 @@ async def test_throw(command: str, code: str, kind: str, message: str) -> None:
     w = World(commands_say=dict(OUTCOMES))
     error = await w.fail(lines(f'let x = exec "{command}"'))
     assert (error.code, error.details["kind"], error.message, error.type) == (code, kind, message, "ExecError")
+    assert (error.hint is not None) == (kind == "cwd")
     assert w.machine.bindings() == {}
     assert w.store.kept == {}
 

@@ -290,6 +290,8 @@ def _error(written: str, request: CommandRequest, result: CommandResult, limit: 
         if getattr(result, flag):
             details[flag] = True
     hint = shortage.hint_for_start(result.spawn_error) if result.spawn_error else None
+    if result.kind == "cwd":
+        hint = "make the directory in which the command runs, or name another one with the property `cwd`"
     message, code = _message(request, result, limit), _CODES.get(result.kind or "", "E203")
     return ExecError(message, code=code, details=details, hint=hint)
 
