@@ -163,7 +163,7 @@ def close(descriptors: Sequence[int]) -> None:
 class ExitWatch:
     """Calls `ended` in the loop, once, when the child has ended; its status is not taken.
 
-    It notices the end by a descriptor, or by a waiting thread if the system has none.
+    It notices the end by a descriptor, or by a waiting thread if the system has none, or by looking from time to time.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pid: int, ended: Callable[[], None]) -> None:
@@ -174,7 +174,10 @@ class ExitWatch:
         try:
             self._descriptor = system.exit_descriptor(pid)
         except OSError:
-            threading.Thread(target=self._wait, args=(pid,), name="prose-exit", daemon=True).start()
+            try:
+                threading.Thread(target=self._wait, args=(pid,), name="prose-exit", daemon=True).start()
+            except RuntimeError:  # the system starts no further thread
+                self._poll(pid)
         else:
             loop.add_reader(self._descriptor, self._seen)
 
@@ -183,6 +186,14 @@ class ExitWatch:
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
         with contextlib.suppress(RuntimeError):  # the engine is closed, and has given this process up
             self._loop.call_soon_threadsafe(self._seen)
+
+    def _poll(self, pid: int) -> None:
+        with contextlib.suppress(ChildProcessError):
+            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is None:
+                if not self._over:
+                    self._loop.call_later(_MOMENT, self._poll, pid)
+                return
+        self._loop.call_soon(self._seen)
 
     def _seen(self) -> None:
         if not self._over:
@@ -212,6 +223,7 @@ def _null() -> int:
 # An ignored signal is inherited, and a shell cannot even trap one that was ignored when it started. Python kernels
 # ignore SIGINT while idle, and shells start their background jobs with it ignored. A handler is not inherited.
 
+_MOMENT = 0.05
 _WANTED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import gc
 import mmap
 import os
@@ -19,6 +20,7 @@ import pytest
 from processes.conftest import GRACE, HOUR, Clock, Runner, end_of, marked
 from waiting import PATIENCE, appears, eventually, processes
 
+from prose_kernel.processes import system
 from prose_kernel.processes.background_processes import BackgroundProcesses
 from prose_kernel.processes.child_process import Process
 from prose_kernel.processes.command_output import Live
@@ -182,6 +184,23 @@ async def test_an_engine_without_a_thread_tries_again_at_the_next_command(
             assert (result.outcome, result.exit_code) == ("spawn_failed", 127)
             assert result.spawn_error == "cannot start the command: resource temporarily unavailable (EAGAIN)"
     assert (await run("echo works")).stdout == "works\n"
+
+
+@pytest.mark.parametrize("threads", [True, False])
+async def test_an_end_is_noticed_without_a_descriptor(
+    run: Runner, monkeypatch: pytest.MonkeyPatch, threads: bool
+) -> None:
+    def no_descriptor(pid: int) -> int:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    assert (await run("true")).exit_code == 0  # the engine has its own thread
+    monkeypatch.setattr(system, "exit_descriptor", no_descriptor)
+    if not threads:
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+    assert (await run("exit 3")).exit_code == 3
 
 
 async def test_closing_while_commands_come_in_answers_every_call(engine: Engine, run: Runner) -> None:
