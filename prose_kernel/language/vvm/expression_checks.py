@@ -36,6 +36,15 @@ _ELSEWHERE: Final = {
     "undefined": "`()`",
     "str": "a template: `{value}`",
     "print": "the value alone on the last line of a cell, or `export name`",
+    "sum": "`reduce(items, add, 0)`, with a function `add(a, b)`",
+    "max": "`reduce(items, larger)`, with a function `larger(a, b)`",
+    "min": "`reduce(items, smaller)`, with a function `smaller(a, b)`",
+    "list": "a list: `[a, b]`",
+    "tuple": "a list: `[a, b]`",
+    "dict": "an object: `{key: value}`",
+    "enumerate": "`for i in range(len(items)):`, and `items[i]` in the body",
+    "zip": "`for i in range(len(items)):`, and `items[i]` in the body",
+    "exec": '`exec "…"` in a notebook cell that begins with `%%prose`',
 }
 """The VVM equivalents of names in other languages."""
 

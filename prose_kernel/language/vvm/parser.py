@@ -337,10 +337,12 @@ class Parser(StatementParser):
             )
         if before[0] in RESERVED:
             return self.after_value(at, "the end of the line")
-        hint = "values are never changed: assign a new one, such as `x = x + [item]`"
-        return self.trouble(
-            at, "only a plain name can be assigned", hint if before[-1] == "]" or "." in before else None
-        )
+        hint = None
+        if before[-1] == "]" or "." in before:
+            hint = "values are never changed: assign a new one, such as `x = x + [item]`"
+        elif before[1:2] == ["="]:
+            hint = "assign each name on a line of its own"
+        return self.trouble(at, "only a plain name can be assigned", hint)
 
     def _report_unprintable(self) -> None:
         """Halves of surrogate pairs, in texts too: no file can hold them."""

@@ -218,6 +218,9 @@ class SimpleStatementParser(ExpressionParser):
         if self.is_end(self.at):
             return tree.Raise.at(start, start + 5, None)
         hint = "a message is written out; to hand an error value on, write `return`"
+        called = self.texts[self.at : self.at + 4]
+        if called[1::2] == ["(", ")"] and self.kind(self.at + 2) == STRING:
+            hint = f"there are no types of errors; write `raise {word_hints.printable(called[2])}`"
         message = self.string_node(self.at, "a string after `raise`", hint)
         if not self.is_end(self.at):
             raise self.wrong(self.at, "the end of the line", hint)

@@ -231,8 +231,12 @@ class Mistakes:
         if text in _CLOSING:
             raise self.closes_nothing(at)
         hint = None
-        if text in ("*", "**") and bracket is not None and before in ("(", ","):
-            raise self.trouble(at, f"there is no `{text}` before a value", "write the arguments out, one by one")
+        if text in ("*", "**") and bracket is not None and before in ("(", "[", ","):
+            joined = "join lists with `+`: `[a] + items`"
+            hint = joined if bracket.tag == LIST else "write the arguments out, one by one"
+            raise self.trouble(at, f"there is no `{text}` before a value", hint)
+        if text == "**":
+            raise self.trouble(at, "there is no `**`", "a question is written ``?`criterion`(value)``")
         if text == "=" and before in ("=", "=="):
             hint = "write `==` to compare, `=` to assign"
         after = f" after `{printable(before)}`" if self.is_end(at) and before and before[0] not in '"`\n#' else ""
@@ -264,6 +268,8 @@ class Mistakes:
         ):
             own = word_hints.rest(word) if word in ("if", "for") else None
             hint = own or "a statement is no value: write it on lines of its own"
+        elif word == "input" and follows == "(":
+            hint = 'only OpenProse asks for inputs: `input name: "…"` in a notebook cell that begins with `%%prose`'
         else:
             hint = f"a name of your own must be another word, such as `{word}_`"
         message = f"`{word}` is a reserved word, not a value"
@@ -427,8 +433,12 @@ class Mistakes:
             self.say(at, "strings stand in double quotes", f'write `"{printable(text[1:-1])}"`')
             return text[1:-1]
         if self.kind(at) == NUMBER:
+            if self.texts[at + 1] in (",", "}"):
+                raise self.no_set(at)
             self.say(at, "a key is a name or a string", f'write `"{printable(text)}"`')
             return text
+        if text == "**":
+            raise self.trouble(at, "there is no `**` before a value", "write the fields out: `{key: value}`")
         if text == ",":
             raise self.wrong(at, "a key", "write one comma between two items")
         raise self.wrong(at, "a key", "an object is written `{key: value}`")
@@ -436,6 +446,8 @@ class Mistakes:
     def missing_colon(self, bracket: Bracket, at: int) -> int:
         """No `:` follows the key of an object: the index where its value is read."""
         text = self.texts[at]
+        if text in (",", "}") and self.kind(at - 1) == STRING:
+            raise self.no_set(at - 1)
         key = bracket.key[0] if bracket.key else ""
         if text == "=":
             self.say(at, "expected `:`, found `=`", "write `key: value` in an object")
@@ -445,6 +457,10 @@ class Mistakes:
             self.quiet = at
             return at
         raise self.wrong(at, "`:`", "an object is written `{key: value}`")
+
+    def no_set(self, at: int) -> Trouble:
+        """The number or string at `at` is the key of an object, and has no value."""
+        return self.trouble(at, "there are no sets", "write a list: `[a, b]`; an object is written `{key: value}`")
 
     def missing_parentheses(self, end: int) -> None:
         """A task is not followed by `(`."""

@@ -114,6 +114,21 @@ export @writer
     assert "V040" in codes(text)
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("max(1, 2)", "write `reduce(items, larger)`, with a function `larger(a, b)`"),
+        ("sum([1])", "write `reduce(items, add, 0)`, with a function `add(a, b)`"),
+        ("dict(a=1)", "write an object: `{key: value}`"),
+        ('exec("ls")', 'write `exec "…"` in a notebook cell that begins with `%%prose`'),
+    ],
+)
+def test_functions_of_python_have_a_hint(text, hint):
+    source = Source(f"{text}\n")
+    (found,) = check(parse(source).program, source)
+    assert (found.code, found.hint) == ("V701", hint)
+
+
 def test_earlier_names_may_be_redefined():
     text = """\
 import "search" from "npm:other"

@@ -44,6 +44,34 @@ def test_the_hint_about_a_task_in_quotes_keeps_the_input(call: str, meant: str) 
     assert found.hint == f"write ``{meant}``"
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ("x = {1, 2}", "write a list: `[a, b]`; an object is written `{key: value}`"),
+        ('x = {"a",\n  "b"}', "write a list: `[a, b]`; an object is written `{key: value}`"),
+        ("x = {**d}", "write the fields out: `{key: value}`"),
+        ("x = [*a, 1]", "join lists with `+`: `[a] + items`"),
+        ("f(1, *a)", "write the arguments out, one by one"),
+        ("if **x is nice**:\n  pass", "a question is written ``?`criterion`(value)``"),
+        ('raise ValueError("bad")', 'there are no types of errors; write `raise "bad"`'),
+        ("raise err", "a message is written out; to hand an error value on, write `return`"),
+        (
+            'x = input("name?")',
+            'only OpenProse asks for inputs: `input name: "…"` in a notebook cell that begins with `%%prose`',
+        ),
+        ("a = b = 1", "assign each name on a line of its own"),
+    ],
+)
+def test_what_python_writes_is_one_mistake_with_a_hint(text: str, hint: str) -> None:
+    (found,) = parse(Source(f"{text}\n")).diagnostics
+    assert found.hint == hint
+
+
+def test_what_cannot_be_assigned_to_has_no_wrong_hint() -> None:
+    (found,) = parse(Source("1 = 2\n")).diagnostics
+    assert (found.message, found.hint) == ("only a plain name can be assigned", None)
+
+
 def test_bytes_that_are_not_text() -> None:
     with pytest.raises(CompileError) as caught:
         decode(b'\xef\xbb\xbfx = 1\r\ny = "\xff"\r\n', "a.vvm", "V001")
