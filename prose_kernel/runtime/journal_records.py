@@ -126,10 +126,12 @@ class Completed(Struct, frozen=True, tag="completed", tag_field="k", omit_defaul
 
 class Repeated(Struct, frozen=True, tag="repeated", tag_field="k", omit_defaults=True):
     """A request is made again by a resumed run: it had no answer when the run was killed, or its failure had ended the
-    run. A replay passes over it. A `Completed` before it doesn't count any more."""
+    run. A replay passes over it. A `Completed` before it doesn't count any more; `afresh`: nor do the answers of
+    its steps."""
 
     key: str
     t: int = 0
+    afresh: bool = False
 
 
 class Step(Struct, frozen=True, tag="step", tag_field="k", omit_defaults=True):

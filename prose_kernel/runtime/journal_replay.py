@@ -30,7 +30,7 @@ from prose_kernel.runtime.journal_records import (
 )
 from prose_kernel.runtime.journal_writer import Recorder
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, ShowRequest
-from prose_kernel.runtime.request_steps import folded
+from prose_kernel.runtime.request_steps import folded, unusable
 from prose_kernel.runtime.requests import Described, Request
 from prose_kernel.runtime.scheduler import Scheduler, Turn
 
@@ -177,6 +177,8 @@ class Replay:
         if isinstance(record, Repeated):
             self.repeated[record.key] += 1
             self._completed.pop(record.key, None)  # the failure because of which it was made again
+            if record.afresh:
+                self._steps[record.key] = unusable(self._steps.get(record.key, ()))
         elif isinstance(record, (Step, StepEnded)):
             self._steps.setdefault(record.key, []).append(record)
         elif record.key != self.how.again:

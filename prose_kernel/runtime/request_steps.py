@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from msgspec import Raw
+from msgspec import Raw, structs
 
 from prose_kernel.runtime.journal_codec import dumps
 from prose_kernel.runtime.journal_records import NOTHING, Record, Step, StepEnded
@@ -68,6 +68,12 @@ def folded(records: Iterable[Step | StepEnded]) -> list[Recorded]:
     return list(found.values())
 
 
+def unusable(records: Iterable[Step | StepEnded]) -> list[Step | StepEnded]:
+    """Return the records of steps that are all made again: their numbers and what they consumed count, their answers
+    don't."""
+    return [structs.replace(one, digest="") if isinstance(one, Step) else one for one in records]
+
+
 class Steps:
     """The steps of the request `key`. `known` are those of earlier processes; `now` gives records their time.
 
@@ -93,9 +99,16 @@ class Steps:
         self._again: Recorded | None = None
         self._chain = ""
 
+    @property
+    def is_first(self) -> bool:
+        """Whether no step has begun yet."""
+        return not self._last
+
     def coming(self, kind: str) -> Recorded | None:
-        """Return the next step of this kind that has an answer."""
-        return next((one for one in self._coming if one.step.kind == kind and one.value != NOTHING), None)
+        """Return the next step of this kind that has a usable answer."""
+        return next(
+            (one for one in self._coming if one.step.kind == kind and one.step.digest and one.value != NOTHING), None
+        )
 
     def known(self, kind: str, identity: object) -> Raw | None:
         """Return the recorded answer of the next step; None if the step has to be made (`begin`)."""

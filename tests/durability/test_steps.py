@@ -320,3 +320,29 @@ async def test_no_recorded_step_is_lost_by_a_power_cut(
         for number, word in ((8, "first"), (10, "second"), (12, "third")):
             again = word in before and number not in known
             assert after[word] == 1 + again, (word, known, before)
+
+
+async def test_after_more_budget_a_session_continues_after_the_last_tool_result(
+    stub: StubServer, tmp_path: Path
+) -> None:
+    ended = await work(stub, budget="100 tokens")()
+    assert "the budget of the run is spent" in ended["outputs"]["failed"]
+    sent = stub.stats.requests
+    assert ran(tmp_path) == ONCE[:2]
+    ended = await work(stub)()
+    assert ran(tmp_path) == ONCE
+    assert (sent, stub.stats.requests, ended["usage"].requests) == (5, 7, 7)
+
+
+async def test_a_session_that_began_again_continues_its_new_conversation_after_a_kill(
+    stub: StubServer, tmp_path: Path
+) -> None:
+    """The answers of the conversation that had failed stay out of it."""
+    ended = await work(stub, tool_rounds=2)()
+    assert "failed" in ended["outputs"] and stub.stats.requests == 2
+    (tmp_path / "notes.txt").write_text("remember the bread")
+    assert in_a_child(tmp_path, work(stub), before=begins(9)) is None
+    (tmp_path / "notes.txt").write_text("remember the tea")
+    ended = await work(stub)()
+    assert "remember the bread" in ended["outputs"]["said"]
+    assert stub.stats.requests == 9 and ended["usage"].requests == 9

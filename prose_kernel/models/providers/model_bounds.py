@@ -19,7 +19,7 @@ from pydantic_ai.models import Model, ModelRequestParameters, StreamedResponse
 from pydantic_ai.models.wrapper import WrapperModel
 from pydantic_ai.usage import RunUsage
 
-from prose_kernel.errors import BudgetSpent, ProviderTimeout
+from prose_kernel.errors import BudgetSpent, ProviderError, ProviderTimeout
 from prose_kernel.models.providers import prices
 from prose_kernel.models.providers.model_calls import Conversation
 from prose_kernel.models.usage import plain
@@ -28,7 +28,7 @@ from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime.budgets import Budget, Spent
 from prose_kernel.runtime.journal_records import NOTHING
 from prose_kernel.runtime.ports import Usage
-from prose_kernel.runtime.request_steps import MODEL, OpenStep
+from prose_kernel.runtime.request_steps import MODEL, OpenStep, Steps
 from prose_kernel.runtime.session_options import Price
 
 _CHARACTERS = 4  # of an answer, to a token
@@ -190,22 +190,38 @@ class Bounds(WrapperModel):
 
     async def _begin(self, messages: Sequence[ModelMessage], settings: Any, parameters: ModelRequestParameters) -> Any:
         """Wait until the request may be made; return its settings. Raises `BudgetSpent`, and what `opens` raises."""
-        if self._opens is not None:
-            await self._opens()
         self._length, self._earlier = 0, RunUsage() + self._used
-        if budgets.current() is not None:
-            self._measure(messages, parameters)
-            try:
-                await budgets.reserve(self._needs((settings or {}).get("max_tokens")))
-            except BudgetSpent as spent:
-                self.spent = spent
-                raise
-            settings = self._within(settings)
+        try:
+            settings = await self._allowed(messages, settings, parameters)
+        except (BudgetSpent, ProviderError):
+            if (
+                self._steps is not None and not self._steps.is_first
+            ):  # so that a resumed run makes only this request again
+                self._begin_step(self._steps).ends()
+            raise
         self._running = True
         if self._steps is not None:
-            self._step = self._steps.begin(MODEL, self._identity, " ".join(self._by), self._by)
+            self._step = self._begin_step(self._steps)
         self._watched = tracing.request(self._vendor, self.model_name)
         return settings
+
+    async def _allowed(
+        self, messages: Sequence[ModelMessage], settings: Any, parameters: ModelRequestParameters
+    ) -> Any:
+        if self._opens is not None:
+            await self._opens()
+        if budgets.current() is None:
+            return settings
+        self._measure(messages, parameters)
+        try:
+            await budgets.reserve(self._needs((settings or {}).get("max_tokens")))
+        except BudgetSpent as spent:
+            self.spent = spent
+            raise
+        return self._within(settings)
+
+    def _begin_step(self, steps: Steps) -> OpenStep:
+        return steps.begin(MODEL, self._identity, " ".join(self._by), self._by)
 
     def _ended(self, problem: BaseException | None = None, used: Any = None, model: str = "") -> None:
         """Record the end of a request. One that was refused, or that did not reach the server, has used nothing; the
