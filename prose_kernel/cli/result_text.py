@@ -296,7 +296,7 @@ def under_way(lost: Sequence[Asked], how: Resumption) -> list[str]:
     """The note about requests that were running, when a run has caught up."""
     from prose_kernel.storage.run_history import made_under_way
 
-    lost = [asked for asked in lost if how.cause is None or asked.key != how.cause.key]
+    lost = [asked for asked in lost if asked.key not in how.again]
     made = made_under_way(how.journal) if any(asked.kind == "session" for asked in lost) else {}
     called = {key for key, steps in made.items() if steps.calls}
 

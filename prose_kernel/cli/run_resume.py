@@ -323,6 +323,7 @@ def _way(kept: KeptRun, given: RunOptions, chosen: settings.Settings) -> tuple[R
         lines = [f"Resuming run {kept.id} of {kept.shown_program}: {_known(how.answers)}."]
         if how.cause is not None:
             lines.append(f"It continues before the request that failed: {request_line(how.cause)}")
+        lines += [f"Had failed too and is asked again: {request_line(asked)}" for asked in how.failed]
         return how, tuple(lines)
     new = branch(journal, point_of(journal, given.at), SystemClock(), given.settings["state_dir"] or chosen.state_dir)
     line = f"Run {new.head.run} begins as a branch of run {kept.id} before {given.at}: {_known(new.answers())}."

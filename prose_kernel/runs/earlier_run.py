@@ -74,10 +74,9 @@ class EarlierRun:
                 return False
             return planned or decision.status == "rejected" or approved(asked, answered.value, ids) in confirmed
 
-        cause = self.how.cause.key if self.how.cause is not None else ""
         instead = {**self.instead, **dict.fromkeys(self.models)}
         rules = Rules(is_confirmed, self._text_of, on_use, instead, self.ask_again)
-        found = EarlierAnswers(self.head.run, self.journal.records(1, self.before), cause, rules)
+        found = EarlierAnswers(self.head.run, self.journal.records(1, self.before), self.how.again, rules)
         if found.keyless:
             hint = "run the program once with this version; later runs can keep those answers"
             raise UsageError(

@@ -14,11 +14,11 @@ from msgspec import structs
 
 from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.runs.earlier_approvals import approved_here
-from prose_kernel.runs.resumption import Resumption, completed_after
+from prose_kernel.runs.resumption import Resumption, completed_after, repetitions
 from prose_kernel.runtime import open_request
 from prose_kernel.runtime.earlier_answers import EarlierAnswers, OnUse, Rules
 from prose_kernel.runtime.journal import NO_KEYS, Journal, is_same
-from prose_kernel.runtime.journal_records import Ended, Finished, Head, Text
+from prose_kernel.runtime.journal_records import Ended, Finished, Head, Record, Text
 from prose_kernel.runtime.journal_replay import KnownRecords
 from prose_kernel.runtime.keys import Keys
 from prose_kernel.storage.journal_file import JournalFile
@@ -101,18 +101,17 @@ class RunJournal(Journal):
         file.continue_from(how.journal)
         found = how.journal
         if how.rewind is not None:
-            completed = completed_after(found, how.rewind)
-            file.rewind(how.rewind)
-            found.rewound(how.rewind, file.lines)
-            for record in completed:
-                file.append(record)
+            now = int(host.ports.clock.now().timestamp() * 1000)
+            records: list[Record] = [*completed_after(found, how.rewind), *repetitions(how, now)]
+            file.rewind(how.rewind, records)
+            found.rewound(how.rewind, max(found.lines, file.lines - len(records)))
             found.lines = file.lines
         known = replace(
             known,
             records=found.records(1),
             keeps_texts=how.keeps_texts,
             under_way=how.under_way,
-            again=how.cause.key if how.cause is not None else "",
+            again=how.again,
             complete=how.over,
             moved=how.moved,
         )

@@ -8,6 +8,7 @@ import asyncio
 import json
 import shutil
 import threading
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
@@ -26,10 +27,15 @@ from prose_kernel.runtime.journal_records import (
     Head,
     Interrupted,
     Noted,
+    Repeated,
+    Step,
+    StepEnded,
     Text,
     answers_of,
 )
 from prose_kernel.runtime.journal_replay import Moved, UnderWay
+from prose_kernel.runtime.ports import CommandResult
+from prose_kernel.runtime.request_steps import begin_again
 from prose_kernel.storage import file_history
 from prose_kernel.storage.journal_file import changing
 from prose_kernel.storage.journal_reading import NAME, JournalRead, read
@@ -47,15 +53,17 @@ class Resumption:
     """A run to be resumed: its journal, and the treatment of requests that had no answer when it ended.
 
     `rewind` is the number of the record from which on nothing counts any more: the answer that the run failed for
-    (`cause`), or the interrupt. `keeps_texts`: a text that differs from the recorded one is an error, else it takes its
-    place. `cwd` is the directory in which it continues, if that is not the one in which it was begun. Made by
-    `resumption`.
+    (`cause`), or the interrupt. `failed` are the requests that had failed too, and whose branches waited for their turn
+    then: the program did not receive their failures. `keeps_texts`: a text that differs from the recorded one is an
+    error, else it takes its place. `cwd` is the directory in which it continues, if that is not the one in which it was
+    begun. Made by `resumption`.
     """
 
     journal: JournalRead
     under_way: UnderWay = "rerun"
     rewind: int | None = None
     cause: Asked | None = None
+    failed: tuple[Asked, ...] = ()
     keeps_texts: bool = False
     cwd: Path | None = None
 
@@ -91,9 +99,15 @@ class Resumption:
         return self.directory.with_name(head.branch_of[-1]) / NAME
 
     @property
+    def again(self) -> frozenset[str]:
+        """The keys of the requests that have failed and are made again."""
+        return frozenset(asked.key for asked in (self.cause, *self.failed) if asked is not None)
+
+    @property
     def answers(self) -> int:
         """The number of answers that the run keeps."""
-        return self.journal.answers(self.rewind, self.cause.key if self.cause is not None else "")
+        completed = completed_after(self.journal, self.rewind) if self.rewind is not None else []
+        return self.journal.answers(self.rewind, self.again, [record.key for record in completed])
 
     @property
     def ended_texts(self) -> list[Text]:
@@ -133,7 +147,12 @@ def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Re
     if last is None or not (interactive or last.status == "done"):
         # A text that was killed while an interrupt or its store ended it resumes before that.
         rewind, cause = _last_record(journal, last) or (None, None)
-    return Resumption(journal, under_way, rewind, cause, keeps_texts=not interactive)
+    failed = tuple(
+        asked
+        for asked, done in (journal.unanswered(rewind) if cause is not None else ())
+        if cause is not None and done is not None and asked.key != cause.key and _has_failed(asked, done)
+    )
+    return Resumption(journal, under_way, rewind, cause, failed, keeps_texts=not interactive)
 
 
 def _last_record(journal: JournalRead, last: Ended | None) -> tuple[int, Asked | None] | None:
@@ -167,18 +186,33 @@ def _last_record(journal: JournalRead, last: Ended | None) -> tuple[int, Asked |
 
 def completed_after(journal: JournalRead, rewind: int) -> list[Completed]:
     """Return the results that came after the record from which on nothing counts any more, of requests before it: their
-    work was over when the run ended, and is not made again."""
+    work was over when the run ended, and is not made again unless it has failed."""
     found = {
         record.key: record
         for _, record in journal.records(rewind + 1, holding=[b'{"k":"completed"'])
-        if isinstance(record, Completed) and record.error == NOTHING
+        if isinstance(record, Completed)
     }
     if not found:
         return []
     keys = [form for key in found for form in _written(key)]
     return [
-        found[one.key] for _, one in journal.records(1, rewind, keys) if isinstance(one, Asked) and one.key in found
+        found[one.key]
+        for _, one in journal.records(1, rewind, keys)
+        if isinstance(one, Asked) and one.key in found and not _has_failed(one, found[one.key])
     ]
+
+
+def _has_failed(asked: Asked, done: Completed) -> bool:
+    result = codec.readable(done.value, CommandResult) if asked.kind == "command" else None
+    return done.error != NOTHING or (result is not None and result.kind is not None)
+
+
+def repetitions(how: Resumption, now: int) -> Iterator[Repeated]:
+    """Yield the records of the requests that have failed and are made again."""
+    for key in how.again:
+        records = (one for _, one in how.journal.records(1, how.rewind, _written(key)))
+        steps = [one for one in records if isinstance(one, (Step, StepEnded)) and one.key == key]
+        yield Repeated(key, now, afresh=begin_again(steps))
 
 
 def _signs(last: Ended | None) -> list[bytes]:

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from itertools import count
@@ -108,21 +108,21 @@ _NO_RULES: Final = Rules()
 
 
 class EarlierAnswers:
-    """The answers of the run `run`, from the `records` of its journal. `cause` is the key of the answer that made it
-    fail.
+    """The answers of the run `run`, from the `records` of its journal. `causes` are the keys of the answers that made
+    it fail.
 
     Those of a cell that runs again are from its last run, and with `later` from several runs: the texts of a cell have
     other numbers in each, so the beginning of each text has to be reported (`text_begins`).
     """
 
     def __init__(
-        self, run: str, records: Iterable[tuple[int, Record]], cause: str = "", rules: Rules = _NO_RULES
+        self, run: str, records: Iterable[tuple[int, Record]], causes: Collection[str] = (), rules: Rules = _NO_RULES
     ) -> None:
         self.run = run
         self._rules = rules
         self.kept: list[str] = []
         """The keys of the requests that have kept their answers."""
-        self._cause = cause
+        self._causes = causes
         self._texts: list[list[str]] = []
         self._then: dict[str, list[str]] = {}
         self._effects = False
@@ -165,7 +165,7 @@ class EarlierAnswers:
                 case Ended(cause=key) if key in found and key not in rules.instead:
                     found[key].failed = True
                 case _ if (answered := answer_in(record)) is not None and (key := answered.key) in self._at:
-                    failed = key == self._cause or has_failed(self._at[key], answered)
+                    failed = key in self._causes or has_failed(self._at[key], answered)
                     if (value := rules.instead.get(key)) is not None:
                         failed, answered = False, Answered(key, value, t=answered.t)
                     found.pop(key, None)

@@ -90,9 +90,9 @@ class KnownRecords:
     """The records of an earlier process, and how a journal replays them.
 
     With `keeps_texts`, a text that differs from its record is an error; otherwise the new text is recorded instead.
-    `under_way` decides about requests without an answer; the request with the key `again` is asked again in any case. A
-    `complete` run has ended: if one of its approvals isn't confirmed, nothing more is asked. `moved` is set for a run
-    that continues in another directory.
+    `under_way` decides about requests without an answer; the requests with the keys `again` had failed and are made
+    again in any case, which is recorded. A `complete` run has ended: if one of its approvals isn't confirmed, nothing
+    more is asked. `moved` is set for a run that continues in another directory.
 
     `on_live` is called when all records are replayed, with the requests without an answer; `on_replayed` is called for
     each replayed answer that has notes (`runtime/open_request.py`).
@@ -101,7 +101,7 @@ class KnownRecords:
     records: Iterator[tuple[int, Record]]
     keeps_texts: bool = False
     under_way: UnderWay = "rerun"
-    again: str = ""
+    again: frozenset[str] = frozenset()
     on_live: Callable[[Sequence[Asked]], None] | None = None
     on_replayed: OnReplayed | None = None
     complete: bool = False
@@ -176,12 +176,12 @@ class Replay:
     def _collect(self, record: Repeated | Completed | Step | StepEnded) -> None:
         if isinstance(record, Repeated):
             self.repeated[record.key] += 1
-            self._completed.pop(record.key, None)  # the failure because of which it was made again
+            self._completed.pop(record.key, None)  # its failure
             if record.afresh:
                 self._steps[record.key] = unusable(self._steps.get(record.key, ()))
         elif isinstance(record, (Step, StepEnded)):
             self._steps.setdefault(record.key, []).append(record)
-        elif record.key != self.how.again:
+        else:
             self._completed[record.key] = record
 
     def completed(self, key: str) -> Completed | None:

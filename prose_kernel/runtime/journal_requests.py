@@ -19,7 +19,7 @@ from prose_kernel.runtime.journal_replay import Replay
 from prose_kernel.runtime.journal_writer import Recorder
 from prose_kernel.runtime.open_request import OpenRequest
 from prose_kernel.runtime.ports import CommandResult, Finding, SessionResult
-from prose_kernel.runtime.request_steps import MODEL, Recorded, Steps, folded, unusable
+from prose_kernel.runtime.request_steps import Recorded, Steps, folded
 from prose_kernel.runtime.scheduler import Scheduler, Suspension
 
 T = TypeVar("T")
@@ -64,9 +64,10 @@ class LiveRequests:
         wait = Suspension(request.ask(), turns.ends)
         known: Sequence[Recorded] = ()
         if request.repeated:
-            self._repeated[key] += 1
-            known, afresh = self._steps_before(key)
-            self._recorder.write_passed_over(Repeated(key, self._recorder.now(), afresh))
+            known = folded(self._replay.steps(key))
+            if key not in self._replay.how.again:  # else that is recorded
+                self._repeated[key] += 1
+                self._recorder.write_passed_over(Repeated(key, self._recorder.now()))
         opened = self._opened(request.asked, known, delayed=request.delayed)
         self._open += 1
         try:
@@ -200,15 +201,6 @@ class LiveRequests:
             return None
         self._recorder.write(answered)
         return answered
-
-    def _steps_before(self, key: str) -> tuple[Sequence[Recorded], bool]:
-        """Return the recorded steps of a request that is made again, and whether all of them are made again, with new
-        numbers. If a request to a model made it fail, only that one is repeated; after any other failure all are."""
-        steps = self._replay.steps(key)
-        found = folded(steps)
-        if key == self._replay.how.again and found and (found[-1].step.kind != MODEL or found[-1].value != NOTHING):
-            return folded(unusable(steps)), True
-        return found, False
 
 
 def _notes(opened: OpenRequest) -> Raw:

@@ -74,6 +74,13 @@ def unusable(records: Iterable[Step | StepEnded]) -> list[Step | StepEnded]:
     return [structs.replace(one, digest="") if isinstance(one, Step) else one for one in records]
 
 
+def begin_again(records: Iterable[Step | StepEnded]) -> bool:
+    """Whether all steps of a request that has failed are made again, with new numbers. If a request to a model made it
+    fail, only that one is."""
+    found = folded(records)
+    return bool(found) and (found[-1].step.kind != MODEL or found[-1].value != NOTHING)
+
+
 class Steps:
     """The steps of the request `key`. `known` are those of earlier processes; `now` gives records their time.
 

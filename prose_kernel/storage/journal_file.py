@@ -11,7 +11,7 @@ import errno
 import os
 import threading
 import zlib
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -184,9 +184,12 @@ class JournalFile:
         while batch := list(islice(coming, _BATCH)):
             self._write(batch)
 
-    def rewind(self, to: int) -> None:
-        """Invalidate the record with this number and all later ones. Never raises."""
-        self.append(Rewound(to))
+    def rewind(self, to: int, then: Sequence[Record] = ()) -> None:
+        """Invalidate the record with this number and all later ones. Never raises. A kill leaves the records `then`
+        with that, or neither."""
+        with self._lock:
+            self._early += [Rewound(to), *then]
+            self.flush()
 
     def _write(self, records: list[Record]) -> None:
         if self._descriptor is None:

@@ -15,7 +15,7 @@ import json
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -153,21 +153,22 @@ class JournalRead:
             hint=f"prose runs repair {run} lets the run continue before it",
         )
 
-    def answers(self, before: int | None = None, again: str = "") -> int:
-        """Count the known answers; with `before`, those before the record with that number. `again` is the key of a
-        request that is made again."""
-        return _count_answers(self.path, self._bodies(0, before), again)
+    def answers(self, before: int | None = None, again: Collection[str] = (), completed: Collection[str] = ()) -> int:
+        """Count the known answers; with `before`, those before the record with that number. `again` are the keys of
+        requests that are made again, `completed` of those whose results are known too."""
+        return _count_answers(self.path, self._bodies(0, before), again, completed)
 
     def waiting(self) -> dict[str, Completed]:
         """Return the results of requests whose branches waited for their turn when the run ended, by their keys."""
-        return {asked.key: done for asked, done in self._unanswered() if done is not None}
+        return {asked.key: done for asked, done in self.unanswered() if done is not None}
 
     def under_way(self, before: int | None = None) -> list[Asked]:
         """Return the requests without an answer; with `before`, at the record with that number."""
-        return [asked for asked, done in self._unanswered(before) if done is None]
+        return [asked for asked, done in self.unanswered(before) if done is None]
 
-    def _unanswered(self, before: int | None = None) -> Iterable[tuple[Asked, Completed | None]]:
-        """The requests whose answers the program had not received, with their results if they have ended."""
+    def unanswered(self, before: int | None = None) -> Iterable[tuple[Asked, Completed | None]]:
+        """Return the requests whose answers the program had not received, with their results if they have ended; with
+        `before`, at the record with that number."""
         found: dict[str, tuple[Asked, Completed | None]] = {}
         for _, record in self.records(self.texts[-1].number if self.texts and before is None else 0, before):
             match record:
@@ -246,7 +247,9 @@ def glance(path: Path) -> Glance | None:
         return None
 
 
-def _count_answers(path: Path, bodies: Iterable[tuple[int, bytes]], again: str = "") -> int:
+def _count_answers(
+    path: Path, bodies: Iterable[tuple[int, bytes]], again: Collection[str] = (), completed: Collection[str] = ()
+) -> int:
     """Count the answers in these numbered records: those that the program received, and those that waited for that."""
     found, waiting = 0, set[str]()
     for number, body in bodies:
@@ -258,7 +261,7 @@ def _count_answers(path: Path, bodies: Iterable[tuple[int, bytes]], again: str =
                 waiting.discard(cast("Answered", _record(path, body, number)).key)
         elif waiting and body.startswith(_REPEATED):
             waiting.discard(cast("Repeated", _record(path, body, number)).key)
-    return found + len(waiting - {again})
+    return found + len(waiting.union(completed).difference(again))
 
 
 def _glanced(path: Path, found: Glance, lines: list[bytes], checksum: int | None) -> bool:

@@ -24,7 +24,7 @@ from killing import answer, how_to_resume, in_a_child, journal_in
 from models.people import ScriptedPerson
 from stubs.model_server import ANSWER, StubServer
 
-from prose_kernel.errors import BudgetSpent
+from prose_kernel.errors import BudgetSpent, RunError
 from prose_kernel.runs import languages
 from prose_kernel.runs.earlier_run import answered_from, earlier_run
 from prose_kernel.runs.settings import Settings
@@ -49,6 +49,7 @@ from prose_kernel.runtime.session_options import ModelServer
 from prose_kernel.runtime.values import verbatim
 from prose_kernel.storage.file_digests import FileDigests
 from prose_kernel.storage.file_history import FileHistory
+from prose_kernel.storage.journal_file import JournalFile
 from prose_kernel.storage.journal_reading import read
 
 ONE_STEP = """
@@ -121,6 +122,50 @@ async def test_next_to_other_requests_a_result_is_recorded_before_its_turn(tmp_p
     assert set(ran) == {"x", "y", "z"}
     for key, word in zip(("c1/1/b0/x0", "c1/1/b1/x0", "c1/1/b2/x0"), "xyz", strict=True):
         assert ran.count(word) == 1 if key in known or word not in before else ran.count(word) == 2
+
+
+FAIL_TOGETHER = """
+parallel:
+  exec "echo x >> ran; test -f mended"
+  exec "echo y >> ran; test -f mended"
+  exec "until test -f mended; do sleep 0.02; done; echo z >> ran"
+"""
+
+
+@pytest.mark.parametrize("kills", [0, 2])
+async def test_requests_that_failed_together_are_all_made_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kills: int
+) -> None:
+    """The program received one failure. The other one doesn't end the resumed run, also if that was killed before."""
+    ended: set[str] = set()
+    append, regain = JournalFile.append, Scheduler.regain
+
+    def appending(self: JournalFile, record: Record) -> None:
+        append(self, record)
+        if isinstance(record, Completed):
+            ended.add(record.key)
+
+    async def regaining(self: Scheduler) -> None:
+        while len(ended) < 2:
+            await asyncio.sleep(0)
+        await regain(self)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(JournalFile, "append", appending)
+        patch.setattr(Scheduler, "regain", regaining)
+        with pytest.raises(RunError, match="exit code 1"):
+            await work(FAIL_TOGETHER)()
+    (tmp_path / "mended").touch()
+    how = how_to_resume(tmp_path)
+    assert how.again == {"c1/1/b0/x0", "c1/1/b1/x0"} and how.answers == 0
+    for _ in range(kills):
+        assert (
+            in_a_child(tmp_path, work(FAIL_TOGETHER), before=lambda record: isinstance(record, (Answered, Completed)))
+            is None
+        )
+    await work(FAIL_TOGETHER)()
+    ran = (tmp_path / "ran").read_text().split()
+    assert ran.count("x") > 1 and ran.count("y") > 1 and "z" in ran
 
 
 async def test_a_single_command_is_recorded_once(tmp_path: Path) -> None:
