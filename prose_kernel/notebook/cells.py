@@ -22,7 +22,8 @@ from prose_kernel.notebook.background import Background
 from prose_kernel.notebook.cell_scan import Segment, has_statements, looks_ahead, own_language, segments
 from prose_kernel.notebook.earlier_tasks import EarlierTasks
 from prose_kernel.notebook.exercise_progress import ExerciseProgress
-from prose_kernel.notebook.magics.registry import find, in_cell, run_line, statement
+from prose_kernel.notebook.forced_interrupt import in_cell
+from prose_kernel.notebook.magics.registry import find, run_line, statement
 from prose_kernel.notebook.notebook_files import in_notebook
 from prose_kernel.runs import languages
 from prose_kernel.runs.provenance import Cell, Opening, Provenance

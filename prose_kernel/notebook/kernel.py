@@ -17,6 +17,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from ipykernel.kernelbase import Kernel
@@ -24,9 +25,9 @@ from ipykernel.kernelbase import Kernel
 from prose_kernel._version import __version__
 from prose_kernel.notebook.cells import Cells, FrontEnd
 from prose_kernel.notebook.comms import KINDS, Comms
+from prose_kernel.notebook.forced_interrupt import may_stop
 from prose_kernel.notebook.input_history import History
 from prose_kernel.notebook.lab_extension import TARGET, Panel
-from prose_kernel.notebook.magics.registry import in_cell
 from prose_kernel.notebook.messages import CellOutput, Guarded, Message, SilentOutput, error_content
 from prose_kernel.notebook.notebook_files import language_info
 from prose_kernel.notebook.outputs_so_far import REQUEST, OutputsSoFar
@@ -356,18 +357,18 @@ class ProseKernel(Kernel):
                 if self._cell is not None:
                     super()._publish_status("busy", "shell", self._request[1])
 
-    def _on_sigint(self, signum: int, frame: object) -> None:
+    def _on_sigint(self, signum: int, frame: FrameType | None) -> None:
         """Handle a signal: an interrupt without a message, or the second step if the loop didn't react in time."""
         if not self._forced:
             self._loop.call_soon_threadsafe(lambda: None)  # wakes the loop if it is waiting
             self._interrupt()
             return
         self._forced = False
-        if in_cell.get() and (task := _current_task(self._loop)) is not None:
+        if (task := _current_task(self._loop)) is not None and may_stop(frame):
             if task is self._cell:
                 self._delivered.set()  # this exception is the cancellation; a second one would end `finally` bodies
             raise asyncio.CancelledError
-        if self._cell is not None:  # an output is being sent, which is not to be cut in half; soon there is a task
+        if self._cell is not None:  # something is being written or sent, which is finished first
             self._escalate_later(self._delivered, self._cell)
 
     def _interrupt(self) -> None:

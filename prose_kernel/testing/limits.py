@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 
-from prose_kernel.notebook.magics.registry import in_cell
+from prose_kernel.notebook.forced_interrupt import may_stop
 
 GRACE = 3.0
 """Seconds between the steps: interrupt, interrupt again (which kills), stop the code where it is."""
@@ -38,7 +38,7 @@ def watched(seconds: float, interrupt: Callable[[], None]) -> Iterator[Watch]:
     def on_signal(number: int, frame: FrameType | None) -> None:
         if forced.is_set():
             forced.clear()
-            if in_cell.get() and asyncio.current_task() is task:
+            if asyncio.current_task() is task and may_stop(frame):
                 raise asyncio.CancelledError
             return
         watch.interrupted = True

@@ -10,6 +10,26 @@ import pytest
 from notebook.kernels import Client, kernel, specification
 from waiting import command_line, gone, processes, until
 
+from prose_kernel.storage.journal_reading import NAME, read
+
+SLOW_DISK = """
+import signal, threading
+from prose_kernel.access import atomic, jsonl
+urgent = threading.Event()
+interrupts = signal.pthread_kill
+add = jsonl.add
+def pthread_kill(*arguments):
+    interrupts(*arguments)
+    urgent.set()
+def slow(descriptor, data):
+    add(descriptor, data)
+    if b'"k":"asked"' in data and b"slow" in data:
+        open("writes", "w").close()
+        urgent.wait(20)
+signal.pthread_kill, jsonl.add = pthread_kill, slow
+"""
+"""The record of a request is on the disk, and the kernel has not come to count it, when an interrupt becomes urgent."""
+
 
 def interrupted(client: Client, request: str) -> None:
     ran = client.finish(request)
@@ -41,6 +61,18 @@ def test_a_busy_compilation(client: Client) -> None:
     ran = client.finish(request)
     assert ran.status == "error"  # interrupted, or all 400,000 lines checked
     assert client.run("let after = 1").status == "ok"
+
+
+def test_a_write_to_the_journal_is_finished_first(directory: Path) -> None:
+    (directory / "packages").mkdir()
+    (directory / "packages/sitecustomize.py").write_text(SLOW_DISK)
+    with kernel(directory) as client:
+        request = client.send('exec "echo slow"')
+        until((directory / "writes").exists)
+        client.interrupt()
+        interrupted(client, request)
+    (journal,) = directory.glob(f".prose/runs/*/{NAME}")
+    read(journal).require_whole()
 
 
 def test_a_cell_that_asks(client: Client) -> None:

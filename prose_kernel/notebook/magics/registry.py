@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextvars
 import functools
 import importlib.util
 import re
@@ -92,10 +91,6 @@ def all_magics() -> Mapping[str, Magic]:
         if importlib.util.find_spec(module.rpartition(".")[0]) is not None:
             importlib.import_module(module)
     return _defined
-
-
-in_cell: contextvars.ContextVar[bool] = contextvars.ContextVar("prose_kernel_in_cell", default=False)
-"""True in whatever runs on behalf of a cell; an interrupt looks at it before it stops code that never awaits."""
 
 
 def magic(usage: str, summary: str, *more: str, raw: bool = False) -> Callable[[Run], Magic]:

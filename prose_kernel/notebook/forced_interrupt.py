@@ -1,0 +1,51 @@
+"""Whether an interrupt may stop code where it is.
+
+An interrupt cancels the task of a cell at its next wait. Code that never waits is stopped by an exception that a signal
+handler raises, between any two instructions. Writes and turns must not end half-way: a journal whose last line was
+written, but not counted, could not be read any more. So such code is finished first, and stopped a moment later.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import inspect
+from types import FrameType
+from typing import Final
+
+in_cell: contextvars.ContextVar[bool] = contextvars.ContextVar("prose_kernel_in_cell", default=False)
+"""True in all code that runs on behalf of a cell."""
+
+_FINISHED_FIRST: Final = tuple(
+    f"prose_kernel.{name}"
+    for name in (
+        "access.atomic",
+        "access.jsonl",
+        "cassettes.cassette_store",
+        "runtime.journal",  # and `journal_…`
+        "runtime.open_request",
+        "runtime.parallel_branches",
+        "runtime.scheduler",
+        "storage.database",
+        "storage.filesystem",
+        "storage.journal_file",
+        "storage.pending_writes",
+        "storage.trace",
+    )
+)
+
+
+def may_stop(frame: FrameType | None) -> bool:
+    """Return whether an exception may be raised in this frame of the main thread.
+
+    It counts which code was called since the running coroutine was resumed, and the coroutine itself. What awaits the
+    coroutine doesn't count: a provider that computes is called by the journal.
+    """
+    if not in_cell.get():
+        return False  # an output is being sent
+    while frame is not None:
+        if frame.f_globals.get("__name__", "").startswith(_FINISHED_FIRST):
+            return False
+        if frame.f_code.co_flags & inspect.CO_COROUTINE:
+            break
+        frame = frame.f_back
+    return True
