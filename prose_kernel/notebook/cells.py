@@ -27,6 +27,7 @@ from prose_kernel.notebook.magics.registry import find, run_line, statement
 from prose_kernel.notebook.notebook_files import in_notebook
 from prose_kernel.runs import languages
 from prose_kernel.runs.provenance import Cell, Opening, Provenance
+from prose_kernel.runtime.asker import serial
 from prose_kernel.runtime.open_request import CellRun
 from prose_kernel.runtime.values import Value
 from prose_kernel.views.bundle import bundle
@@ -34,6 +35,7 @@ from prose_kernel.views.display import Display, Output, Problem
 from prose_kernel.views.output_with_panel import OutputWithPanel, PanelRemovingAsker
 
 if TYPE_CHECKING:
+    from prose_kernel.language.diagnostics import Diagnostic
     from prose_kernel.runs.context import Given
     from prose_kernel.runs.languages import Compiled, Language, Programs
     from prose_kernel.runs.resumption import Resumption
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 
 _CHANGE_ALL = (["run"], ["reset"], ["provider"], ["restore"], ["back"])
 """Magics that change the known names."""
+_UNDEFINED = frozenset({"E007", "E053", "E131", "E132", "E140", "V040"})
+"""Errors about a name that nothing has defined."""
 _NEW_RUN_MAGICS = re.compile(r"^%(?:reset|restore|back)\b.*$", re.MULTILINE)
 _WITHOUT_RUN = re.compile(r"\s*%(?:reset|restore)\b")
 
@@ -516,7 +520,18 @@ class Cells:
             return  # names that are declared before the program below a magic runs
         compiled = self.workspace.compile("\n".join(lines), language=language)
         if not compiled.ok:
-            raise CompileError(compiled.diagnostics, self._other_language("\n".join(lines), language))
+            raise CompileError(compiled.diagnostics, self._hint("\n".join(lines), language, compiled.diagnostics))
+
+    def _hint(self, text: str, language: Language, found: Sequence[Diagnostic]) -> str | None:
+        """A hint for a text with errors, as a whole: what may be missing is its language, or the names of a run that
+        was lost with the kernel."""
+        hint = self._other_language(text, language)
+        if hint or self.workspace.begun or self.last_journal or not any(one.code in _UNDEFINED for one in found):
+            return hint
+        from prose_kernel.notebook.magics.restore import restorable
+
+        magic = serial(self.asker).magic
+        return f"{magic}restore brings back the names of the last run" if restorable(self, mine=True) else None
 
     def _other_language(self, text: str, language: Language) -> str | None:
         """A hint for a text that isn't a program of its language, but a correct one of another."""
@@ -540,7 +555,8 @@ class Cells:
         opening = self.provenance.calling
         compiled = workspace.compile(text, name, language, opening.number if opening is not None else None)
         if not compiled.ok:
-            raise CompileError(compiled.diagnostics, self._other_language(text, language) if name == "cell" else None)
+            hint = self._hint(text, language, compiled.diagnostics) if name == "cell" else None
+            raise CompileError(compiled.diagnostics, hint)
         if self.show_warnings:
             view.warnings(compiled.diagnostics)
         return await self._listen(workspace, compiled, view)

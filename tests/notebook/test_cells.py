@@ -85,6 +85,20 @@ async def test_a_record_that_could_not_be_written_is_not_counted(tmp_path: Path)
     assert counts == ["1", "1"]
 
 
+async def test_a_name_of_an_earlier_run_has_the_hint_to_restore(cells: Cells) -> None:
+    assert "hint: " not in (await wrong(cells, "let b = a"))[2]
+    await fine(cells, 'let a = exec "echo 1"')
+    assert "hint: " not in (await wrong(cells, "let b = x"))[2]
+    later = Cells(cells.cwd, Person())  # the kernel was restarted
+    assert "hint: %restore brings back the names of the last run" not in (await wrong(later, "let b = a"))[2]
+    await cells.close()
+    for text in ("let b = a", "%bindings\nlet b = a"):
+        assert (await wrong(later, text))[2].endswith("hint: %restore brings back the names of the last run")
+    assert "%restore" not in (await wrong(later, "let b = 1 ="))[2]
+    await fine(later, "%restore\nlet b = a")
+    await later.close()
+
+
 @pytest.mark.parametrize("mode", ["replay", "auto", "record"])
 async def test_prompt_advises_to_record_only_where_nothing_is_recorded(cells: Cells, mode: str) -> None:
     await fine(cells, f"%cassette --mode {mode}")

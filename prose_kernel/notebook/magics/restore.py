@@ -194,8 +194,8 @@ def _run_of(cells: Cells, wanted: str) -> KeptRun | None:
 
 def _is_mine(cells: Cells, run: KeptRun) -> bool:
     """Whether a run belongs to this notebook; where its path is not known, to its directory."""
-    assert run.journal is not None
-    head = run.journal.head
+    head = run.head
+    assert head is not None
     if cells.notebook_path and head.notebook_path:
         return head.notebook_path == cells.notebook_path
     return Path(head.directory) == cells.cwd
