@@ -15,8 +15,8 @@ from prose_kernel.language.diagnostics import ParsedText
 Completeness = Literal["complete", "incomplete", "invalid"]
 Inside = Literal["code", "string", "triple", "marker", "comment"]
 
-_LINE_STRING = re.compile(r'(?:[^"\\\n]|\\.)*')
-_TRIPLE_END = re.compile(r'(?:\\.|[^"\\]|"(?!""))*', re.S)
+_LINE_STRING = re.compile(r'(?:[^"\\\n]++|\\.)*+')
+_TRIPLE_END = re.compile(r'(?:\\.|[^"\\]++|"(?!""))*+', re.S)
 
 
 class Region(NamedTuple):

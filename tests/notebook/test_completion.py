@@ -9,6 +9,9 @@ import pytest
 from notebook.recording import Recording
 from scaling import assert_linear
 
+from prose_kernel.language.diagnostics import Profile
+from prose_kernel.language.openprose import completion
+from prose_kernel.language.source import Source
 from prose_kernel.language.words import catalogue
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.completion import complete
@@ -159,6 +162,22 @@ def test_completion_after_a_long_text_offers_what_it_offers_alone(cells: Cells, 
         return [offer.text for offer in complete(cells, code, len(code)).matches]
 
     assert found(above + line) == found(f"let a = 1\n{line}" if "let a" in above else line)
+
+
+@pytest.mark.parametrize(("quotes", "inner"), [('"', "{x} "), ('"""', "{x}\n")])
+def test_completion_after_long_strings_does_not_parse_them(
+    cells: Cells, monkeypatch: pytest.MonkeyPatch, quotes: str, inner: str
+) -> None:
+    parsed, parser = list[int](), completion.Parser
+
+    def recorded(source: Source, profile: Profile) -> object:
+        parsed.append(len(source.text))
+        return parser(source, profile)
+
+    monkeypatch.setattr(completion, "Parser", recorded)
+    code = f"let abc = {quotes}{inner * 30_000}{quotes}\nlet b = a"
+    assert "abc" in {offer.text for offer in complete(cells, code, len(code)).matches}
+    assert 0 < max(parsed) < 100
 
 
 @pytest.mark.parametrize("end", ["", "  ", "  let x = ", "el", "catch:\n  let a = 1\n"])

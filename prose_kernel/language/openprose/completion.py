@@ -305,7 +305,7 @@ def expected(text: str, profile: Profile = "default") -> frozenset[str]:
     `STRING`, `DISCRETION`, signs such as `COLON`, and layout such as `_NL`.
     """
     stem = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
-    if len(stem) > _MOST and (stem := _last_lines(stem)) == "":
+    if len(stem) > _MOST and (stem := _last_lines(_shortened(stem))) == "":
         return frozenset()
     parser = Parser(Source(f"{stem}x"), profile)
     tokens = [token for chunk in parser.lexer.chunks() for token in chunk]
@@ -323,6 +323,20 @@ _MOST: Final = 50_000
 _LINE: Final = re.compile(r"^([ \t]*)([^\s)\]}]\w*)", re.M)
 _ARMS: Final = frozenset({"elif", "else", "catch", "finally"})
 _BRACKET: Final = re.compile(r"[()\[\]{}\n]")
+
+
+def _shortened(text: str) -> str:
+    """The text with a short string in the place of each long one: what may follow depends on none of their contents."""
+    parts, at = [], 0
+    for region in literals(text, _DELIMITERS):
+        if region.inside in ("string", "triple") and region.closed and region.end - region.start > _LONG:
+            quotes = text[region.start : region.start + (3 if region.inside == "triple" else 1)]
+            parts += [text[at : region.start], f"{quotes}x{quotes}"]
+            at = region.end
+    return "".join([*parts, text[at:]])
+
+
+_LONG: Final = 20
 
 
 def _last_lines(text: str) -> str:
