@@ -22,6 +22,7 @@ from prose_kernel.language.contracts.library import LIBRARY
 from prose_kernel.language.diagnostics import Diagnostic, Profile, has_errors
 from prose_kernel.language.source import Source
 from prose_kernel.runs import languages
+from prose_kernel.runtime.text import as_argument
 
 if TYPE_CHECKING:
     from prose_kernel.judging.judge_chain import Condition
@@ -120,7 +121,8 @@ def compile_file(name: str, profile: Profile = "default", shared: Shared | None 
     if not program_files.is_file(name) and program_files.is_remote(name, strict=profile == "strict"):
         return _compile_installed(name, profile)
     if name.endswith(".ipynb") and program_files.is_file(name):
-        raise UsageError(f"{name} is a notebook; its cells are checked one by one, as they run: prose run {name}")
+        command = f"prose run {as_argument(name)}"
+        raise UsageError(f"{name} is a notebook; its cells are checked one by one, as they run: {command}")
     language = languages.of_file(name)
     try:
         source = program_files.read_source(name, typed)

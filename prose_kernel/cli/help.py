@@ -125,6 +125,11 @@ def explain(wanted: tuple[str, ...]) -> int:
     words = " ".join(wanted)
     if len(wanted) == 1 and words.endswith(languages.suffixes()):
         return _program(words)
+    if words.endswith(".ipynb"):
+        from prose_kernel.runtime.text import as_argument
+
+        hint = f"%explain as the first line explains a cell; `prose export {as_argument(words)}` makes a program"
+        raise UsageError(f"{words} is a notebook, not a program", hint=hint)
     found = _word(wanted) or reference_pages.section(words)
     if not sys.stdout.isatty():
         click.echo(found, nl=False)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -195,13 +196,19 @@ def _say(text: str) -> None:
     click.echo(text, err=True)
 
 
-def _no_such_option(error: click.NoSuchOption) -> UsageError:
+def _no_such_option(error: click.NoSuchOption, args: list[str]) -> UsageError:
     """The same error with our own hint: click suggests `--profile` for `--ofline`, and lists three names for a slip."""
     name = error.option_name.lstrip("-")
     known = error.ctx.command.get_params(error.ctx) if error.ctx is not None else []
     options = {option.lstrip("-"): option for one in known for option in (*one.opts, *one.secondary_opts)}
     near = Nearest()(name, [one for one in options if options[one].startswith("--")])
-    return UsageError(f"there is no option {error.option_name}", hint=did_you_mean(options[near]) if near else None)
+    hint = did_you_mean(options[near]) if near else None
+    file = next((word for word in args if word.startswith(error.option_name) and os.path.lexists(word)), None)
+    if file is not None:
+        from prose_kernel.runtime.text import as_argument
+
+        hint = f"the file of that name is {as_argument(file)}"
+    return UsageError(f"there is no option {error.option_name}", hint=hint)
 
 
 def _before_the_start(error: click.ClickException | UsageError | CompileError, args: list[str]) -> int:
@@ -211,7 +218,7 @@ def _before_the_start(error: click.ClickException | UsageError | CompileError, a
     if isinstance(error, click.UsageError) and error.ctx is not None and not isinstance(error, NoArgsIsHelpError):
         click.echo(error.ctx.get_usage(), err=True)
     if isinstance(error, click.NoSuchOption):
-        error = _no_such_option(error)
+        error = _no_such_option(error, args)
     _say(result_text.error_text(error))
     if args[:1] == ["run"] and result_text.wants_json(args):
         click.echo(result_text.result_line(result_text.not_started(error)))

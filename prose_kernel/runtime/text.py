@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
 
 from prose_kernel.language.shortening import clipped
@@ -49,6 +50,11 @@ def escaped(text: str) -> str:
     if text.isascii() and text.isprintable():
         return text
     return "".join(_escape(character) if _hidden(character) else character for character in text)
+
+
+def as_argument(file: str) -> str:
+    """The name of a file as it is typed in a command that a hint shows: quoted for the shell, and never an option."""
+    return shlex.quote(escaped(f"./{file}" if file.startswith("-") else file))
 
 
 def escaped_lines(text: str) -> str:

@@ -23,7 +23,7 @@ from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime.asker import Unattended
 from prose_kernel.runtime.events import Bound, BranchFinished, CommandOutput, Event, SessionFinished
-from prose_kernel.runtime.text import escaped
+from prose_kernel.runtime.text import as_argument, escaped
 from prose_kernel.runtime.values import verbatim
 from prose_kernel.testing import snapshot_file
 from prose_kernel.testing.limits import Watch, watched
@@ -42,7 +42,7 @@ def test_program(path: Path, name: str, options: Options) -> Tested:
         new = not os.path.lexists(file)
         if new and not options.update:
             shown = escaped(name)
-            raise UsageError(f"there is no {shown}{SUFFIX}", hint=f"prose test --update {shown} writes it")
+            raise UsageError(f"there is no {shown}{SUFFIX}", hint=f"prose test --update {as_argument(name)} writes it")
         if not new and not path.exists():
             raise UsageError(f"{name} is missing", hint=f"delete {name}{SUFFIX}, or rename it with its program")
         cases = [Case(path.name, f"# {path.name}", CaseOptions())] if new else snapshot_file.read(file)

@@ -64,6 +64,30 @@ def test_an_unknown_option_is_named_with_the_nearest_one_alone(
     assert capsys.readouterr().err.partition("\n")[2] == said
 
 
+def test_a_file_that_looks_like_an_option_is_named_as_it_can_be_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("-n a.prose").write_text("output x = 1\n")
+    assert main(["run", "-n a.prose"]) == 2
+    assert capsys.readouterr().err.endswith(
+        "Error: there is no option -n\nhint: the file of that name is './-n a.prose'\n"
+    )
+    assert main(["run", "./-n a.prose"]) == 0
+
+
+@pytest.mark.parametrize("command", ["compile", "explain"])
+def test_a_notebook_in_place_of_a_program_is_named_with_a_command_that_runs(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("a b.ipynb").write_text("{}")
+    assert main([command, "a b.ipynb"]) == 2
+    shown = capsys.readouterr().err
+    assert shown.startswith("Error: a b.ipynb is a notebook")
+    assert " 'a b.ipynb'" in shown
+
+
 @pytest.mark.parametrize("command", ["run", "compile", "check", "fmt", "test", "graph", "plan", "upgrade", "notebook"])
 def test_a_missing_file_is_named_with_the_nearest_one(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

@@ -210,6 +210,13 @@ def test_a_program_without_a_snapshot_is_not_a_test_unless_it_is_named(capsys: p
     assert "there is no p.prose.expected.md (hint: prose test --update p.prose writes it)" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(("name", "typed"), [("a b.prose", "'a b.prose'"), ("-n.prose", "./-n.prose")])
+def test_the_command_of_a_hint_can_be_typed(name: str, typed: str, capsys: pytest.CaptureFixture[str]) -> None:
+    program("let x = 1\n", name)
+    assert prose("test", "--", name) == 1
+    assert f"(hint: prose test --update {typed} writes it)" in capsys.readouterr().out
+
+
 def test_a_missing_answer_is_not_saved(capsys: pytest.CaptureFixture[str]) -> None:
     program('let x = session "hello"\noutput y = x\n')
     assert prose("test", "--update", "p.prose") == 1
