@@ -110,6 +110,8 @@ class AgentChecker:
             return
         message = f"`{keyword.name}` of an agent declaration must be a literal, this is computed"
         hint = f"compute it where the agent is used: `@agent.with({keyword.name}=...)`"
+        if isinstance(part, tree.Name):
+            hint = f'a text is written `"{part.id}"`; {hint}'
         self._report("V041", part.span, message, hint)
 
     def _unknown(self, keyword: Keyword) -> None:

@@ -259,7 +259,7 @@ class ExpressionParser(Mistakes):
             opening = self.after_line_ends(at + 1) if depth else at + 1
             if self.texts[opening] != "(":
                 end = task.span.end
-                self.missing_parentheses(end)
+                self.missing_parentheses(end, opening)
                 self.at = opening
                 return tree.AgentCall.at(start, end, agent, task, None, ()), end, None
             self.at = opening + 1

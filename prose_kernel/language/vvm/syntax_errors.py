@@ -342,6 +342,8 @@ class Mistakes:
                     at, "a template belongs after an agent or `?`", f"write `@{before}` to call an agent"
                 )
             hint = "a template belongs after `@name` or `?`; give the agent a name first"
+        elif text == "?" and self.kind(at + 1) == TEMPLATE:
+            hint = "write the value behind the criterion: ``?`criterion`(value)``"
         elif text == "?":
             hint = "there is no `a ? b : c`; write an `if` statement that assigns in both branches"
         return self.wrong(at, expected, hint)
@@ -462,8 +464,10 @@ class Mistakes:
         """The number or string at `at` is the key of an object, and has no value."""
         return self.trouble(at, "there are no sets", "write a list: `[a, b]`; an object is written `{key: value}`")
 
-    def missing_parentheses(self, end: int) -> None:
-        """A task is not followed by `(`."""
+    def missing_parentheses(self, end: int, following: int) -> None:
+        """A task is not followed by `(`. A value at `following` was meant as its input: that is no second mistake."""
+        if self.kind(following) in (WORD, STRING, NUMBER, TEMPLATE) and self.texts[following] not in RESERVED:
+            self.quiet = following
         hint = "write `()` after the task, or `(input)`"
         self.report("V001", end, end, "the call of an agent needs parentheses", hint)
 

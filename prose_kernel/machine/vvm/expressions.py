@@ -9,8 +9,9 @@ from prose_kernel.language.vvm import tree
 from prose_kernel.machine.vvm.code import awaited, expression
 from prose_kernel.machine.vvm.context import Context, reader
 from prose_kernel.machine.vvm.operators import OPERATORS
-from prose_kernel.machine.vvm.values import a_type_of, json_view, raised, why_no_view
+from prose_kernel.machine.vvm.values import a_type_of, is_error, json_view, raised, why_no_view
 from prose_kernel.runtime.compiled_code import Code, ConstantCode, ListCode, ObjectCode, OperatorCode, all_now, value_of
+from prose_kernel.runtime.shared_names import Agent
 from prose_kernel.runtime.values import Value
 
 
@@ -86,9 +87,13 @@ def member(s: Context, node: tree.Node, value: Value, name: str) -> Value:
         if _is_open(s, value):
             return without(s, VvmRaise(""), value)
         hint = "a list has items: `[0]`" if type(found) is list else None
+        if isinstance(found, Agent):
+            hint = "call the agent: ``@name `the task`(input)``"
         raise raised(s, node, "R210", f"no members: {a_type_of(found)} has no field '{name}'", hint=hint)
     if name not in found:
-        raise raised(s, node, "R209", f"no such member: {name}", hint=_has(found))
+        within = is_error(found) and name in found["error"]
+        hint = f"the fields of an error are below `error`: `.error.{name}`" if within else _has(found)
+        raise raised(s, node, "R209", f"no such member: {name}", hint=hint)
     inner: Value = found[name]
     return inner
 

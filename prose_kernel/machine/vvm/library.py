@@ -25,7 +25,7 @@ from prose_kernel.runtime.json_text import int_text
 from prose_kernel.runtime.parallel_branches import iterate
 from prose_kernel.runtime.preview import unknown
 from prose_kernel.runtime.running_loops import Items, OpenLoop
-from prose_kernel.runtime.shared_names import Function
+from prose_kernel.runtime.shared_names import Agent, Function
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Value
 
@@ -146,7 +146,10 @@ def _items(s: Context, node: Node, function: str, given: Bound, callback: str) -
 
 def _callable(s: Context, node: Node, function: str, name: str, value: Value) -> None:
     if not isinstance(value, Function):
-        raise raised(s, node, "R215", f"{function}: expected a function for '{name}', not {a_type_of(value)}")
+        hint = "write a function that calls the agent, and pass that" if isinstance(value, Agent) else None
+        raise raised(
+            s, node, "R215", f"{function}: expected a function for '{name}', not {a_type_of(value)}", hint=hint
+        )
 
 
 def _truth(s: Context, node: Node, function: str, name: str, value: Value) -> bool:

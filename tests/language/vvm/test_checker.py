@@ -129,6 +129,12 @@ def test_functions_of_python_have_a_hint(text, hint):
     assert (found.code, found.hint) == ("V701", hint)
 
 
+def test_a_model_without_quotes_is_a_text():
+    (found,) = compiled("agent a(model=haiku)\nexport @a\n").diagnostics
+    assert found.code == "V041"
+    assert found.hint == 'a text is written `"haiku"`; compute it where the agent is used: `@agent.with(model=...)`'
+
+
 def test_earlier_names_may_be_redefined():
     text = """\
 import "search" from "npm:other"

@@ -188,6 +188,20 @@ async def test_what_has_no_such_member_raises(text: str, code: str) -> None:
     assert (await raised_by(text))[0] == code
 
 
+@pytest.mark.parametrize(
+    ("text", "hint"),
+    [
+        ('{error: {kind: "k", message: "m"}}.message', "the fields of an error are below `error`: `.error.message`"),
+        ("@{}.run", "call the agent: ``@name `the task`(input)``"),
+        ('map(["a"], @{})', "write a function that calls the agent, and pass that"),
+    ],
+)
+async def test_the_hint_says_how_it_is_written(text: str, hint: str) -> None:
+    with pytest.raises(VvmRaise) as caught:
+        await value_of(text)
+    assert caught.value.hint == hint
+
+
 async def test_v2_members_look_through_json_text() -> None:
     text = json.dumps({"a": [1, None], "error": {"kind": "x"}})
     fenced = f"\n```json\n{text}\n```\n"
