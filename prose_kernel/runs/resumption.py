@@ -147,11 +147,9 @@ def resumption(journal: JournalRead | Path, under_way: UnderWay = "rerun") -> Re
     if last is None or not (interactive or last.status == "done"):
         # A text that was killed while an interrupt or its store ended it resumes before that.
         rewind, cause = _last_record(journal, last) or (None, None)
-    failed = tuple(
-        asked
-        for asked, done in (journal.unanswered(rewind) if cause is not None else ())
-        if cause is not None and done is not None and asked.key != cause.key and _has_failed(asked, done)
-    )
+    failed: tuple[Asked, ...] = ()
+    if cause is not None:
+        failed = tuple(asked for asked in _failed(journal, rewind) if asked.key != cause.key)
     return Resumption(journal, under_way, rewind, cause, failed, keeps_texts=not interactive)
 
 
@@ -200,6 +198,13 @@ def completed_after(journal: JournalRead, rewind: int) -> list[Completed]:
         for _, one in journal.records(1, rewind, keys)
         if isinstance(one, Asked) and one.key in found and not _has_failed(one, found[one.key])
     ]
+
+
+def _failed(journal: JournalRead, before: int | None) -> Iterator[Asked]:
+    """Yield the requests that had failed at the record `before`, and whose branches waited for their turn."""
+    for asked, done in journal.unanswered(before):
+        if done is not None and _has_failed(asked, done):
+            yield asked
 
 
 def _has_failed(asked: Asked, done: Completed) -> bool:
@@ -278,7 +283,8 @@ def branch(
 ) -> JournalRead:
     """Begin another run with the records of this one up to the record `before`; `text` replaces the text of the last
     file or cell. Its directory is next to the other one; its id is also later than those of the runs in `state_dir`.
-    Large values and answers that the journal refers to are copied; the replay restores the rest.
+    Large values and answers that the journal refers to are copied; the replay restores the rest. Failures that the
+    program had not received are left out: those requests are made again.
 
     Raises `UsageError` if it can't be written.
     """
@@ -286,7 +292,12 @@ def branch(
     head, directory = journal.head, journal.path.parent
     directories = [directory.parent, *runs_directories(Path(head.directory), state_dir)]
     run_id, started = new_run_id(clock, directories), clock.now()
-    numbered = list(journal.records(1, before))
+    failed = {asked.key for asked in _failed(journal, before)}
+    numbered = [
+        (number, record)
+        for number, record in journal.records(1, before)
+        if not (isinstance(record, Completed) and record.key in failed)
+    ]
     records = [record for _, record in numbered]
     new = structs.replace(
         head,

@@ -12,6 +12,7 @@ import itertools
 import json
 import os
 import re
+import shutil
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator, Sequence
@@ -27,10 +28,12 @@ from stubs.model_server import ANSWER, StubServer
 from prose_kernel.errors import BudgetSpent, RunError
 from prose_kernel.runs import languages
 from prose_kernel.runs.earlier_run import answered_from, earlier_run
+from prose_kernel.runs.resumption import branch
 from prose_kernel.runs.settings import Settings
 from prose_kernel.runs.workspace import Start, Workspace
 from prose_kernel.runtime import journal_codec as codec
 from prose_kernel.runtime import scheduler
+from prose_kernel.runtime.clock import SystemClock
 from prose_kernel.runtime.earlier_answers import EarlierAnswers
 from prose_kernel.runtime.journal_records import (
     NOTHING,
@@ -158,10 +161,12 @@ async def test_requests_that_failed_together_are_all_made_again(
     (tmp_path / "mended").touch()
     how = how_to_resume(tmp_path)
     assert how.again == {"c1/1/b0/x0", "c1/1/b1/x0"} and how.answers == 0
+    earlier = branch(how.journal, how.rewind, SystemClock())
+    assert {one.key for one in earlier.under_way()} > how.again and not earlier.waiting()
+    shutil.rmtree(earlier.path.parent)
     for _ in range(kills):
         assert (
-            in_a_child(tmp_path, work(FAIL_TOGETHER), before=lambda record: isinstance(record, (Answered, Completed)))
-            is None
+            in_a_child(tmp_path, work(FAIL_TOGETHER), before=lambda one: isinstance(one, (Answered, Completed))) is None
         )
     await work(FAIL_TOGETHER)()
     ran = (tmp_path / "ran").read_text().split()
