@@ -55,6 +55,8 @@ _CHANGE_ALL = (["run"], ["reset"], ["provider"], ["restore"], ["back"])
 """Magics that change the known names."""
 _UNDEFINED = frozenset({"E007", "E053", "E131", "E132", "E140", "V040"})
 """Errors about a name that nothing has defined."""
+_UNBOUND = "R201"
+"""The same while a program runs."""
 _NEW_RUN_MAGICS = re.compile(r"^%(?:reset|restore|back)\b.*$", re.MULTILINE)
 _WITHOUT_RUN = re.compile(r"\s*%(?:reset|restore)\b")
 
@@ -559,7 +561,16 @@ class Cells:
             raise CompileError(compiled.diagnostics, hint)
         if self.show_warnings:
             view.warnings(compiled.diagnostics)
-        return await self._listen(workspace, compiled, view)
+        first = not workspace.begun and self.last_journal is None
+        try:
+            return await self._listen(workspace, compiled, view)
+        except RunError as error:
+            if first and error.code == _UNBOUND:
+                from prose_kernel.notebook.magics.restore import one_before
+
+                earlier = one_before(self)
+                error.hint = f"{serial(self.asker).magic}reset ends this run; then {earlier}" if earlier else error.hint
+            raise
 
     async def _continue_with(self, text: str, language: Language) -> None:
         """If the text is the one that was interrupted at the end of the restored run, continue at that point: its

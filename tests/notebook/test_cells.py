@@ -15,6 +15,7 @@ from prose_kernel.errors import NoPerson
 from prose_kernel.language.source import Source
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.magics.registry import all_magics
+from prose_kernel.runs import languages
 
 
 class Person:
@@ -96,6 +97,22 @@ async def test_a_name_of_an_earlier_run_has_the_hint_to_restore(cells: Cells) ->
         assert (await wrong(later, text))[2].endswith("hint: %restore brings back the names of the last run")
     assert "%restore" not in (await wrong(later, "let b = 1 ="))[2]
     await fine(later, "%restore\nlet b = a")
+    await later.close()
+
+
+async def test_an_unbound_name_of_an_earlier_run_has_the_hint_to_restore(tmp_path: Path) -> None:
+    first, later = (Cells(tmp_path, Person(), languages.LANGUAGES["vvm"]) for _ in range(2))
+    await fine(first, "a = 1")
+    await first.close()
+    assert first.last_journal is not None
+    run = first.last_journal.parent.name
+    assert (await wrong(later, "b = a"))[2].endswith(
+        f"hint: %reset ends this run; then %restore {run} brings back the one before"
+    )
+    assert "hint: " not in (await wrong(later, "b = a"))[2]
+    await fine(later, "%reset")
+    await fine(later, f"%restore {run}")
+    await fine(later, "b = a")
     await later.close()
 
 

@@ -176,7 +176,7 @@ def _run_of(cells: Cells, wanted: str) -> KeptRun | None:
             cells.asker.show(f"Warning: {found.problem}. {remark} prose runs rm {found.id} removes it.")
             mine, found = named, named[-1]
         if found.problem is not None:
-            way_on = _one_before(cells) or f"prose runs rm {found.id} removes it"
+            way_on = one_before(cells) or f"prose runs rm {found.id} removes it"
             hint = f"{found.problem.hint}; or {way_on}" if found.problem.hint else way_on
             raise UsageError(str(found.problem), hint=hint)
         if not cells.notebook_path and found.state == "running":  # that of another notebook, if there are others
@@ -209,13 +209,13 @@ def _may_be_mine(run: KeptRun) -> bool:
 def _instead(cells: Cells) -> str:
     """How to bring back another run than the one that has begun. Without its id, that would be this one again."""
     magic = serial(cells.asker).magic
-    then = _one_before(cells)
+    then = one_before(cells)
     if not then and cells.workspace.opened.journal_file is None:
         return f"nothing of it is kept: {magic}reset ends it"
     return f"{magic}reset ends it; then {then or f'{magic}restore brings it back'}"
 
 
-def _one_before(cells: Cells) -> str:
+def one_before(cells: Cells) -> str:
     """How to bring back the run of this notebook before the last one; "" if there is none."""
     earlier = restorable(cells, mine=True)
     return f"{serial(cells.asker).magic}restore {earlier[0]} brings back the one before" if earlier else ""
