@@ -13,7 +13,7 @@ from typing import Any, Final, Literal
 from prose_kernel.cassettes import records
 from prose_kernel.cassettes.cassette_files import CassetteFile, Entry
 from prose_kernel.cassettes.records import Record
-from prose_kernel.runtime.text import one_line
+from prose_kernel.runtime.text import as_argument, one_line
 
 CANDIDATES: Final = 20
 FINALISTS: Final = 3
@@ -198,7 +198,8 @@ def shown(value: Any) -> str:
 def command(program: str) -> str:
     """Return the command that records a missing answer."""
     if program.endswith((".prose", ".vvm", ".ipynb")):
-        return f"record it: `prose run --cassette-mode=auto {program}`, with a provider or a person to answer"
+        typed = as_argument(program)
+        return f"record it: `prose run --cassette-mode=auto {typed}`, with a provider or a person to answer"
     return "record it: `%cassette --mode auto`, then run the cell again, with a provider or a person to answer"
 
 

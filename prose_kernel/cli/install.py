@@ -11,6 +11,7 @@ import json
 import shutil
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -98,14 +99,16 @@ def _register(language: Language, name: str, display_name: str | None, prefix: s
         directory = Path(scratch) / "kernelspec"
         write_spec(directory, language, display_name)
         try:
-            return str(
-                KernelSpecManager().install_kernel_spec(
-                    str(directory), kernel_name=name, user=prefix is None, prefix=prefix
+            with warnings.catch_warnings(action="ignore"):  # IPython's, about a home directory that cannot be written
+                return str(
+                    KernelSpecManager().install_kernel_spec(
+                        str(directory), kernel_name=name, user=prefix is None, prefix=prefix
+                    )
                 )
-            )
         except (OSError, ValueError) as problem:
             raise UsageError(
-                f"cannot install the kernelspec: {reason_of(problem, str(problem))}", hint="prose install --user"
+                f"cannot install the kernelspec: {reason_of(problem, str(problem))}",
+                hint="prose install --sys-prefix" if prefix is None else "prose install --user",
             ) from None
 
 

@@ -13,6 +13,7 @@ from machine.fakes import FakeClock, lines
 from models.people import ScriptedPerson
 from msgspec import structs
 
+from prose_kernel.cassettes import differences
 from prose_kernel.cassettes.record_lookup import Found, Miss
 from prose_kernel.cassettes.recordings import Cassettes
 from prose_kernel.errors import (
@@ -84,6 +85,10 @@ async def test_a_miss_in_replay_never_calls(there: Recording) -> None:
     assert there.error.hint == (
         "record it: `prose run --cassette-mode=auto main.prose`, with a provider or a person to answer"
     )
+
+
+def test_the_command_that_records_an_answer_can_be_typed() -> None:
+    assert differences.command("a b.prose").startswith("record it: `prose run --cassette-mode=auto 'a b.prose'`, ")
 
 
 async def test_auto_calls_only_what_is_missing(there: Recording) -> None:

@@ -52,6 +52,19 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, capsys: pytest.
     assert "cannot install" in capsys.readouterr().err
 
 
+def test_a_home_that_cannot_be_written_has_another_place_as_its_hint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    (home := tmp_path / "home").write_text("no directory")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setenv("JUPYTER_DATA_DIR", str(home / "data"))
+    monkeypatch.delenv("IPYTHONDIR", raising=False)
+    assert main(["install"]) == 2
+    shown = capfd.readouterr().err
+    assert shown.startswith("Error: cannot install the kernelspec: ")
+    assert shown.endswith("\nhint: prose install --sys-prefix\n")
+
+
 def test_doctor_without_a_kernel_names_the_fix(jupyter: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor"]) == 1
     report = capsys.readouterr().out
