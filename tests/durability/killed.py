@@ -317,11 +317,13 @@ def rows_of(directory: Path, job: Job) -> dict[str, list[str]]:
             tables = [name for (name,) in found.fetchall()]
             kept = [one for one in tables if one not in OWNERS]
             rows = {one: rows_in(one, connection.execute(f"SELECT * FROM openprose.{one}"), job) for one in kept}
-            if "x_journal" not in tables:  # VVM keeps nothing in a database
+            if "x_journal" not in tables:
                 return rows
             statement = "SELECT lines FROM openprose.x_journal WHERE run_id = %s ORDER BY start"
             copied = b"".join(lines for (lines,) in connection.execute(statement, (directory.name,)))
             file = (directory / "journal.jsonl").read_bytes()
+            if not copied:  # VVM keeps nothing in a database
+                return rows
             return {
                 **rows,
                 "x_journal": ["that of the file" if copied == file else f"{len(copied)} of {len(file)} bytes"],
