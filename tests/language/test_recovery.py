@@ -61,6 +61,11 @@ def test_a_wrong_operation_has_no_body_that_could_lack_a_value(operation: str, c
     ]
 
 
+@pytest.mark.parametrize(("text", "code"), [('"abc', "E001"), ('"""abc', "E001"), ("**x", "E104"), ('"abc"', "E005")])
+def test_a_statement_that_is_never_closed_is_one_mistake(text: str, code: str) -> None:
+    assert [d.code for d in compiled(f"{text}\n")] == [code]
+
+
 def test_an_agent_and_a_text_on_one_line() -> None:
     found = one('agent writer:\n  model: sonnet\nlet a = session writer "Write it"\n', "E004")
     assert (found.line, found.column, found.message) == (3, 17, "a session with an agent takes its text as a property")

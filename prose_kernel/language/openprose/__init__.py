@@ -80,9 +80,9 @@ def _with_positional(parsed: Parsed, checked: Sequence[Diagnostic], source: Sour
 def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], profile: Profile) -> list[Diagnostic]:
     """Return all findings, without those that only repeat another one.
 
-    An unclosed string is not also reported as empty, nor a statement without effect as undefined. A part that could not
-    be parsed is neither counted nor reported as missing. A token that `strict` refuses (E004) is dropped if a check
-    reports a more specific error at the same place.
+    An unclosed string is not also reported as empty or without effect, nor a statement without effect as undefined. A
+    part that could not be parsed is neither counted nor reported as missing. A token that `strict` refuses (E004) is
+    dropped if a check reports a more specific error at the same place.
     """
     from prose_kernel.language.openprose.builder import NO_EFFECT
     from prose_kernel.language.openprose.checker import EMPTY
@@ -93,8 +93,9 @@ def _without_echoes(read: Sequence[Diagnostic], checked: Sequence[Diagnostic], p
     unreadable = {d.line for d in read if d.code in _UNREADABLE}
     operations = {d.line for d in read if d.code in _OPERATIONS}
     places = {(d.line, d.column, d.code) for d in read}
-    found = list(read)
-    idle = [(d.span.start, at) for at, d in enumerate(read) if d.code == "E005" and d.message == NO_EFFECT]
+    unclosed = {d.span.start for d in read if d.code in ("E001", "E104")}
+    found = [d for d in read if d.message != NO_EFFECT or d.span.start not in unclosed]
+    idle = [(d.span.start, at) for at, d in enumerate(found) if d.code == "E005" and d.message == NO_EFFECT]
     for d in checked:
         place = d.line, d.column
         if (*place, "E001") in places or (*place, "E005") in places:
