@@ -71,7 +71,7 @@ def _read(path: Path) -> tuple[Exercises, Path]:
         from prose_kernel.cli.notebook_file import read_cells
 
         _, language = read_cells(str(notebook))
-    return files.read(file, language), notebook.parent
+    return files.read(file, language, str(file)), notebook.parent
 
 
 def _problems(found: Exercises, name: str, copy: _Copy) -> Iterator[str]:

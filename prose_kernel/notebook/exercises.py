@@ -245,23 +245,24 @@ def _wanted(kind: object) -> str:
     return words.get(cast("type", get_origin(kind) or kind), "a mapping")
 
 
-def read(path: Path, default: Language) -> Exercises:
-    """Read a file of exercises. Raises `UsageError`."""
+def read(path: Path, default: Language, shown: str = "") -> Exercises:
+    """Read a file of exercises; `shown` is how messages call it. Raises `UsageError`."""
+    shown = shown or path.name
     try:
         text = plain_files.read_text(path, _LARGEST)
-        found = _parsed(text, path.name)
+        found = _parsed(text, shown)
     except OSError as problem:
-        raise UsageError(f"{path.name or path} cannot be read: {reason_of(problem)}") from None
+        raise UsageError(f"{shown} cannot be read: {reason_of(problem)}") from None
     except UnicodeDecodeError:
-        raise UsageError(f"{path.name} is not UTF-8 text") from None
+        raise UsageError(f"{shown} is not UTF-8 text") from None
     language = languages.of_magic(found.language) if found.language else default
     if language is None:
         missing = f"there is no language {found.language}"
-        raise _mistake(path.name, text, ("language",), missing, "write prose or vvm")
+        raise _mistake(shown, text, ("language",), missing, "write prose or vvm")
     for name, exercise in found.exercises.items():
         for number, check in enumerate(exercise.checks):
             if problem_here := check.problem():
-                raise _mistake(path.name, text, ("exercises", name, "checks", number), problem_here, None)
+                raise _mistake(shown, text, ("exercises", name, "checks", number), problem_here, None)
     return Exercises(path.stem, language, found.exercises)
 
 

@@ -192,6 +192,17 @@ def test_a_file_that_makes_no_sense_says_where(tmp_path: Path, text: str, messag
         exercises.read(wrote(tmp_path, text), languages.default())
 
 
+def test_a_file_is_called_as_it_was_typed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("one").mkdir()
+    Path("one/ex.yaml").write_text("- 1")
+    for name in ("one/ex.yaml", "two/ex.yaml"):
+        assert main(["exercises", name]) == 2
+        assert capsys.readouterr().err.startswith(f"Error: {name}")
+
+
 @pytest.mark.parametrize("expression", ["1 +", 'exec "touch ran"', 'session "x"'])
 async def test_an_expression_of_a_teacher_runs_nothing(cells: Cells, expression: str) -> None:
     wrote(cells.cwd, f"exercises: {{q: {{task: t, checks: [{{expects: x, value: '{expression}'}}]}}}}", "q")
