@@ -15,7 +15,7 @@ from __future__ import annotations
 import hashlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from msgspec import Raw, structs
@@ -30,11 +30,14 @@ TOOL: Final = "tool"
 
 @dataclass(slots=True)
 class Recorded:
-    """The records of one step. `begun` counts how often it was begun."""
+    """The records of one step. `begun` counts how often it was begun, `before` how often without an end before the last
+    time; `failed` are the other ends before."""
 
     step: Step
     begun: int = 1
     ended: StepEnded | None = None
+    before: int = 0
+    failed: list[StepEnded] = field(default_factory=list)
 
     @property
     def value(self) -> Raw:
@@ -46,7 +49,10 @@ class Recorded:
 
         Of a request without an end it is only known that it was sent.
         """
-        lost = self.begun - (self.ended is not None)
+        lost = self.before + (self.ended is None)
+        for end in self.failed:
+            if end.usage:
+                yield ["", *end.usage, False]
         if lost and self.step.by:
             yield ["", *self.step.by, {"requests": lost, "counted": False}, False]
         if self.ended is not None and self.ended.usage and not used:
@@ -62,6 +68,10 @@ def folded(records: Iterable[Step | StepEnded]) -> list[Recorded]:
             if known is None:
                 found[record.number] = Recorded(record)
             else:
+                if known.ended is None:
+                    known.before += 1
+                else:
+                    known.failed.append(known.ended)
                 known.begun, known.ended = known.begun + 1, None
         elif known is not None:
             known.ended = record

@@ -334,6 +334,16 @@ async def test_after_more_budget_a_session_continues_after_the_last_tool_result(
     assert (sent, stub.stats.requests, ended["usage"].requests) == (5, 7, 7)
 
 
+async def test_a_request_that_was_never_sent_or_refused_is_not_counted_however_often(
+    stub: StubServer, tmp_path: Path
+) -> None:
+    down = {"stub": server(stub, stub.script("down", *TURNS[:2], {"error": 500}))}
+    for more in ({"budget": "40 tokens"}, {"budget": "40 tokens"}, {"providers": down}, {"providers": down}):
+        assert "failed" in (await work(stub, **more)())["outputs"]
+    ended = await work(stub)()
+    assert (stub.stats.requests, ended["usage"].requests, ended["usage"].uncounted) == (9, 7, 0)
+
+
 async def test_a_session_that_began_again_continues_its_new_conversation_after_a_kill(
     stub: StubServer, tmp_path: Path
 ) -> None:
