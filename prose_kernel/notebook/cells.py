@@ -711,10 +711,23 @@ class Cells:
         workspace, task, loop = self.started_workspace, self._task, self._loop
         if task is None or loop is None:
             return
+
+        def cancel() -> None:
+            if self._in_program and self._task is task:
+                self.interrupt()  # the program has begun meanwhile
+            else:
+                task.cancel()
+
         if self._in_program and workspace is not None:
             workspace.interrupt()
         else:
-            loop.call_soon_threadsafe(task.cancel)
+            loop.call_soon_threadsafe(cancel)
+
+    def is_stopped(self) -> None:
+        """Note that an exception ends the code of the running cell, which never waits. Called where that code runs."""
+        run = self.started_workspace.current if self.started_workspace is not None else None
+        if run is not None and run.journal is not None:
+            run.journal.is_stopped()
 
     # ------------------------------------------------------------ bindings for front ends
 

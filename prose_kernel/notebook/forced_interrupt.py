@@ -25,6 +25,7 @@ _FINISHED_FIRST: Final = tuple(
         "runtime.open_request",
         "runtime.parallel_branches",
         "runtime.scheduler",
+        "runs.journal",
         "storage.database",
         "storage.filesystem",
         "storage.journal_file",

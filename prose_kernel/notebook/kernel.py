@@ -367,6 +367,7 @@ class ProseKernel(Kernel):
         if (task := _current_task(self._loop)) is not None and may_stop(frame):
             if task is self._cell:
                 self._delivered.set()  # this exception is the cancellation; a second one would end `finally` bodies
+                self.cells.is_stopped()
             raise asyncio.CancelledError
         if self._cell is not None:  # something is being written or sent, which is finished first
             self._escalate_later(self._delivered, self._cell)

@@ -194,7 +194,8 @@ class RunJournal(Journal):
             status, cause, message = "failed", error.answer, hidden_of_process()(error.message)
             raise
         except asyncio.CancelledError:
-            status = "interrupted"
+            if not self._turns.completed:  # else its values were being stored
+                status = "interrupted"
             raise
         except BaseException:  # our defect: the text did not end, and can be resumed with a fixed version
             status = ""

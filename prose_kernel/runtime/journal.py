@@ -219,6 +219,7 @@ class Journal:
         if answered.aside != NOTHING and how.on_replayed is not None:
             got = answered.error == NOTHING and not answered.cancelled
             how.on_replayed(request, codec.notes(answered.aside), got)
+        self._stops_again()
         if answered.cancelled:
             raise asyncio.CancelledError
         if answered.error != NOTHING:
@@ -244,6 +245,7 @@ class Journal:
         if self._replay.active:
             if (noted := self.noted(key)) is not None:
                 self._replay.advance()
+                self._stops_again()
                 return codec.decode(noted.value, kind)
             self._replay.leave(f"looks something up ({key})")
         found = look()
@@ -314,6 +316,25 @@ class Journal:
         for one in parked:
             self._replay.wake(one, Answered(one.asked.key, cancelled=True))
 
+    def is_stopped(self) -> None:
+        """An exception ends the statement that runs in this task, the text's. A replay ends it at its beginning, which
+        is the last position, or where it got the last answer."""
+        self.end_replay()
+        if self._replay.active:
+            self._replay.abandon()
+        elif self._turns.active and self.task is asyncio.current_task():
+            last, looks = self._recorder.last, self._recorder.looks
+            if isinstance(last, Text):
+                looks = max(1, looks)
+            self._recorder.write(Interrupted(looks, stopped=not looks and isinstance(last, (Answered, Noted))))
+
+    def _stops_again(self) -> None:
+        """Replay the exception that ended a statement after it got this answer."""
+        coming = self._replay.coming
+        if isinstance(coming, Interrupted) and coming.stopped:
+            self._replay.advance()
+            raise asyncio.CancelledError
+
     def _interrupt(self, looks: int, *, hasty: bool = False) -> None:
         self._turns.interrupted = None
         self._recorder.write(Interrupted(looks, hasty))
@@ -353,7 +374,7 @@ class Journal:
     def begins(self, text: Text) -> None:
         """Record or replay the beginning of a text. If a resumed run recorded another text here, that one and all
         later records are invalidated."""
-        self._hasty = False
+        self._hasty = self._turns.completed = False
         if self._replay.active:
             coming = self._replay.coming
             if isinstance(coming, Text) and is_same(coming, text):
@@ -377,10 +398,10 @@ class Journal:
     def ended(self, record: Ended) -> None:
         """Record or replay the end of a text. Raises `ResumeMismatch` if it ended differently before."""
         if self._replay.active:
-            hasty = isinstance(self._replay.coming, Interrupted) and self._replay.coming.hasty
-            if hasty:  # it came when the text was about to end anyway
+            stopped = isinstance(self._replay.coming, Interrupted)
+            if stopped:  # it came when the text was about to end anyway
                 self._replay.advance()
-            coming, status = self._replay.coming, "interrupted" if hasty else record.status
+            coming, status = self._replay.coming, "interrupted" if stopped else record.status
             if isinstance(coming, Ended) and (coming.number, coming.status) == (record.number, status):
                 self._replay.advance()
                 return

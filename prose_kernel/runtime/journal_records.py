@@ -171,10 +171,12 @@ class Noted(Struct, frozen=True, tag="noted", tag_field="k", omit_defaults=True)
 
 class Interrupted(Struct, frozen=True, tag="interrupted", tag_field="k", omit_defaults=True):
     """The person interrupted the text. `looks` is the position of a computing program. `hasty`: the interrupt did not
-    wait for a point that a replay finds again, and the text makes no more requests."""
+    wait for a point that a replay finds again, and the text makes no more requests. `stopped`: an exception ended the
+    statement that got the last answer, and computed without a wait."""
 
     looks: int = 0
     hasty: bool = False
+    stopped: bool = False
 
 
 class Ended(Struct, frozen=True, tag="ended", tag_field="k", omit_defaults=True):

@@ -220,7 +220,9 @@ class Machine:
         turns.text_begins()
         try:
             with budget.open() if budget is not None else contextlib.nullcontext():
-                return await drive(self._execute(context, program))
+                value = await drive(self._execute(context, program))
+                turns.completed = True
+                return value
         except BaseException:
             with contextlib.suppress(StateError):
                 await self._keep(context)

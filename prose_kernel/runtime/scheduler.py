@@ -84,6 +84,8 @@ class Scheduler:
         self.interrupted: Callable[[], None] | None = None
         self.active = False
         """Whether a text runs."""
+        self.completed = False
+        """Whether the text has run to its end, and not failed or been interrupted before."""
         self.is_running = False
         """Whether a branch has the turn."""
         self.cancelling: Callable[[asyncio.Task[Any]], None] | None = None

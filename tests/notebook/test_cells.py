@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import re
 import shutil
@@ -16,6 +17,10 @@ from prose_kernel.language.source import Source
 from prose_kernel.notebook.cells import Cells
 from prose_kernel.notebook.magics.registry import all_magics
 from prose_kernel.runs import languages
+from prose_kernel.runtime.journal_records import Ended, Interrupted, Text
+from prose_kernel.storage.journal_reading import NAME, read
+from prose_kernel.storage.pending_writes import PendingWrites
+from prose_kernel.views.display import Display
 
 
 class Person:
@@ -59,11 +64,55 @@ async def fine(cells: Cells, code: str) -> Recording:
     return output
 
 
+class Interrupting(Recording):
+    """Interrupts the cell when it shows something."""
+
+    def __init__(self, cells: Cells) -> None:
+        super().__init__()
+        self._cells = cells
+
+    def display(self, display: Display, display_id: str | None = None) -> None:
+        super().display(display, display_id)
+        self._cells.interrupt()
+
+
 async def wrong(cells: Cells, code: str) -> tuple[str, str, str]:
     output = await run(cells, code)
     assert output.kinds[-1] == "error", output.calls
     problem = output.calls[-1][1]
     return problem.ename, problem.evalue, "\n".join(problem.traceback)
+
+
+async def test_an_interrupt_just_before_a_program_begins_is_in_its_journal(cells: Cells) -> None:
+    await fine(cells, 'let kept = exec "true"')
+    output = Interrupting(cells)
+    await cells.run("%help\nlet n = 0\nloop (max: 100000000):\n  n = n + 1", output, live=False)
+    assert output.kinds[-1] == "error"
+    (journal,) = cells.cwd.glob(f".prose/runs/*/{NAME}")
+    kinds = [type(record) for _, record in read(journal).records()]
+    assert kinds[-3:] == [Text, Interrupted, Ended]
+
+
+async def test_an_interrupt_while_values_are_stored_comes_after_the_end_of_the_text(
+    cells: Cells, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await fine(cells, 'let kept = exec "true"')
+
+    async def slow(writes: PendingWrites) -> None:
+        monkeypatch.undo()
+        cells.interrupt()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(PendingWrites, "flush", slow)
+    assert (await wrong(cells, "let a = 1"))[0] == "KeyboardInterrupt"
+    await fine(cells, 'let b = exec "echo {a}"')
+    await cells.close()
+    (journal,) = cells.cwd.glob(f".prose/runs/*/{NAME}")
+    assert [text.ended and text.ended.status for text in read(journal).texts] == ["done"] * 3
+    later = Cells(cells.cwd, Person())
+    await fine(later, "%restore")
+    assert list(later.names()) == ["kept", "a", "b"]
+    await later.close()
 
 
 # ---------------------------------------------------------------- looking

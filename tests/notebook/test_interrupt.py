@@ -30,6 +30,26 @@ signal.pthread_kill, jsonl.add = pthread_kill, slow
 """
 """The record of a request is on the disk, and the kernel has not come to count it, when an interrupt becomes urgent."""
 
+SLOW_STATEMENT = """
+import signal, threading
+from prose_kernel.machine.openprose import execs, interpolation
+urgent = threading.Event()
+interrupts = signal.pthread_kill
+def pthread_kill(*arguments):
+    interrupts(*arguments)
+    urgent.set()
+def slow(made):
+    def make(*arguments):
+        if "slow" in str(arguments):
+            open("computes", "w").close()
+            urgent.wait(20)
+        return made(*arguments)
+    return make
+signal.pthread_kill = pthread_kill
+execs.ExecText, interpolation._joined = slow(execs.ExecText), slow(interpolation._joined)
+"""
+"""A statement computes, without a wait, until an interrupt becomes urgent."""
+
 
 def interrupted(client: Client, request: str) -> None:
     ran = client.finish(request)
@@ -73,6 +93,30 @@ def test_a_write_to_the_journal_is_finished_first(directory: Path) -> None:
         interrupted(client, request)
     (journal,) = directory.glob(f".prose/runs/*/{NAME}")
     read(journal).require_whole()
+
+
+@pytest.mark.parametrize(
+    "statement", ['let long = exec "echo a >> ran; echo slow"', 'let b = exec "echo a >> ran"\n  let long = "slow {b}"']
+)
+def test_a_statement_that_never_waits_is_ended_again_when_the_run_is_restored(directory: Path, statement: str) -> None:
+    slow = directory / "packages/sitecustomize.py"
+    slow.parent.mkdir()
+    slow.write_text(SLOW_STATEMENT)
+    cell = f'let a = 1\ntry:\n  {statement}\nfinally:\n  exec "echo b >> ran"\nlet after = 1'
+    with kernel(directory) as client:
+        assert client.run("let kept = 1").status == "ok"
+        request = client.send(cell)
+        until((directory / "computes").exists)
+        client.interrupt()
+        assert client.finish(request).error["ename"] == "KeyboardInterrupt"
+        assert client.run('let later = exec "echo later"').status == "ok"
+        names = client.run("%bindings").displays
+        assert "long" not in names[0] and "later" in names[0]
+    slow.unlink()
+    with kernel(directory, forks=True) as client:
+        assert client.run("%restore").status == "ok"
+        assert client.run("%bindings").displays == names
+    assert (directory / "ran").read_text().split() == ["a", "b"]
 
 
 def test_a_cell_that_asks(client: Client) -> None:
