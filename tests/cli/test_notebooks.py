@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import re
 import runpy
 import shutil
 from collections.abc import Iterator
@@ -154,10 +155,18 @@ def test_a_hint_is_a_whole_sentence(file: Path) -> None:
     ("lesson", "exercise", "answer"),
     [
         ("03_check", "check_predict", "let by_rule = [3, 1]"),
+        ("03_check", "check_repair", 'let note = "Customer paid twice."\nassert **the note has less than 11 words**'),
         ("03_check", "check_repair", 'let note = "Customer paid twice."\nassert **note has fewer than 11 words**'),
         ("03_check", "check_repair", 'let note = "Customer paid twice."\nassert **note has at most ten words**'),
         ("10_wrong", "wrong_repair", 'let mail = "hello; echo owned"\nlet shown = exec "cat"\n  stdin: mail'),
         ("04_commands", "commands_run", 'let open_tickets = exec "ls desk/tickets/*.txt | wc --lines"'),
+        (
+            "05_loops",
+            "loops_run",
+            'let subject = "A question about the second payment for the order 1042"\n'
+            "loop until **subject has fewer than 6 words** (max: 4):\n"
+            '  subject = session "Make this subject shorter: {subject}"',
+        ),
         (
             "05_loops",
             "loops_run",
@@ -177,6 +186,13 @@ def test_another_right_answer_is_accepted(
     content["exercises"] = {exercise: one | {"solution": answer, "wrong": []}}
     file.write_text(yaml.safe_dump(content), encoding="utf-8")
     assert main(["exercises", str(file)]) == 0, capsys.readouterr()
+
+
+def test_an_answer_of_several_lines_is_no_text_of_the_task() -> None:
+    text = (NOTEBOOKS / "course" / "checks" / "01_ask.yaml").read_text(encoding="utf-8")
+    pattern = yaml.safe_load(text)["exercises"]["ask_repair"]["checks"][1]["matches"]
+    assert re.search(pattern, "Summary:\n\nThe user is logged out every five minutes.")
+    assert not re.search(pattern, "Sum up this ticket in one line:\nIt logs me out every five minutes.")
 
 
 def test_every_exercise_is_in_its_notebook_under_its_own_name() -> None:
