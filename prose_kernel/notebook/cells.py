@@ -57,6 +57,8 @@ _UNDEFINED = frozenset({"E007", "E053", "E131", "E132", "E140", "V040"})
 """Errors about a name that nothing has defined."""
 _UNBOUND = "R201"
 """The same while a program runs."""
+_MAYBE_UNBOUND = "V701"
+"""The warning of the compiler before it."""
 _NEW_RUN_MAGICS = re.compile(r"^%(?:reset|restore|back)\b.*$", re.MULTILINE)
 _WITHOUT_RUN = re.compile(r"\s*%(?:reset|restore)\b")
 
@@ -528,7 +530,8 @@ class Cells:
         """A hint for a text with errors, as a whole: what may be missing is its language, or the names of a run that
         was lost with the kernel."""
         hint = self._other_language(text, language)
-        if hint or self.workspace.begun or self.last_journal or not any(one.code in _UNDEFINED for one in found):
+        unknown = any(one.code in _UNDEFINED and not one.hint for one in found)
+        if hint or self.workspace.begun or self.last_journal or not unknown:
             return hint
         from prose_kernel.notebook.magics.restore import restorable
 
@@ -565,7 +568,8 @@ class Cells:
         try:
             return await self._listen(workspace, compiled, view)
         except RunError as error:
-            if first and error.code == _UNBOUND:
+            advised = error.hint or any(one.code == _MAYBE_UNBOUND and one.hint for one in compiled.diagnostics)
+            if first and error.code == _UNBOUND and not advised:
                 from prose_kernel.notebook.magics.restore import one_before
 
                 earlier = one_before(self)

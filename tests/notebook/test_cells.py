@@ -165,6 +165,23 @@ async def test_an_unbound_name_of_an_earlier_run_has_the_hint_to_restore(tmp_pat
     await later.close()
 
 
+@pytest.mark.parametrize(
+    ("language", "text"),
+    [
+        ("openprose", "let b = None"),
+        ("openprose", "let plan = 1\nlet b = plam"),
+        ("vvm", "x = max(1, 2)"),
+        ("vvm", "x = null"),
+    ],
+)
+async def test_a_name_that_has_other_advice_has_no_hint_to_restore(tmp_path: Path, language: str, text: str) -> None:
+    first, later = (Cells(tmp_path, Person(), languages.LANGUAGES[language]) for _ in range(2))
+    await fine(first, "a = 1" if language == "vvm" else "let a = 1")
+    await first.close()
+    assert "%restore" not in (await wrong(later, text))[2]
+    await later.close()
+
+
 @pytest.mark.parametrize("mode", ["replay", "auto", "record"])
 async def test_prompt_advises_to_record_only_where_nothing_is_recorded(cells: Cells, mode: str) -> None:
     await fine(cells, f"%cassette --mode {mode}")
