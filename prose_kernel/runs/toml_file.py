@@ -35,6 +35,7 @@ Table = TypeVar("Table", bound=Struct)
 
 _SWITCH = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
 _BEYOND = 1 << 63
+_TOO_LARGE = "a number of at most 64 bits"
 _HEADER = re.compile(r"\s*(\[{1,2})([^\[\]]+)\]{1,2}\s*(?:#.*)?$")
 _KEY = re.compile(r"\s*([^=#\[\]{}]+?)\s*=")
 
@@ -166,6 +167,8 @@ def as_written(value: object) -> str:
             return str(value).lower()
         case date() | time():
             return value.isoformat()
+        case str():
+            return repr(clipped(value, 120))
         case _:
             return clipped(repr(value), 120)
 
@@ -233,11 +236,13 @@ def convert(value: object, hint: object, *, text: bool = False) -> object:
     try:
         found: object = msgspec.convert(value, hint, strict=not text)
     except msgspec.ValidationError as problem:
+        if plain in (int, float) and isinstance(value, str) and value.isdecimal() and len(value.lstrip("0")) > 19:
+            raise ValueError(_TOO_LARGE) from problem
         raise ValueError from problem
     if isinstance(found, bool) or not isinstance(found, int | float):
         return found
     if isinstance(found, int) and not -_BEYOND <= found < _BEYOND:
-        raise ValueError("a number of at most 64 bits")
+        raise ValueError(_TOO_LARGE)
     if not math.isfinite(found):
         raise ValueError
     if not isinstance(note, Meta) and (found < 0 or (found == 0 and note is None)):

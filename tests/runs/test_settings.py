@@ -369,7 +369,7 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
         (
             "PROSE_CONCURRENCY",
             "9" * 5000,
-            f"setting concurrency (PROSE_CONCURRENCY): a whole number above 0, not '{'9' * 118}…",
+            f"setting concurrency (PROSE_CONCURRENCY): a number of at most 64 bits, not '{'9' * 119}…'",
         ),
         ("PROSE_MAX_PARALLEL", "many", "setting max_parallel (PROSE_MAX_PARALLEL): a whole number above 0, not 'many'"),
         (
