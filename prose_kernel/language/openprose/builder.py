@@ -14,6 +14,7 @@ from typing import Any, Final, TypeVar
 from prose_kernel.language.openprose import tree, word_hints
 from prose_kernel.language.openprose.body_builder import BodyBuilder
 from prose_kernel.language.openprose.tree import Body, Expression, Name, Statement, Text, is_hole
+from prose_kernel.language.shortening import clipped
 from prose_kernel.language.source import Span
 
 _D = TypeVar("_D", tree.Use, tree.SkillImport, tree.Agent, tree.Block)
@@ -53,7 +54,8 @@ class Builder(BodyBuilder):
         elif isinstance(value, Name):
             hint = word_hints.bare_word(value.id) or f"to show the value, write `{self._shows} {value.id}`"
         else:
-            hint = word_hints.line(self.findings.source.slice(statement.span))
+            written = self.findings.source.slice(statement.span)
+            hint = word_hints.line(clipped(written, word_hints.MOST_WORDS, "...", kept=word_hints.MOST_WORDS))
         self.add("E005", *statement.span, NO_EFFECT, hint)
 
     @property

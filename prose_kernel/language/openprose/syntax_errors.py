@@ -15,16 +15,13 @@ from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.language.openprose import word_hints
 from prose_kernel.language.openprose.keywords import KEYWORDS
 from prose_kernel.language.openprose.lexer import SIGNS, RawToken
+from prose_kernel.language.openprose.word_hints import MOST_WORDS
 from prose_kernel.language.shortening import clipped, on_one_line
 from prose_kernel.language.words import plain_sign, unseen_hint
 
 _WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME", "CONSTANT"}
 _LAYOUT: Final = {"_NL", "_INDENT", "_DEDENT", "PIPE"}
 _SIGNS: Final = {"COLON", "COMMA", "RPAR", "RSQB", "RBRACE"}
-
-
-MOST_WORDS: Final = 200
-"""Characters of the user's own text in a hint."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,6 +29,8 @@ _NAME: Final = r"[A-Za-z_](?:[\w-]*\w)?"
 _SAME_CASE: Final = rf"(?:{_KEYWORDS})\b"
 _SENTENCE: Final = re.compile(r"[A-Za-z][\w'-]*(?:,?[ ]+[\w'-]+){2,}[.!?]?")
 _ARTICLE: Final = re.compile(r"\b(?:the|a|an|all|my|our|your|this|that|these|please)\b", re.IGNORECASE)
+MOST_WORDS: Final = 200
+"""Characters of the user's own text in a hint, and in a line that the patterns are tried on."""
 _STRAIGHT: Final = str.maketrans(dict.fromkeys("\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}", '"'))
 
 
