@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import Any, Final
 
 from prose_kernel.errors import ImportProgramError
 from prose_kernel.language import typed_answers
@@ -16,13 +16,24 @@ from prose_kernel.language.vvm.modules import LoadModule
 from prose_kernel.language.vvm.static_values import computed, is_perm, located, static_value
 from prose_kernel.language.vvm.tree import Expression, Keyword
 
+_TEXTS: Final = ("model", "prompt")
+
 
 class AgentChecker:
-    """Checks keywords of agents, `.with`, calls and `constrain`. `skills` are those that the module imports."""
+    """Checks keywords of agents, `.with`, calls and `constrain`.
+
+    `skills` are those that the module imports, `defined` returns whether a name has a value in the current scope.
+    """
 
     def __init__(
-        self, findings: Findings, near: Nearest, skills: Iterable[str], load: LoadModule | None = None
+        self,
+        findings: Findings,
+        near: Nearest,
+        skills: Iterable[str],
+        defined: Callable[[str], bool],
+        load: LoadModule | None = None,
     ) -> None:
+        self._defined = defined
         self._load = load
         self._findings = findings
         self._report = findings.report
@@ -110,7 +121,7 @@ class AgentChecker:
             return
         message = f"`{keyword.name}` of an agent declaration must be a literal, this is computed"
         hint = f"compute it where the agent is used: `@agent.with({keyword.name}=...)`"
-        if isinstance(part, tree.Name):
+        if isinstance(part, tree.Name) and keyword.name in _TEXTS and not self._defined(part.id):
             hint = f'a text is written `"{part.id}"`; {hint}'
         self._report("V041", part.span, message, hint)
 

@@ -29,7 +29,7 @@ _TYPES: Final[dict[type, str]] = {
 """The type of the value of an expression, with its article, where its form decides it."""
 
 _ADDED: Final = frozenset({"a number", "a string", "a list"})
-JOINED: Final = "a template makes one text of several values: `{a}{b}`"
+JOINED: Final = '`+` joins two texts: write both as texts (`"4"`); in the task of an agent, `{a}{b}` joins any values'
 """The hint for `+` between a string and another value."""
 
 

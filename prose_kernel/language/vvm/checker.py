@@ -108,7 +108,8 @@ class Checker:
         self.imports = ImportChecker(self._findings, near, load)
         self.imports.check(program)
         agents = self.imports.agents
-        checks = AgentChecker(self._findings, near, {*known.skills, *self.imports.skills}, load)
+        skills = {*known.skills, *self.imports.skills}
+        checks = AgentChecker(self._findings, near, skills, self._is_defined, load)
         self._agents = checks
         names = ModuleNames(known, agents, _functions(program, self._scopes.times))
         self._expressions = ExpressionChecker(self._findings, near, names, self._scopes, checks, self._reached)
@@ -208,6 +209,9 @@ class Checker:
             self._bind(node.local)
 
     visit_module_import = visit_skill_import
+
+    def _is_defined(self, name: str) -> bool:
+        return self._scopes.holder(name) is not None or self._known.binds(name)
 
     def visit_agent_declaration(self, node: tree.AgentDeclaration) -> None:
         self._misplaced(node, "agent")

@@ -34,7 +34,7 @@ _ELSEWHERE: Final = {
     "null": "`()`",
     "nil": "`()`",
     "undefined": "`()`",
-    "str": "a template: `{value}`",
+    "str": 'the value as a text, `"4"`; the task of an agent takes any value: `{value}`',
     "print": "the value alone on the last line of a cell, or `export name`",
     "sum": "`reduce(items, add, 0)`, with a function `add(a, b)`",
     "max": "`reduce(items, larger)`, with a function `larger(a, b)`",

@@ -322,7 +322,7 @@ class ExpressionParser(Mistakes):
         elif kind == STRING:
             key = self.string(at)
         else:
-            key = self.odd_key(at)
+            key = self.odd_key(bracket, at)
         bracket.key = key, self.starts[at]
         colon = self.after_line_ends(at + 1)
         if self.texts[colon] != ":":

@@ -342,7 +342,7 @@ class Mistakes:
                     at, "a template belongs after an agent or `?`", f"write `@{before}` to call an agent"
                 )
             hint = "a template belongs after `@name` or `?`; give the agent a name first"
-        elif text == "?" and self.kind(at + 1) == TEMPLATE:
+        elif text == "?" and self.kind(at + 1) == TEMPLATE and (self.texts[at + 2] != ":" or self.is_end(at + 3)):
             hint = "write the value behind the criterion: ``?`criterion`(value)``"
         elif text == "?":
             hint = "there is no `a ? b : c`; write an `if` statement that assigns in both branches"
@@ -428,7 +428,7 @@ class Mistakes:
         elif bracket.tag == AGENT_CALL and len(bracket.values) == 1:
             self.say(at, "an agent takes one input", "pass a list, or an object: `pack(a, b)`")
 
-    def odd_key(self, at: int) -> str:
+    def odd_key(self, bracket: Bracket, at: int) -> str:
         """The token at `at` cannot be the key of an object."""
         text = self.texts[at]
         if text[0] == "'" and len(text) > 1 and text[-1] == "'":
@@ -436,7 +436,11 @@ class Mistakes:
             return text[1:-1]
         if self.kind(at) == NUMBER:
             if self.texts[at + 1] in (",", "}"):
-                raise self.no_set(at)
+                raise (
+                    self.wrong(at + 1, "`:`", "an object is written `{key: value}`")
+                    if bracket.values
+                    else self.no_set(at)
+                )
             self.say(at, "a key is a name or a string", f'write `"{printable(text)}"`')
             return text
         if text == "**":
@@ -448,20 +452,21 @@ class Mistakes:
     def missing_colon(self, bracket: Bracket, at: int) -> int:
         """No `:` follows the key of an object: the index where its value is read."""
         text = self.texts[at]
-        if text in (",", "}") and self.kind(at - 1) == STRING:
+        if text in (",", "}") and self.kind(at - 1) == STRING and not bracket.values:
             raise self.no_set(at - 1)
         key = bracket.key[0] if bracket.key else ""
         if text == "=":
             self.say(at, "expected `:`, found `=`", "write `key: value` in an object")
             return at + 1
         if text in (",", "}"):
-            self.say(at, f"expected `:`, found `{text}`", f"write `{key}: {key}`")
+            hint = f"write `{key}: {key}`" if key.isidentifier() else "an object is written `{key: value}`"
+            self.say(at, f"expected `:`, found `{text}`", hint)
             self.quiet = at
             return at
         raise self.wrong(at, "`:`", "an object is written `{key: value}`")
 
     def no_set(self, at: int) -> Trouble:
-        """The number or string at `at` is the key of an object, and has no value."""
+        """The number or string at `at` is the first key of an object, and has no value."""
         return self.trouble(at, "there are no sets", "write a list: `[a, b]`; an object is written `{key: value}`")
 
     def missing_parentheses(self, end: int, following: int) -> None:

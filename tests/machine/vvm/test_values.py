@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 
 import pytest
 from machine.vvm_world import raised_by, value_of
 
 from prose_kernel.errors import VvmRaise
+from prose_kernel.language.source import Source
+from prose_kernel.language.vvm import compile_source
+from prose_kernel.language.vvm.certain_errors import JOINED
 from prose_kernel.machine.vvm import operators
 from prose_kernel.machine.vvm.operators import OPERATORS, equal
 from prose_kernel.machine.vvm.rendering import canonical, inserted, text_of
@@ -42,8 +46,8 @@ async def test_a_text_that_would_be_too_long_is_refused_as_such(monkeypatch: pyt
 @pytest.mark.parametrize(
     ("text", "hint"),
     [
-        ('"a" + n', "a template makes one text of several values: `{a}{b}`"),
-        ('n + "a"', "a template makes one text of several values: `{a}{b}`"),
+        ('"a" + n', JOINED),
+        ('n + "a"', JOINED),
         ("n + []", None),
         ('"a" - n', None),
         ('"abc".upper()', "members can be read of a text that is a JSON object or list; there are no methods"),
@@ -53,6 +57,13 @@ async def test_what_a_text_cannot_do_has_a_hint(text: str, hint: str | None) -> 
     with pytest.raises(VvmRaise) as raised:
         await value_of("def plus(n):", f"  return {text}", "plus(1)")
     assert raised.value.hint == hint
+
+
+async def test_what_the_hint_for_a_sum_of_a_text_and_a_number_says_can_be_typed() -> None:
+    _, text, template = re.findall(r"`([^`]+)`", JOINED)
+    assert await value_of(f'"tickets: " + {text}') == "tickets: 4"
+    program = f'agent w(model="m")\na = "n: "\nb = 4\nx = @w `{template}`()\nexport x\n'
+    assert not compile_source(Source(program)).diagnostics
 
 
 @pytest.mark.parametrize(("digits", "more"), [(0, 0), (1, -12), (3999, 0), (4300, -1), (9001, 17), (20_000, 5)])
