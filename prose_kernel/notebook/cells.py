@@ -717,7 +717,7 @@ class Cells:
             return
 
         def cancel() -> None:
-            if self._in_program and self._task is task:
+            if self._in_program and self.started_workspace is not None and self._task is task:
                 self.interrupt()  # the program has begun meanwhile
             else:
                 task.cancel()
@@ -727,11 +727,11 @@ class Cells:
         else:
             loop.call_soon_threadsafe(cancel)
 
-    def is_stopped(self) -> None:
-        """Note that an exception ends the code of the running cell, which never waits. Called where that code runs."""
+    def note_stop(self) -> None:
+        """Record that an exception ends code of the running cell that never waits. Called in the task of that code."""
         run = self.started_workspace.current if self.started_workspace is not None else None
         if run is not None and run.journal is not None:
-            run.journal.is_stopped()
+            run.journal.note_stop()
 
     # ------------------------------------------------------------ bindings for front ends
 

@@ -21,6 +21,7 @@ _FINISHED_FIRST: Final = tuple(
         "access.atomic",
         "access.jsonl",
         "cassettes.cassette_store",
+        "runtime.execution_context",  # events: their listeners keep count of what was bound
         "runtime.journal",  # and `journal_…`
         "runtime.open_request",
         "runtime.parallel_branches",

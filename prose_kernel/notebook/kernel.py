@@ -364,10 +364,11 @@ class ProseKernel(Kernel):
             self._interrupt()
             return
         self._forced = False
-        if (task := _current_task(self._loop)) is not None and may_stop(frame):
-            if task is self._cell:
-                self._delivered.set()  # this exception is the cancellation; a second one would end `finally` bodies
-                self.cells.is_stopped()
+        if self._delivered.is_set():
+            return  # meanwhile
+        if _current_task(self._loop) is not None and may_stop(frame):
+            self._delivered.set()  # this exception is the cancellation; a second one would end `finally` bodies
+            self.cells.note_stop()
             raise asyncio.CancelledError
         if self._cell is not None:  # something is being written or sent, which is finished first
             self._escalate_later(self._delivered, self._cell)

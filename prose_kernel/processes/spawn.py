@@ -160,6 +160,10 @@ def close(descriptors: Sequence[int]) -> None:
             os.close(descriptor)
 
 
+_MOMENT = 0.05
+"""Seconds between two looks at a process, where the system has neither a descriptor nor a thread for its end."""
+
+
 class ExitWatch:
     """Calls `ended` in the loop, once, when the child has ended; its status is not taken.
 
@@ -223,7 +227,6 @@ def _null() -> int:
 # An ignored signal is inherited, and a shell cannot even trap one that was ignored when it started. Python kernels
 # ignore SIGINT while idle, and shells start their background jobs with it ignored. A handler is not inherited.
 
-_MOMENT = 0.05
 _WANTED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
 

@@ -214,10 +214,12 @@ def _has_failed(asked: Asked, done: Completed) -> bool:
 
 def repetitions(how: Resumption, now: int) -> Iterator[Repeated]:
     """Yield the records of the requests that have failed and are made again."""
-    for key in how.again:
-        records = (one for _, one in how.journal.records(1, how.rewind, _written(key)))
-        steps = [one for one in records if isinstance(one, (Step, StepEnded)) and one.key == key]
-        yield Repeated(key, now, afresh=begin_again(steps))
+    steps: dict[str, list[Step | StepEnded]] = {key: [] for key in sorted(how.again)}
+    for _, one in how.journal.records(1, how.rewind, [b'{"k":"step']) if steps else ():
+        if isinstance(one, (Step, StepEnded)) and one.key in steps:
+            steps[one.key].append(one)
+    for key, made in steps.items():
+        yield Repeated(key, now, afresh=begin_again(made))
 
 
 def _signs(last: Ended | None) -> list[bytes]:

@@ -316,17 +316,23 @@ class Journal:
         for one in parked:
             self._replay.wake(one, Answered(one.asked.key, cancelled=True))
 
-    def is_stopped(self) -> None:
-        """An exception ends the statement that runs in this task, the text's. A replay ends it at its beginning, which
-        is the last position, or where it got the last answer."""
+    def note_stop(self) -> None:
+        """Record that an exception ends the statement that runs in the current task, and computes without a wait.
+
+        A replay ends it at its beginning, which is the last position, or where it got the last answer. In a branch the
+        exception is an interrupt that does not wait: a replay ends the text, not the branch, at that position.
+        """
         self.end_replay()
         if self._replay.active:
             self._replay.abandon()
-        elif self._turns.active and self.task is asyncio.current_task():
+        elif self._turns.active and not self._turns.completed:
             last, looks = self._recorder.last, self._recorder.looks
-            if isinstance(last, Text):
-                looks = max(1, looks)
-            self._recorder.write(Interrupted(looks, stopped=not looks and isinstance(last, (Answered, Noted))))
+            if self.task is not asyncio.current_task():
+                self._interrupt(max(1, looks), hasty=True)
+            elif isinstance(last, Text):
+                self._recorder.write(Interrupted(max(1, looks)))
+            else:
+                self._recorder.write(Interrupted(looks, stopped=not looks and isinstance(last, (Answered, Noted))))
 
     def _stops_again(self) -> None:
         """Replay the exception that ended a statement after it got this answer."""
@@ -399,7 +405,7 @@ class Journal:
         """Record or replay the end of a text. Raises `ResumeMismatch` if it ended differently before."""
         if self._replay.active:
             stopped = isinstance(self._replay.coming, Interrupted)
-            if stopped:  # it came when the text was about to end anyway
+            if stopped:  # it came after the last position of the text
                 self._replay.advance()
             coming, status = self._replay.coming, "interrupted" if stopped else record.status
             if isinstance(coming, Ended) and (coming.number, coming.status) == (record.number, status):

@@ -22,8 +22,8 @@ class Head(Struct, frozen=True, tag="head", tag_field="k", omit_defaults=True):
 
     `directory` is its working directory, `program` its file or the notebook's name, `settings` the settings that affect
     the program, `database` the place of a database that keeps many runs. `origin` is the address of a fetched program.
-    `branch_of` lists the runs that a branch comes from, the nearest last. It shares the first `branch_at` records with
-    that one; `changed`: it runs a changed text.
+    `branch_of` lists the runs that a branch comes from, the nearest last. It begins with the first `branch_at` records
+    of that one, except failures that nothing received; `changed`: it runs a changed text.
     """
 
     run: str

@@ -161,6 +161,7 @@ class Replay:
 
     def advance(self) -> None:
         """Go to the next record."""
+        passed = self.coming
         self.number, coming = next(self._known, _NO_MORE)
         while type(coming) in _PASSED_OVER:
             self._collect(cast("Repeated | Completed | Step | StepEnded", coming))
@@ -169,7 +170,7 @@ class Replay:
         if (self._completed or self._steps) and isinstance(coming, (Asked, Answered)):
             self._completed.pop(coming.key, None)
             self._steps.pop(coming.key, None)
-        mark = self._recorder.mark()
+        mark = self._recorder.passes(passed)
         looks = coming.looks if isinstance(coming, (Asked, Interrupted)) else 0
         self._turns.stop_at = mark + looks if looks else 0
 

@@ -40,7 +40,7 @@ class Recorder:
     def __init__(self, log: Log, turns: Scheduler, clock: Clock | None) -> None:
         self.log = log
         self.last: Record | None = None
-        """The record that was written last."""
+        """The record that was written or replayed last."""
         self.abandoned = False
         """Whether the person has interrupted the replay: no more requests are made, and the journal stays as it is."""
         self._flush_first = False
@@ -62,6 +62,11 @@ class Recorder:
         """Write a record that a replay passes over: it leaves the position of computing programs as it is."""
         if not self.abandoned:
             self.log.append(record)
+
+    def passes(self, record: Record | None) -> int:
+        """A replay has passed this record, as if it had been written; returns the position of its place."""
+        self.last = record
+        return self.mark()
 
     def require_flush(self) -> None:
         """The store has to be flushed before the next live request: the outside may look at it."""

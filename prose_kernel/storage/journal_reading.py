@@ -326,7 +326,7 @@ def is_answered(path: Path, key: str) -> bool:
                 if named in line and line.endswith(b"\n"):
                     with contextlib.suppress(msgspec.MsgspecError):
                         match _decoded(line[_PREFIX:]):
-                            case Asked(key=found) if found == key:
+                            case Asked(key=found) | Repeated(key=found) if found == key:
                                 answered = False
                             case Completed(key=found, error=error) if found == key:
                                 answered = error == NOTHING

@@ -19,6 +19,8 @@ from prose_kernel.notebook.forced_interrupt import may_stop
 GRACE = 3.0
 """Seconds between the steps: interrupt, interrupt again (which kills), stop the code where it is."""
 STEPS = 3
+AGAIN = 0.1
+"""Seconds after which code that was writing is stopped."""
 
 
 @dataclass(slots=True)
@@ -37,10 +39,12 @@ def watched(seconds: float, interrupt: Callable[[], None]) -> Iterator[Watch]:
 
     def on_signal(number: int, frame: FrameType | None) -> None:
         if forced.is_set():
-            forced.clear()
-            if asyncio.current_task() is task and may_stop(frame):
+            if asyncio.current_task() is not task:
+                forced.clear()
+            elif may_stop(frame):
+                forced.clear()
                 raise asyncio.CancelledError
-            return
+            return  # still set: a write is finished first
         watch.interrupted = True
         interrupt()
 
@@ -54,7 +58,9 @@ def watched(seconds: float, interrupt: Callable[[], None]) -> Iterator[Watch]:
                 return
             if signals:
                 forced.set()
-                signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                while forced.is_set() and not done.is_set():
+                    signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+                    done.wait(AGAIN)
 
     forced = threading.Event()
     former = signal.signal(signal.SIGINT, on_signal) if signals else None

@@ -95,6 +95,35 @@ def test_a_write_to_the_journal_is_finished_first(directory: Path) -> None:
     read(journal).require_whole()
 
 
+def test_a_branch_that_never_waits_ends_its_text_when_the_run_is_restored(directory: Path) -> None:
+    slow = directory / "packages/sitecustomize.py"
+    slow.parent.mkdir()
+    slow.write_text(SLOW_STATEMENT)
+    cell = """parallel:
+  do:
+    try:
+      let b = exec "echo a >> ran"
+      let long = "slow {b}"
+      exec "echo c >> ran"
+    finally:
+      exec "echo d >> ran"
+  exec "true"
+"""
+    with kernel(directory) as client:
+        assert client.run("let kept = 1").status == "ok"
+        request = client.send(cell)
+        until((directory / "computes").exists)
+        client.interrupt()
+        assert client.finish(request).error["ename"] == "KeyboardInterrupt"
+        names = client.run("%bindings").displays
+        ran = (directory / "ran").read_text()
+    slow.unlink()
+    with kernel(directory, forks=True) as client:
+        assert client.run("%restore").status == "ok"
+        assert client.run("%bindings").displays == names
+    assert (directory / "ran").read_text() == ran
+
+
 @pytest.mark.parametrize(
     "statement", ['let long = exec "echo a >> ran; echo slow"', 'let b = exec "echo a >> ran"\n  let long = "slow {b}"']
 )
@@ -117,6 +146,30 @@ def test_a_statement_that_never_waits_is_ended_again_when_the_run_is_restored(di
         assert client.run("%restore").status == "ok"
         assert client.run("%bindings").displays == names
     assert (directory / "ran").read_text().split() == ["a", "b"]
+
+
+def test_a_cell_that_continues_is_stopped_again(directory: Path) -> None:
+    slow = directory / "packages/sitecustomize.py"
+    slow.parent.mkdir()
+    slow.write_text(SLOW_STATEMENT)
+    cell = 'let long = exec "echo a >> ran; echo slow"'
+    for continues in (False, True):
+        with kernel(directory) as client:
+            if continues:
+                assert client.run("%restore").status == "ok"
+            request = client.send(cell)
+            until((directory / "computes").exists)
+            client.interrupt()
+            assert client.finish(request).error["ename"] == "KeyboardInterrupt"
+            if continues:
+                assert client.run("let later = 1").status == "ok"
+        (directory / "computes").unlink()
+    slow.unlink()
+    with kernel(directory, forks=True) as client:
+        assert client.run("%restore").status == "ok"
+        names = client.run("%bindings").displays[0]
+        assert "later" in names and "long" not in names
+    assert (directory / "ran").read_text().split() == ["a"]
 
 
 def test_a_cell_that_asks(client: Client) -> None:

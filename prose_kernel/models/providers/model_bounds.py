@@ -194,9 +194,8 @@ class Bounds(WrapperModel):
         try:
             settings = await self._allowed(messages, settings, parameters)
         except (BudgetSpent, ProviderError):
-            if (
-                self._steps is not None and not self._steps.is_first
-            ):  # so that a resumed run makes only this request again
+            if self._steps is not None and not self._steps.is_first:
+                # so that a resumed run makes only this request again
                 self._begin_step(self._steps).ends()
             raise
         self._running = True
