@@ -149,7 +149,8 @@ def _compile_installed(name: str, profile: Profile) -> Compiled:
     try:
         found = resolver.cached(resolver.address(name))
         if found is None:
-            raise UsageError(f"{name} is not installed, and nothing is fetched here", hint=f"prose install {name}")
+            hint = f"prose install {as_argument(name)}"
+            raise UsageError(f"{name} is not installed, and nothing is fetched here", hint=hint)
         source = language.decode(found.data, name)
     except ImportProgramError as problem:
         raise UsageError(problem.message, hint=problem.hint) from None

@@ -126,10 +126,13 @@ def explain(wanted: tuple[str, ...]) -> int:
     if len(wanted) == 1 and words.endswith(languages.suffixes()):
         return _program(words)
     if words.endswith(".ipynb"):
-        from prose_kernel.runtime.text import as_argument
+        from prose_kernel.cli.program_files import is_file
+        from prose_kernel.runtime.text import as_argument, escaped
 
+        if not is_file(words):
+            raise UsageError(f"there is no file {escaped(words)}")
         hint = f"%explain as the first line explains a cell; `prose export {as_argument(words)}` makes a program"
-        raise UsageError(f"{words} is a notebook, not a program", hint=hint)
+        raise UsageError(f"{escaped(words)} is a notebook, not a program", hint=hint)
     found = _word(wanted) or reference_pages.section(words)
     if not sys.stdout.isatty():
         click.echo(found, nl=False)

@@ -15,7 +15,7 @@ from prose_kernel.errors import ImportProgramError, UsageError, reason_of
 from prose_kernel.language.contracts import STANDARD, SUFFIX, file_and_node
 from prose_kernel.runs import languages
 from prose_kernel.runtime.home import expanded
-from prose_kernel.runtime.text import escaped
+from prose_kernel.runtime.text import as_argument, escaped
 
 if TYPE_CHECKING:
     from prose_kernel.language.source import Source
@@ -71,7 +71,7 @@ def is_remote(target: str, *, strict: bool = False) -> bool:
     ):
         return False
     if is_file(target):
-        hint = f"for the file of that name: prose run ./{target}"
+        hint = f"for the file of that name: prose run {as_argument(f'./{target}')}"
         raise UsageError(f"{target} is the name of a program in the registry, and of a file here", hint=hint)
     path = urlsplit(target).path if "://" in target else target
     foreign = tuple(suffix for suffix in languages.runnable_suffixes() if suffix not in own)

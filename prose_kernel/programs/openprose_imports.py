@@ -33,6 +33,7 @@ from prose_kernel.programs.consent import Candidate, Fetched
 from prose_kernel.programs.contract_files import ContractFiles
 from prose_kernel.programs.files import Where
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
+from prose_kernel.runtime.text import as_argument
 
 
 class Resolver(Protocol):
@@ -532,9 +533,8 @@ def _errors(where: Where, findings: tuple[Diagnostic, ...]) -> ImportProgramErro
     cycle = next((finding for finding in errors if finding.code == "E112"), None)
     if cycle is not None:
         return ImportProgramError(cycle.message, code="E112", hint=cycle.hint)
-    return ImportProgramError(
-        program_files.errors_in(where.shown, errors), hint=f"prose compile {where.shown}" if not where.remote else None
-    )
+    hint = None if where.remote else f"prose compile {as_argument(where.shown)}"
+    return ImportProgramError(program_files.errors_in(where.shown, errors), hint=hint)
 
 
 def _cycle(way: tuple[Where, ...]) -> ImportProgramError:

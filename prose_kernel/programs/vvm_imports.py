@@ -22,6 +22,7 @@ from prose_kernel.programs import files as program_files
 from prose_kernel.programs import missing_files, schema_files
 from prose_kernel.programs.files import Where
 from prose_kernel.runtime.ports import LoadedProgram, LoadRequest
+from prose_kernel.runtime.text import as_argument
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,4 +213,5 @@ def _broken(module: Module) -> ImportProgramError:
     """For a module that has got errors since the importing text was checked."""
     errors = [one for one in module.findings if one.severity == "error"]
     name = module.source.name
-    return ImportProgramError(program_files.errors_in(name, errors), code=errors[0].code, hint=f"prose compile {name}")
+    hint = f"prose compile {as_argument(name)}"
+    return ImportProgramError(program_files.errors_in(name, errors), code=errors[0].code, hint=hint)

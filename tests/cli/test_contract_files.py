@@ -325,6 +325,12 @@ def test_a_function_gives_all_its_outputs(world: ContractWorld) -> None:
     assert world.codes("f.prose.md") == ["W315"]
 
 
+def test_hints_for_kinds_that_are_not_run_quote_the_name(world: ContractWorld) -> None:
+    world.write(**{"a x": "---\nname: g\nkind: gateway\n---\n### Continuity: external-driven\n"})
+    assert world.prose("run", "a x.prose.md") == 2
+    assert "prose run 'a x.prose.md' --input " in world.err
+
+
 @pytest.mark.parametrize(
     ("text", "code"),
     [

@@ -88,6 +88,11 @@ def test_a_notebook_in_place_of_a_program_is_named_with_a_command_that_runs(
     assert " 'a b.ipynb'" in shown
 
 
+def test_explain_of_a_missing_notebook_says_that_it_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["explain", "missing.ipynb"]) == 2
+    assert capsys.readouterr().err == "Error: there is no file missing.ipynb\n"
+
+
 @pytest.mark.parametrize("command", ["run", "compile", "check", "fmt", "test", "graph", "plan", "upgrade", "notebook"])
 def test_a_missing_file_is_named_with_the_nearest_one(
     command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

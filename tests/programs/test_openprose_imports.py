@@ -190,6 +190,8 @@ def test_a_program_with_errors_says_the_first(tmp_path: Path) -> None:
     assert error.message.startswith('"bad.prose" cannot be loaded, it has errors: line 2, column 12: ')
     assert error.message.endswith("(and 1 more)")
     assert error.hint == "prose compile bad.prose"
+    write(tmp_path, **{"bad one": "output y = nowhere\n"})
+    assert failure(LocalPrograms(tmp_path), "./bad one.prose").hint == "prose compile 'bad one.prose'"
 
 
 def test_names_follow_the_way_the_program_was_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,6 +28,7 @@ from prose_kernel.language.diagnostics import (
     has_errors,
     in_order,
 )
+from prose_kernel.language.escapes import as_argument
 from prose_kernel.language.nodes import walk
 from prose_kernel.language.openprose import tree
 from prose_kernel.language.openprose.call_targets import (
@@ -128,11 +129,12 @@ def refused(program: ContractProgram, source: Source, given: Collection[str]) ->
     unit = program.node
     kind, name = unit.node.kind, source.name
     if kind in ("pattern", "test"):
-        hint = f"prose test {name}" if kind == "test" else "instantiate it under `### Patterns`, and call the instance"
+        instance = "instantiate it under `### Patterns`, and call the instance"
+        hint = f"prose test {as_argument(name)}" if kind == "test" else instance
         return diagnostic(source, "E360", unit.node.heading, f"a {kind} isn't run", hint)
     if kind == "gateway" and EVENT not in given:
         message = "a gateway waits for events of a host, which aren't served here"
-        hint = f"for one render: prose run {name} --input {EVENT}=TEXT"
+        hint = f"for one render: prose run {as_argument(name)} --input {EVENT}=TEXT"
         return diagnostic(source, "E361", unit.node.heading, message, hint)
     return None
 
@@ -228,7 +230,7 @@ def _with_errors(file: FileUnit) -> CallProblem:
     """E215 for a file that has errors, or calls one that has."""
     name, first = file.source.name, first_error(_findings(file))
     place = f", {first}" if first else " in a file that it calls"
-    return CallProblem("E215", f"`{name}` has errors{place}", f"prose compile {name}")
+    return CallProblem("E215", f"`{name}` has errors{place}", f"prose compile {as_argument(name)}")
 
 
 def _calls_of_broken(file: FileUnit, bad: set[FileUnit]) -> Iterator[Diagnostic]:

@@ -47,6 +47,7 @@ from prose_kernel.runtime.events import ProgramCalled
 from prose_kernel.runtime.execution_context import located
 from prose_kernel.runtime.ports import FoundRun, SessionResult, Verdict
 from prose_kernel.runtime.structured_text import json_in
+from prose_kernel.runtime.text import as_argument
 from prose_kernel.runtime.trampoline import call
 from prose_kernel.runtime.values import Reference, Value, inserted_text
 
@@ -114,7 +115,7 @@ async def _asked(s: ProgramContext, unit: Unit, name: str) -> Value:
         return await call(compile_statement(tree.Input(place, words, span=place.span), True).run(s))
     except InputError as error:
         if (maker := _maker(unit, name)) is not None:
-            error.hint = f"`{maker}` maintains it: prose run {maker}, then --input {name}=VALUE"
+            error.hint = f"`{maker}` maintains it: prose run {as_argument(maker)}, then --input {name}=VALUE"
         raise
 
 
