@@ -59,6 +59,24 @@ def interrupted(client: Client, request: str) -> None:
     assert client.run("let after = 1").status == "ok"
 
 
+@pytest.fixture
+def slow(directory: Path) -> Path:
+    """The file that makes statements slow in kernels that start now."""
+    file = directory / "packages/sitecustomize.py"
+    file.parent.mkdir()
+    file.write_text(SLOW_STATEMENT)
+    return file
+
+
+def stopped(client: Client, cell: str) -> None:
+    """Interrupt a cell whose statement computes."""
+    request, computes = client.send(cell), client.directory / "computes"
+    until(computes.exists)
+    computes.unlink()
+    client.interrupt()
+    assert client.finish(request).error["ename"] == "KeyboardInterrupt"
+
+
 def test_a_waiting_cell(client: Client) -> None:
     request = client.send('exec "echo started; sleep 4711.1"')
     client.until_text(request, "started")
@@ -95,10 +113,7 @@ def test_a_write_to_the_journal_is_finished_first(directory: Path) -> None:
     read(journal).require_whole()
 
 
-def test_a_branch_that_never_waits_ends_its_text_when_the_run_is_restored(directory: Path) -> None:
-    slow = directory / "packages/sitecustomize.py"
-    slow.parent.mkdir()
-    slow.write_text(SLOW_STATEMENT)
+def test_a_branch_that_never_waits_ends_its_text_when_the_run_is_restored(directory: Path, slow: Path) -> None:
     cell = """parallel:
   do:
     try:
@@ -111,10 +126,8 @@ def test_a_branch_that_never_waits_ends_its_text_when_the_run_is_restored(direct
 """
     with kernel(directory) as client:
         assert client.run("let kept = 1").status == "ok"
-        request = client.send(cell)
-        until((directory / "computes").exists)
-        client.interrupt()
-        assert client.finish(request).error["ename"] == "KeyboardInterrupt"
+        stopped(client, cell)
+        assert client.run("let later = 1").status == "ok"
         names = client.run("%bindings").displays
         ran = (directory / "ran").read_text()
     slow.unlink()
@@ -127,17 +140,13 @@ def test_a_branch_that_never_waits_ends_its_text_when_the_run_is_restored(direct
 @pytest.mark.parametrize(
     "statement", ['let long = exec "echo a >> ran; echo slow"', 'let b = exec "echo a >> ran"\n  let long = "slow {b}"']
 )
-def test_a_statement_that_never_waits_is_ended_again_when_the_run_is_restored(directory: Path, statement: str) -> None:
-    slow = directory / "packages/sitecustomize.py"
-    slow.parent.mkdir()
-    slow.write_text(SLOW_STATEMENT)
+def test_a_statement_that_never_waits_is_ended_again_when_the_run_is_restored(
+    directory: Path, slow: Path, statement: str
+) -> None:
     cell = f'let a = 1\ntry:\n  {statement}\nfinally:\n  exec "echo b >> ran"\nlet after = 1'
     with kernel(directory) as client:
         assert client.run("let kept = 1").status == "ok"
-        request = client.send(cell)
-        until((directory / "computes").exists)
-        client.interrupt()
-        assert client.finish(request).error["ename"] == "KeyboardInterrupt"
+        stopped(client, cell)
         assert client.run('let later = exec "echo later"').status == "ok"
         names = client.run("%bindings").displays
         assert "long" not in names[0] and "later" in names[0]
@@ -148,22 +157,15 @@ def test_a_statement_that_never_waits_is_ended_again_when_the_run_is_restored(di
     assert (directory / "ran").read_text().split() == ["a", "b"]
 
 
-def test_a_cell_that_continues_is_stopped_again(directory: Path) -> None:
-    slow = directory / "packages/sitecustomize.py"
-    slow.parent.mkdir()
-    slow.write_text(SLOW_STATEMENT)
+def test_a_cell_that_continues_is_stopped_again(directory: Path, slow: Path) -> None:
     cell = 'let long = exec "echo a >> ran; echo slow"'
     for continues in (False, True):
         with kernel(directory) as client:
             if continues:
                 assert client.run("%restore").status == "ok"
-            request = client.send(cell)
-            until((directory / "computes").exists)
-            client.interrupt()
-            assert client.finish(request).error["ename"] == "KeyboardInterrupt"
+            stopped(client, cell)
             if continues:
                 assert client.run("let later = 1").status == "ok"
-        (directory / "computes").unlink()
     slow.unlink()
     with kernel(directory, forks=True) as client:
         assert client.run("%restore").status == "ok"
