@@ -63,15 +63,17 @@ class LocalCluster:
         )
         orphans.own(process.pid)
         assert process.stdout is not None and process.stderr is not None
-        timer = threading.Timer(_START, os.killpg, (process.pid, signal.SIGKILL))
+        timer = threading.Timer(_START, _kill, (process,))
         timer.daemon = True
         timer.start()
         words: list[str] = []
         reader = threading.Thread(target=_read, args=(process.stderr, words), daemon=True)
         reader.start()
-        line = process.stdout.readline()
-        timer.cancel()
         try:
+            try:
+                line = process.stdout.readline()  # raises `ValueError` if `close` comes first
+            finally:
+                timer.cancel()
             hello = json.loads(line)
             self._started = True
             return hello["address"], hello["keys"]
@@ -93,15 +95,22 @@ class LocalCluster:
             with contextlib.suppress(OSError):
                 if stream is not None:
                     stream.close()
-        if not self._started and process.poll() is None:  # it does not listen yet
-            os.killpg(process.pid, signal.SIGKILL)
+        if not self._started:  # it does not listen yet
+            _kill(process)
         try:
             process.wait(_END)
         except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
+            _kill(process)
             process.wait()
         if process.stderr is not None:
             process.stderr.close()
+
+
+def _kill(process: subprocess.Popen[str]) -> None:
+    """Kill the process and its workers, unless it has ended: another process may have got its number."""
+    if process.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def _read(stream: object, words: list[str]) -> None:

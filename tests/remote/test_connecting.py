@@ -20,6 +20,7 @@ from waiting import eventually, until
 
 from prose_kernel._version import __version__
 from prose_kernel.errors import UsageError
+from prose_kernel.remote import local_cluster
 from prose_kernel.remote.commands import INHERITED, RemoteCommands
 from prose_kernel.remote.messages import Chunk, End, Inherit, Start
 from prose_kernel.runtime.ports import CommandRequest, CommandResult
@@ -49,6 +50,17 @@ def test_an_address_that_makes_no_sense(url: str, tmp_path: Path) -> None:
     assert str(caught.value) == f"remote: {url!r} is not the address of a scheduler"
     assert caught.value.hint == "write tls://HOST:PORT, tcp://HOST:PORT, or local"
     commands.close()
+
+
+def test_a_cluster_for_trying_that_is_closed_as_it_starts_is_never_killed_later(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its number may belong to another process by then."""
+    cluster = local_cluster.LocalCluster({})
+    monkeypatch.setattr(local_cluster.orphans, "own", lambda pid: cluster.close())
+    with pytest.raises(UsageError):
+        cluster.start()
+    until(lambda: not any(isinstance(thread, threading.Timer) for thread in threading.enumerate()))
 
 
 def test_without_a_thread_the_next_try_connects(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
