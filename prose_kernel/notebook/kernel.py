@@ -365,7 +365,7 @@ class ProseKernel(Kernel):
             return
         self._forced = False
         if self._delivered.is_set():
-            return  # meanwhile
+            return  # the loop has cancelled the cell meanwhile
         if _current_task(self._loop) is not None and may_stop(frame):
             self._delivered.set()  # this exception is the cancellation; a second one would end `finally` bodies
             self.cells.note_stop()

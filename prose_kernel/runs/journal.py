@@ -16,6 +16,7 @@ from prose_kernel.errors import ResumeMismatch, RunError
 from prose_kernel.runs.earlier_approvals import approved_here
 from prose_kernel.runs.resumption import Resumption, completed_after, repetitions
 from prose_kernel.runtime import open_request
+from prose_kernel.runtime.clock import milliseconds
 from prose_kernel.runtime.earlier_answers import EarlierAnswers, OnUse, Rules
 from prose_kernel.runtime.journal import NO_KEYS, Journal, is_same
 from prose_kernel.runtime.journal_records import Ended, Finished, Head, Record, Text
@@ -101,8 +102,8 @@ class RunJournal(Journal):
         file.continue_from(how.journal)
         found = how.journal
         if how.rewind is not None:
-            now = int(host.ports.clock.now().timestamp() * 1000)
-            records: list[Record] = [*completed_after(found, how.rewind), *repetitions(how, now)]
+            again = repetitions(how, milliseconds(host.ports.clock.now()))
+            records: list[Record] = [*completed_after(found, how.rewind), *again]
             file.rewind(how.rewind, records)
             found.rewound(how.rewind, max(found.lines, file.lines - len(records)))
             found.lines = file.lines

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from msgspec.structs import asdict
 
 from prose_kernel.errors import StateError, UsageError
+from prose_kernel.runtime.clock import milliseconds
 from prose_kernel.runtime.ports import Clock, Owner
 
 if TYPE_CHECKING:
@@ -284,7 +285,7 @@ async def remote_commands(context: RunContext, run: str | None) -> RemoteCommand
 def remote_owner(context: RunContext, run: str) -> Owner:
     """Return this process as the owner of a run on workers. Later processes have larger numbers, as far as the clocks
     of two machines agree."""
-    epoch = int(context.clock.now().timestamp() * 1000)
+    epoch = milliseconds(context.clock.now())
     return Owner(run, epoch, context.resumption is not None)
 
 

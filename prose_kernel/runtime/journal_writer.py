@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NoReturn, Protocol
 
 from prose_kernel.errors import StoreFailed
+from prose_kernel.runtime.clock import milliseconds
 from prose_kernel.runtime.journal_codec import encode_error
 from prose_kernel.runtime.journal_records import Answered, Record
 from prose_kernel.runtime.ports import Clock, Store
@@ -50,7 +51,7 @@ class Recorder:
 
     def now(self) -> int:
         """The current time for a record, in milliseconds since 1970; 0 without a clock."""
-        return int(self._clock.now().timestamp() * 1000) if self._clock is not None else 0
+        return milliseconds(self._clock.now()) if self._clock is not None else 0
 
     def write(self, record: Record) -> None:
         self.mark()

@@ -320,6 +320,8 @@ def expected(text: str, profile: Profile = "default") -> frozenset[str]:
 
 _MOST: Final = 50_000
 """Characters of code and literals before a cursor that are parsed, and those of the headers above them."""
+_LONG: Final = 20
+"""Characters of a literal that is worth replacing by a short one."""
 _LINE: Final = re.compile(r"^([ \t]*)([^\s)\]}]\w*)", re.M)
 _ARMS: Final = frozenset({"elif", "else", "catch", "finally"})
 _BRACKET: Final = re.compile(r"[()\[\]{}\n]")
@@ -334,9 +336,6 @@ def _shortened(text: str) -> str:
             parts += [text[at : region.start], f"{quotes}x{quotes}"]
             at = region.end
     return "".join([*parts, text[at:]])
-
-
-_LONG: Final = 20
 
 
 def _last_lines(text: str) -> str:

@@ -21,6 +21,7 @@ from prose_kernel.language.words import plain_sign, unseen_hint
 
 _WORD_KINDS: Final = frozenset(KEYWORDS.values()) | {"NAME", "CONSTANT"}
 _LAYOUT: Final = {"_NL", "_INDENT", "_DEDENT", "PIPE"}
+_ASKING: Final = {"STRING", "COLON"}
 _SIGNS: Final = {"COLON", "COMMA", "RPAR", "RSQB", "RBRACE"}
 
 
@@ -537,9 +538,6 @@ def _input(line: Line) -> Trouble | None:
         )
         return line.here("E004", f"unexpected {_shown(line, line.at)}", hint)
     return None
-
-
-_ASKING: Final = frozenset({"STRING", "COLON"})
 
 
 def _maximum(line: Line) -> Trouble | None:
