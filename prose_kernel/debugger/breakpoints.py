@@ -85,7 +85,7 @@ class Breakpoint:
 
 def check_hits(text: str) -> str:
     """Return the problem of a hit condition, "" if it is valid."""
-    return "" if not text or _HITS.fullmatch(text) else f"`{text}` is no count of hits: write 3, >= 3 or % 3"
+    return "" if not text or _HITS.fullmatch(text) else f"`{text}` is not a count of hits: write 3, >= 3 or % 3"
 
 
 def _is_hit(text: str, hits: int) -> bool:

@@ -202,7 +202,7 @@ class Preparing:
             return _read_notebook(path, name)
         if not name.endswith(languages.suffixes()):
             kinds = ", ".join(languages.runnable_suffixes())
-            raise self._spec.mistake(at, f"{name} is no program", f"names end with {kinds}")
+            raise self._spec.mistake(at, f"{name} is not a program", f"names end with {kinds}")
         language = languages.of_file(name)
         try:
             data = plain_files.read(path, LARGEST)

@@ -173,7 +173,7 @@ def _agrees(part: Schema) -> None:
         if kinds is not None and others is not None:
             kinds &= others
             if not kinds:
-                raise ValueError("the schema contradicts itself: its `allOf` wants several types at once")
+                raise ValueError("the schema contradicts itself: its `allOf` wants several types at the same time")
         kinds = others if kinds is None else kinds
     _agrees_on_fields(part)
 

@@ -161,7 +161,7 @@ def _check(documents: Documents, document: Document, edits: list[Edit], texts: M
             if taken is not None:
                 line = document.source.line_column(taken.span.start)[0]
                 raise Refused(f"`{name}` is the name of another {taken.kind} already (line {line})")
-            raise Refused(f"`{name}` would mean something else, or is no name (line {line})")
+            raise Refused(f"`{name}` would mean something else, or is not a name (line {line})")
 
 
 def _new_errors(before: Iterable[Diagnostic], after: Iterable[Diagnostic]) -> Iterator[Diagnostic]:

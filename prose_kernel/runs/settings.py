@@ -409,7 +409,7 @@ def _misspelt(variables: Mapping[str, str], place: str) -> Iterator[str]:
         from prose_kernel.language.nearest import Nearest
 
         if (near := Nearest()(name, known)) is not None:
-            yield f"{variable}{place} is no setting; did you mean `PROSE_{near.upper()}`?"
+            yield f"{variable}{place} is not a setting; did you mean `PROSE_{near.upper()}`?"
 
 
 def checked(**arguments: object) -> dict[str, object]:

@@ -393,7 +393,7 @@ def _record(path: Path, body: bytes, number: int) -> Record:
     try:
         return _decoded(body)
     except msgspec.MsgspecError:
-        raise UsageError(f"line {number + 1} of the journal of run {path.parent.name} is no record") from None
+        raise UsageError(f"line {number + 1} of the journal of run {path.parent.name} is not a record") from None
 
 
 def is_written(path: Path) -> bool:

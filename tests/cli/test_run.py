@@ -147,7 +147,7 @@ def test_a_variable_with_nearly_the_name_of_a_setting_is_a_warning(
     run: Run, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PROSE_BUGDET", "1 usd")
-    warning = "Warning: PROSE_BUGDET is no setting; did you mean `PROSE_BUDGET`?\n"
+    warning = "Warning: PROSE_BUGDET is not a setting; did you mean `PROSE_BUDGET`?\n"
     seen = run("output x = 1\n")
     assert (seen.status, seen.out) == (0, "x: 1\n")
     assert seen.err == warning

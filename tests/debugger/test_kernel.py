@@ -194,7 +194,7 @@ def test_conditions_hits_and_messages(notebook: Lab) -> None:
     assert notebook.event("output")["output"].startswith("n is 6, {nowhere: ")
     assert notebook.finish(cell)["status"] == "ok"
     (bad,) = notebook.set(code, {"line": 3, "hitCondition": "often"})
-    assert (bad["verified"], bad["message"]) == (False, "`often` is no count of hits: write 3, >= 3 or % 3")
+    assert (bad["verified"], bad["message"]) == (False, "`often` is not a count of hits: write 3, >= 3 or % 3")
     notebook.set(code, {"line": 3, "condition": "**n is large**"})
     cell = notebook.run(code)
     event = notebook.event("stopped")
@@ -470,7 +470,7 @@ def test_conditions_and_counts_that_no_program_is_harmed_by(notebook: Lab) -> No
     notebook.start()
     code = "let n = 1\nlet z = n\n"
     (point,) = notebook.set(code, {"line": 2, "hitCondition": "9" * 5000})
-    assert not point["verified"] and "is no count of hits" in point["message"]
+    assert not point["verified"] and "is not a count of hits" in point["message"]
     path = point["source"]["path"]
     long = [{"line": 2, "condition": "x" * 100_001}]
     assert "longer than" in notebook.refused("setBreakpoints", source={"path": path}, breakpoints=long)

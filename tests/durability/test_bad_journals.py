@@ -153,7 +153,7 @@ def test_a_journal_of_another_version(tmp_path: Path) -> None:
 
 def test_a_record_that_is_none(tmp_path: Path) -> None:
     path = written(tmp_path, [RECORDS[0], Ended("one"), *RECORDS[1:]])  # type: ignore[arg-type]
-    with pytest.raises(UsageError, match=r"line 2 of the journal of run .* is no record"):
+    with pytest.raises(UsageError, match=r"line 2 of the journal of run .* is not a record"):
         read(path)
 
 
@@ -343,7 +343,7 @@ def test_a32_a_record_that_nests_too_deeply_is_named(place: int, tmp_path: Path)
     records = list(RECORDS)
     if place:
         records[place] = Answered("c1/1/x0", deep)
-        with pytest.raises(UsageError, match=r"line 4 of the journal of run .* is no record"):
+        with pytest.raises(UsageError, match=r"line 4 of the journal of run .* is not a record"):
             list(read(written(tmp_path, records)).records())
         return
     path = written(tmp_path, records)

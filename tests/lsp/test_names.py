@@ -84,7 +84,7 @@ def test_rename(editor: Editor, name: str, text: str, new: str, changed: dict[st
         ("a.prose", "let a = 1\nblock f(^b):\n  output c = a + b\ndo f(1)\n", "a", "`a` is the name of another variable already (line 1)"),
         ("a.prose", "let ^a = 1\n", "b c", "`b c` does not fit: unexpected `c` (a.prose, line 1) [E004]"),
         ("a.prose", "let ^a = 1\n", "", "`` does not fit: unexpected `=` (a.prose, line 1) [E004]"),
-        ("a.prose", "let ^a = 1\n", "b = 2\nlet a", "`b = 2\nlet a` would mean something else, or is no name (line 1)"),
+        ("a.prose", "let ^a = 1\n", "b = 2\nlet a", "`b = 2\nlet a` would mean something else, or is not a name (line 1)"),
         ("a.vvm", "a = 1\nb = ^a\nexport b\n", "b", "`b` is the name of another variable already (line 2)"),
         ("a.vvm", "def f(^a):\n  return a\nx = f(1)\nexport x\n", "if", "`if` does not fit: `if` is a reserved word, not a name (a.vvm, line 1) [V010]"),
         ("user.vvm", USER.replace("as second", "as ^second"), "review", None),

@@ -57,10 +57,10 @@ def test_the_file_of_an_answer_holds_the_object(
 @pytest.mark.parametrize(
     ("output", "problem"),
     [
-        ('{score: "decimal"}', '`output.score` is no type: "decimal"'),
-        ('{score: ["a", 1]}', "`output.score[1]` is no text"),
+        ('{score: "decimal"}', '`output.score` is not a type: "decimal"'),
+        ('{score: ["a", 1]}', "`output.score[1]` is not a text"),
         ('{score: ["a", "a"]}', "gives an option twice"),
-        ("{score: []}", "`output.score` is no type"),
+        ("{score: []}", "`output.score` is not a type"),
         ("[]", "`output` must be an object of fields"),
         (
             '{type: "object", properties: {a: {minimum: 2, maximum: 1}}}',

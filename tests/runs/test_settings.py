@@ -53,8 +53,8 @@ def test_a_misspelt_variable_is_remarked(tmp_path: Path) -> None:
         **{"PROSE_JOB": "1", "PROSE_RUN": "1", "PROSE_AT": "1", "PROSE_OF_SOMEBODY_ELSE": "1", "BUGDET": "1"},
     }
     assert load(tmp_path, "", environment).misspelt == (
-        "PROSE_BUGDET is no setting; did you mean `PROSE_BUDGET`?",
-        "PROSE_PROVDER in .prose/.env is no setting; did you mean `PROSE_PROVIDER`?",
+        "PROSE_BUGDET is not a setting; did you mean `PROSE_BUDGET`?",
+        "PROSE_PROVDER in .prose/.env is not a setting; did you mean `PROSE_PROVIDER`?",
     )
     with pytest.raises(UsageError, match="misspelt"):
         load(tmp_path, 'misspelt = ["x"]\n', {})

@@ -167,7 +167,7 @@ def _with_outputs(script: str, names: list[str]) -> str:
     for name in names:
         body, count = re.subn(rf"^let[ \t]+(?={re.escape(name)}[ \t]*=)", "output ", body, count=1, flags=re.MULTILINE)
         if not count:
-            raise Lost(f"the output `{name}` is no variable at the top level of the script")
+            raise Lost(f"the output `{name}` is not a variable at the top level of the script")
     return body
 
 

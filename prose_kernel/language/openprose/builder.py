@@ -38,11 +38,13 @@ class Builder(BodyBuilder):
             if id(definition) not in top:
                 word = _DEFINITION_WORDS[type(definition)]
                 at = definition.span.start
-                self.add("E146", at, at + len(word), f"`{word}` may only stand at top level", "move it out of the body")
+                self.add(
+                    "E146", at, at + len(word), f"`{word}` is only allowed at top level", "move it out of the body"
+                )
         for statement in self.bare.values():
             self._no_effect(statement)
         for total in self.sums.values():
-            self.add("E004", *total.span, "an operator may only stand in an argument or an index (strict)")
+            self.add("E004", *total.span, "an operator is only allowed in an argument or an index (strict)")
         return tree.Program(tuple(statements), self.is_strict, self.is_script, span=Span(start, end))
 
     def _no_effect(self, statement: tree.ExpressionStatement) -> None:

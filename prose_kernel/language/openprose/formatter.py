@@ -388,7 +388,7 @@ def _primary(node: Expression) -> str:
         return f"{{ {', '.join(map(_entry, node.entries))} }}" if node.entries else "{}"
     if isinstance(node, tree.ProgramCall):
         return f"{node.program.id}({', '.join(map(_argument, node.arguments))})"
-    raise TypeError(f"{type(node).__name__} is no plain expression")
+    raise TypeError(f"{type(node).__name__} is not a plain expression")
 
 
 def _joined(values: Iterable[Expression]) -> str:

@@ -320,7 +320,7 @@ class Lexer:
 
     def _strict_arrow(self, at: int) -> None:
         if self.strict:
-            self.findings.add("E004", at, at + 2, "`->` must stand between two sessions on one line")
+            self.findings.add("E004", at, at + 2, "`->` must be between two sessions on one line")
 
     def _open_line(self, at: int, column: int, tabbed: bool) -> int:
         """Emit INDENT or DEDENT for a line whose first token is at `at`; return the next position."""

@@ -453,7 +453,7 @@ class PropertyChecker:
             self._report("E198", value, "`allow` must be an array of strings", 'write `allow: ["user"]`')
             return
         if not value.elements:
-            self._report("W198", value, "Nobody may approve this gate", 'write `allow: ["user"]`')
+            self._report("W198", value, "No person may approve this gate", 'write `allow: ["user"]`')
         for element in value.elements:
             if not isinstance(element, tree.Text):
                 hint = 'put the name in quotes: `allow: ["user"]`'

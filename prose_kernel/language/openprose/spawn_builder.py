@@ -188,7 +188,7 @@ class SpawnBuilder(ExpressionBuilder):
 
     def _word(self, value: tree.OnReject) -> Expression:
         if value.text is not None:
-            self.add("E004", *value.span, f"`{value.action}` may only stand after `on_reject:`")
+            self.add("E004", *value.span, f"`{value.action}` is only allowed after `on_reject:`")
         return Name(value.action, span=value.span)
 
     def on_reject_throw(self, start: int, end: int, text: Text | None) -> tree.OnReject:

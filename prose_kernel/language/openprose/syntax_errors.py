@@ -600,7 +600,7 @@ def _contract_call(line: Line) -> Trouble | None:
         return None
     call = len(kinds) - 1 - kinds[::-1].index("_CALL")
     if call == len(kinds) - 1:
-        return line.here("E004", "a call may not stand inside an expression", "bind it first: `let x = call name`")
+        return line.here("E004", "a call is not allowed inside an expression", "bind it first: `let x = call name`")
     if kinds[call + 1 :] == ["_NL"]:
         return line.on(line.first + call, "E004", "the target of the call is missing", "write `call name`")
     if line.kind(-1) in ("NAME", "STRING") and line.at == line.first + call + 2:

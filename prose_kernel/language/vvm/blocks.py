@@ -113,6 +113,6 @@ class Block:
         self.only = PARTS.get(owner.word) if owner is not None else None
         self.open: ClausedCompound | None = None
         self.is_inline = False  # it began on the line of its header; its column is not known
-        self.is_reported = False  # a statement that may not stand here has been reported
+        self.is_reported = False  # a statement that is not allowed here has been reported
         self.is_lossy = False  # a statement in it could not be read
         self.lost: frozenset[str] = frozenset()  # clauses of a statement whose body was not indented

@@ -56,13 +56,13 @@ def _type(value: Any, path: Path, depth: int) -> dict[str, Any]:
         return {"type": "array", "items": _type(value[0], (*path, 0), depth + 1)}
     if isinstance(value, list) and value:
         return _options(value, path)
-    raise NotAType(path, "is no type")
+    raise NotAType(path, "is not a type")
 
 
 def _word(value: str, path: Path) -> dict[str, Any]:
     name = value.removesuffix(_OR_NULL)
     if name not in typed_answers.WORDS:
-        raise NotAType(path, f'is no type: "{name}" is none of {", ".join(typed_answers.WORDS)}')
+        raise NotAType(path, f'is not a type: "{name}" is none of {", ".join(typed_answers.WORDS)}')
     schema = {"type": typed_answers.WORDS[name]}
     return schema if name == value else typed_answers.optional(schema)
 
@@ -72,7 +72,7 @@ def _options(value: Sequence[Any], path: Path) -> dict[str, Any]:
     texts = [one for one in value if one is not None]
     for at, one in enumerate(value):
         if one is not None and one is not UNKNOWN and not isinstance(one, str):
-            raise NotAType((*path, at), "is no text that could be the answer")
+            raise NotAType((*path, at), "is not a text that could be the answer")
     if UNKNOWN in texts:
         return {}
     if len(set(texts)) < len(texts):

@@ -307,7 +307,7 @@ class Parser(StatementParser):
         is_word = KINDS.get(word[0]) == WORD
         is_first = is_word and at == first + 1 and word not in RESERVED and text not in (".", "=")
         if is_first and (hint := word_hints.word(word)):
-            return self.trouble(first, f"`{word}` begins no statement", hint)
+            return self.trouble(first, f"`{word}` does not begin a statement", hint)
         if text == "=":
             return self._no_target(at)
         if len(text) == 2 and text[1] == "=" and text[0] in "+-" and at == first + 1:
@@ -351,7 +351,7 @@ class Parser(StatementParser):
             if count == _MOST:
                 break
             if match.start() not in reported:
-                message = f"{word_hints.named(match[0])} cannot stand in a program"
+                message = f"{word_hints.named(match[0])} is not allowed in a program"
                 self.report("V001", match.start(), match.end(), message)
 
 

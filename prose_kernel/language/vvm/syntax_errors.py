@@ -267,7 +267,7 @@ class Mistakes:
             word in ("return", "raise") and not self.is_end(at + 1) and follows not in _AFTER_OPERAND
         ):
             own = word_hints.rest(word) if word in ("if", "for") else None
-            hint = own or "a statement is no value: write it on lines of its own"
+            hint = own or "a statement is not a value: write it on lines of its own"
         elif word == "input" and follows == "(":
             hint = 'only OpenProse asks for inputs: `input name: "…"` in a notebook cell that begins with `%%prose`'
         else:
@@ -287,8 +287,8 @@ class Mistakes:
             'write double quotes: `"…"`' if len(content) > 40 or '"' in content else f'write `"{printable(content)}"`'
         )
         if len(text) < 2 or text[-1] != "'":
-            raise self.trouble(at, "strings stand in double quotes", 'write `"…"`')
-        self.report("V001", start, end, "strings stand in double quotes", hint)
+            raise self.trouble(at, "strings are written in double quotes", 'write `"…"`')
+        self.report("V001", start, end, "strings are written in double quotes", hint)
         return tree.String.at(start, end, content), start, end
 
     def _loose_template(self, at: int) -> tuple[Any, int, int]:
@@ -318,11 +318,11 @@ class Mistakes:
             return self.closes_nothing(at)
         own = word_hints.word(before) if before not in RESERVED and self.texts[at - 2] != "." else None
         if own is not None and (kind in (WORD, STRING, NUMBER, TEMPLATE) or text in ("{", ":", "@")):
-            return self.trouble(at - 1, f"`{before}` begins no value", own)
+            return self.trouble(at - 1, f"`{before}` does not begin a value", own)
         if near := self._misspelt(at - 1, text):
             return self.trouble(at - 1, f"there is no statement `{before}`", did_you_mean(near))
         if near := self._misspelt_value(at - 1, text):
-            return self.trouble(at - 1, f"`{before}` begins no value", did_you_mean(near))
+            return self.trouble(at - 1, f"`{before}` does not begin a value", did_you_mean(near))
         if kind == WORD:
             if text == "is":
                 return self.trouble(at, "there is no `is`", word_hints.word("is"))
@@ -343,7 +343,7 @@ class Mistakes:
                 )
             hint = "a template belongs after `@name` or `?`; give the agent a name first"
         elif text == "?" and self.kind(at + 1) == TEMPLATE and (self.texts[at + 2] != ":" or self.is_end(at + 3)):
-            hint = "write the value behind the criterion: ``?`criterion`(value)``"
+            hint = "write the value after the criterion: ``?`criterion`(value)``"
         elif text == "?":
             hint = "there is no `a ? b : c`; write an `if` statement that assigns in both branches"
         return self.wrong(at, expected, hint)
@@ -432,7 +432,7 @@ class Mistakes:
         """The token at `at` cannot be the key of an object."""
         text = self.texts[at]
         if text[0] == "'" and len(text) > 1 and text[-1] == "'":
-            self.say(at, "strings stand in double quotes", f'write `"{printable(text[1:-1])}"`')
+            self.say(at, "strings are written in double quotes", f'write `"{printable(text[1:-1])}"`')
             return text[1:-1]
         if self.kind(at) == NUMBER:
             if self.texts[at + 1] in (",", "}"):

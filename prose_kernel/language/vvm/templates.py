@@ -93,7 +93,7 @@ class _Reader:
             self.text.append("{")
             self.open += 1
             if self.open == 1:
-                self._add("V052", self.start + at, 1, "a `{` that begins no placeholder", self._hint(at))
+                self._add("V052", self.start + at, 1, "a `{` that does not begin a placeholder", self._hint(at))
         else:
             self.text.append("}")
             if self.open:

@@ -53,7 +53,7 @@ def sign(text: str, following: str = "") -> tuple[str, str | None]:
     if first.isalpha() and ord(first) > 127:
         message = f"`{printable(text)}` cannot be part of a name"
         return message, "names are made of `A` to `Z`, `a` to `z`, digits and `_`"
-    return f"{shown_character(text)} cannot stand here", None if first.isascii() else _plain_hint(text + following)
+    return f"{shown_character(text)} is not allowed here", None if first.isascii() else _plain_hint(text + following)
 
 
 def _plain_hint(text: str) -> str | None:

@@ -61,7 +61,7 @@ def test_the_hint_about_a_task_in_quotes_keeps_the_input(call: str, meant: str) 
         ),
         ("a = b = 1", "assign each name on a line of its own"),
         ("x = @writer `hello` topic", "write `()` after the task, or `(input)`"),
-        ("x = topic ?`fine`", "write the value behind the criterion: ``?`criterion`(value)``"),
+        ("x = topic ?`fine`", "write the value after the criterion: ``?`criterion`(value)``"),
     ],
 )
 def test_what_python_writes_is_one_mistake_with_a_hint(text: str, hint: str) -> None:
