@@ -1,4 +1,4 @@
-"""Asks the person to approve calls that the rules leave open; "always" is remembered for the run (openprose.md 4.5)."""
+"""Asks the person to approve calls that the rules leave open, and remembers "always" for the run (openprose.md 4.5)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from prose_kernel.runtime.text import escaped, escaped_lines
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """A question to the person. `always` describes what the answer "always" covers: shown, and remembered for the run.
+    """A question to the person. An answer applies only in `program`: another program may have an agent of that name.
 
-    `who` names the session (`agent reviewer`), `at` is its execution path, `what` the full request, any number of
-    lines; it is never cut. An answer applies only in `program`: another program may have an agent of that name too.
+    - `who` names the session (`agent reviewer`), `at` is its execution path.
+    - `what` is the full request, any number of lines; it is never cut.
+    - `always` describes the calls that the answer "always" covers: it is shown, and remembered for the run.
     """
 
     kind: Kind
@@ -67,7 +68,7 @@ ANSWERS: Final[Mapping[str, Literal["yes", "no", "always"]]] = {
     "always": "always",
 }
 _MINUTES: Final = 5
-"""The time for an answer."""
+"""The time limit for an answer."""
 _WIDTH: Final = 160
 _PROMPT: Final = "Allow? (y / n / always) "
 _BUTTONS: Final = Button("Allow", "y"), Button("Do not allow", "n"), Button("Always", "always")
@@ -78,7 +79,7 @@ class Approvals:
     """Asks the person, one question at a time: y, n, or always (for this run).
 
     Create one for each run: "always" applies for its lifetime. `note_ask` is called for each answered question, with
-    its execution path and its answer. `audit` writes refusals into the run's audit log.
+    its kind and request, its execution path and its answer. `audit` writes refusals into the run's audit log.
     """
 
     def __init__(
@@ -107,7 +108,7 @@ class Approvals:
             return _NO_PERSON
         try:
             async with self._asker.turn():
-                if question.covered in self._always:  # answered while this one waited
+                if question.covered in self._always:  # answered while this question waited
                     return self._remembered()
                 return await self._within_limit(question)
         except (EOFError, NoPerson):
@@ -161,8 +162,7 @@ class Approvals:
 
 
 def written(question: Ask) -> str:
-    """Return the question as shown: complete, each line of the request marked, so that no part of it looks like our
-    text."""
+    """Return the question as shown: complete, each line of the request marked, so that it cannot imitate our text."""
     asking = question.who if question.at in question.who else f"{question.who} · {question.at}"
     lines = [f"Permission needed ({question.kind}): {_one_line(asking)} asks for", ""]
     for line in question.what.split("\n"):

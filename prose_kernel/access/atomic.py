@@ -1,4 +1,4 @@
-"""Replace files atomically: a file has its old contents or all of the new ones (openprose.md 7.4).
+"""Replaces files atomically: a file has its old contents or all of the new ones (openprose.md 7.4).
 
 A file is written under a temporary name in its directory and then renamed (hazards 77 and 78). Measured: 50 to 110
 microseconds for a small file, 290 to 400 with `fsync`. So only decisions (`durable`) wait for the disk: files survive
@@ -30,9 +30,11 @@ def write_whole(
 ) -> None:
     """Create or replace `path` with the texts, joined (UTF-8; a lone surrogate becomes `?`). Raises `OSError`.
 
-    A missing directory is created. A link in place of the file is replaced, never followed. `contended`: others may
-    write the same file at the same time; the last one wins, with a whole file. `in_place`: a user's file is edited: it
-    keeps its mode, and anything but a plain file is refused. `private`: only its owner can read it.
+    A missing directory is created. A link at `path` is replaced, never followed.
+
+    - `contended`: other processes may write the same file at the same time; the last one wins, with a whole file.
+    - `in_place`: a user's file is edited; it keeps its mode, and anything but a plain file is refused.
+    - `private`: only the file's owner can read it.
     """
     mode = _mode(path) if in_place else 0o600 if private else None
     directory, _, name = str(path).rpartition("/")
@@ -60,8 +62,8 @@ def replace(
 
 
 def check_replaced(path: Path, shown: str, kind: str, mark: bytes) -> None:
-    """Raise `UsageError` if `path` is something else than an earlier report of this kind, which has `mark` near its
-    beginning, or an empty file: a forgotten file name must not cost the file that follows."""
+    """Raise `UsageError` unless `path` is missing, empty, or an earlier report of this kind, which has `mark` near its
+    beginning. If a person forgets the file name after an option, the next argument must not be overwritten."""
     with usage_errors(f"cannot write {shown}"):
         if not path.exists():
             return
@@ -71,7 +73,8 @@ def check_replaced(path: Path, shown: str, kind: str, mark: bytes) -> None:
 
 
 def _mode(path: Path | str) -> int | None:
-    """Return the mode of an existing file, None if there is none. Raises `OSError` for anything but a plain file."""
+    """Return the mode of an existing file, None if it does not exist. Raises `OSError` for anything but a plain
+    file."""
     try:
         mode = os.lstat(path).st_mode
     except FileNotFoundError:
@@ -100,7 +103,7 @@ def _write(path: str, pieces: Iterable[bytes], mode: int | None, *, durable: boo
 
 
 def _pieces(*texts: str | bytes) -> Iterator[bytes]:
-    """Encode the texts in pieces, so that memory does not hold a value of 100 MB twice."""
+    """Yield the encoded texts in pieces, so that memory does not hold a value of 100 MB twice."""
     if all(isinstance(text, str) for text in texts) and sum(map(len, texts)) < _PIECE:
         yield "".join(texts).encode("utf-8", "replace")  # type: ignore[arg-type]  # they are all texts
         return
@@ -118,7 +121,7 @@ def sync_names(path: Path) -> None:
 
 
 def keep_out_of_git(directory: str, patterns: str = "*\n") -> None:
-    """Make a directory of state with its own `.gitignore`, which excludes all of it. Raises `OSError`."""
+    """Create a directory of state with a `.gitignore` that excludes all of it. Raises `OSError`."""
     name = f"{directory}/.gitignore"
     if not os.path.lexists(name):
         os.makedirs(directory, exist_ok=True)  # noqa: PTH103

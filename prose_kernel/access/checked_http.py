@@ -1,7 +1,7 @@
-"""GET requests that go only to addresses that were checked: for the `fetch` tool and for programs from elsewhere.
+"""GET requests that connect only to checked addresses, for the `fetch` tool and for imports from servers.
 
-A name is looked up once; its addresses are checked, and the connection goes to a checked address, so that a changed DNS
-answer has no effect. Redirects are not followed here: the caller checks each of them. Proxies, `.netrc` and similar
+A host name is looked up once and its addresses are checked. The connection goes to a checked address, so that a changed
+DNS answer has no effect. Redirects are not followed here: the caller checks each of them. Proxies, `.netrc` and similar
 settings of the environment are ignored, because they would change the destination.
 """
 
@@ -25,7 +25,7 @@ _PIECE: Final = 65536
 
 
 class HttpFailed(Exception):
-    """The request got no usable answer; the message says why. `again`: another attempt may succeed."""
+    """The request got no usable response; the message says why. `again` is True if another attempt may succeed."""
 
     def __init__(self, message: str, *, again: bool = False) -> None:
         super().__init__(message)
@@ -41,8 +41,8 @@ class Credentials(HttpFailed):
 
 
 class Unreachable(HttpFailed):
-    """No address of the host could be connected to. `certificate` is the problem of its certificate, None for other
-    reasons."""
+    """Raised if no address of the host accepts a connection. `certificate` is the problem of the host's certificate, or
+    None for other reasons."""
 
     def __init__(self, host: str, certificate: str | None = None) -> None:
         super().__init__(f"'{host}' could not be reached", again=certificate is None)
@@ -54,7 +54,10 @@ class PrivateAddress(HttpFailed):
 
 
 def url_of(given: str, base: Any = None) -> Any:
-    """A URL that may be requested, relative to `base` (that of a redirect). Raises `NotAUrl` and `Credentials`."""
+    """Return `given` as a URL that may be requested, relative to `base` (the URL of a redirect).
+
+    Raises `NotAUrl` and `Credentials`.
+    """
     library = _library()
     try:
         url = library.URL(given) if base is None else base.join(given)
@@ -77,9 +80,9 @@ def port_of(url: Any) -> int:
 
 
 async def addresses(url: Any, *, private: bool) -> list[str]:
-    """Return the allowed addresses of the URL's host; those of private networks only if `private`.
+    """Return the allowed addresses of the URL's host; addresses of private networks are allowed only if `private`.
 
-    Raises `HttpFailed` if there is no such host, `PrivateAddress` if it has only private addresses.
+    Raises `HttpFailed` if the host does not exist, `PrivateAddress` if it has only private addresses.
     """
     host = host_of(url)
     try:
@@ -95,10 +98,10 @@ async def addresses(url: Any, *, private: bool) -> list[str]:
 
 @asynccontextmanager
 async def get(url: Any, to: Sequence[str], accept: str) -> AsyncIterator[Any]:
-    """Return the response to a GET, its body unread, from the first of the addresses `to` that can be reached.
+    """Yield the response to a GET, its body unread, from the first reachable address in `to`.
 
-    Name and certificate are still the host's. Raises `HttpFailed`, also for errors inside the `async with`. There is no
-    time limit here.
+    The `Host` header and the check of the certificate use the host's name. Raises `HttpFailed`, also for errors inside
+    the `async with`. There is no time limit here.
     """
     from prose_kernel._version import __version__
 
@@ -145,9 +148,9 @@ def _certificate(error: BaseException | None) -> str | None:
 
 
 async def body(response: Any, limit: int) -> tuple[bytes, bool]:
-    """Return the first `limit` bytes of the body, unpacked, and whether there is more. Never holds much more in memory.
+    """Return the first `limit` bytes of the body, decompressed, and whether there is more.
 
-    Raises `HttpFailed` for an encoding that was not requested, or is damaged.
+    Never holds much more in memory. Raises `HttpFailed` for damaged data and for an encoding that was not requested.
     """
     encoding = response.headers.get("content-encoding", "identity").strip().lower()
     if encoding not in ("", "identity", *ENCODINGS):
@@ -170,10 +173,10 @@ async def body(response: Any, limit: int) -> tuple[bytes, bool]:
 
 @lru_cache(maxsize=1)
 def _certificates() -> Any:
-    """Return the system's trusted certificates. Reading them takes longer than a request to a server nearby."""
+    """Return the system's trusted certificates. Cached: reading them takes longer than a request to a nearby server."""
     return _library().create_ssl_context(trust_env=False)
 
 
 def _library() -> Any:
-    """Import the library with the first request."""
+    """Import httpx2 when the first request is made."""
     return importlib.import_module("httpx2")

@@ -1,6 +1,6 @@
 """Files that are loaded as code, or decide which code is loaded: sessions never write them (exec-and-tasks.md 3.12).
 
-A session that could write one of them would run with all rights of the user as soon as the file is loaded.
+A session that could write such a file would run with all rights of the user as soon as the file is loaded.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LONGEST: Final = 1024 * 1024
 def loads_code(path: str, workspace: str) -> str | None:
     """Return why no session may write this resolved path; None if no code is loaded from it.
 
-    `workspace` is resolved, too. For a Python file it is searched for files that cause that file to be loaded.
+    `workspace` is resolved, too. For a Python file, the workspace is searched for files that cause it to be loaded.
     """
     inside = path[len(workspace) :] if path.startswith(workspace.rstrip("/") + "/") else path
     for name in inside.split("/"):
@@ -57,10 +57,10 @@ def loads_code(path: str, workspace: str) -> str | None:
 
 
 def named_code(found_there: Iterable[os.DirEntry[str]]) -> frozenset[str]:
-    """Return the files, resolved and case-folded, that are loaded because of others: of some `entries`.
+    """Return the files, resolved and case-folded, that are loaded because of other files among these entries.
 
-    These are the files that evaluations name for assertions, those that an import of `prose_tools.py` may find,
-    existing or not, and the targets of links with the name of a code file.
+    These are the files that evaluations name for assertions, the files, existing or not, that an import of
+    `prose_tools.py` may find, and the targets of links with the name of a code file.
     """
     found: set[str] = set()
     for entry in found_there:
@@ -106,8 +106,8 @@ def is_loaded(name: str) -> bool:
 
 
 def entries(directory: str, room: int = 1, cut: list[str] | None = None) -> Iterator[os.DirEntry[str]]:
-    """Yield the entries of a directory and of those below, the upper ones first. Hidden directories and those of
-    packages are not entered, and at most `room` times 5,000 are; a directory with more is added to `cut`."""
+    """Yield the entries of a directory and of the directories below, upper ones first. Hidden directories and packages'
+    directories are not entered, and at most `room` times 5,000 are; a directory with more is added to `cut`."""
     waiting = deque([directory])
     for _ in range(room * _MOST_DIRECTORIES):
         if not waiting:

@@ -1,10 +1,10 @@
-"""Protected files that programs of sessions create where there were none (amendment A35; docs/how-to/permissions.md).
+"""Protected files that programs of sessions have created (amendment A35; docs/how-to/permissions.md).
 
-A file that is missing cannot be closed inside a directory that a program may write. So the protected files of those
-directories are listed before the program runs, and compared when it has ended. Meanwhile the list is a locked file in
-`.prose/created/` of the workspace; afterwards the file names what was created, or is removed. If the process is killed,
-its list stays, and the next process that looks compares it. Until a person agrees (`prose trust FILE`), no run loads a
-file that was created in this way.
+A file that does not exist cannot be protected inside a directory that a program may write. So the protected files of
+those directories are listed before the program runs, and compared when it has ended. Meanwhile the list is a locked
+file in `.prose/created/` of the workspace; afterwards the file names the created files, or is removed. If the process
+is killed, its list stays, and the next process that looks compares it. Until a person agrees (`prose trust FILE`), no
+run loads a file that was created in this way.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from prose_kernel.runtime.text import escaped
 _NOTES: Final = ".prose/created"
 _SHOWN: Final = 5
 _ROOM: Final = 10
-"""The factor by which more directories are searched afterwards: a program could make many to hide one."""
+"""The factor by which more directories are searched afterwards: a program could create many to hide one."""
 
 
 @dataclass(slots=True)
 class _Note:
-    """The code files from before a program ran, or those that it created (`created` is a list)."""
+    """The code files from before a program ran, or the files that it created (`created` is a list)."""
 
     places: dict[str, bool] = field(default_factory=dict)
     present: list[str] = field(default_factory=list)
@@ -55,7 +55,7 @@ class _Note:
 
 @dataclass(slots=True)
 class Watch:
-    """The protected files while one program runs. `kept` are those that exist, to be closed for it."""
+    """The protected files while one program runs. `kept` are the existing ones, which are closed to it."""
 
     workspace: str
     kept: list[str]
@@ -81,14 +81,14 @@ class Watch:
 
 
 def watch(workspace: str, places: Mapping[str, bool]) -> Watch:
-    """Start to watch resolved directories; the value is True for everything below, False for code directly in it. If no
-    note can be written in the workspace, `file` is None, and created files are only reported."""
+    """Start to watch resolved directories; a value of True means everything below, False only code directly in the
+    directory. If no note can be written in the workspace, `file` is None, and created files are only reported."""
     lock, file = -1, Path(workspace, _NOTES, f"{os.urandom(8).hex()}.json")
     try:
         atomic.keep_out_of_git(str(Path(workspace, ".prose")))
         kept, cut = _listed(places, workspace)
         note = _Note(dict(places), sorted(_without_state(kept)), cut)
-        # no other process settles it before the program starts: it is locked before it has any content
+        # it is locked before it has any content, so no other process settles it before the program starts
         lock = plain_files.descriptor(file, os.O_WRONLY | os.O_CREAT | os.O_EXCL, make=True)
         plain_files.lock(lock)
         jsonl.add(lock, note.text.encode())
@@ -103,8 +103,8 @@ def watch(workspace: str, places: Mapping[str, bool]) -> Watch:
 
 
 def require_agreed(paths: Iterable[Path]) -> None:
-    """Raise `UsageError` for the first of these files that a program of a session has created, itself or a directory
-    above it, without a person's agreement."""
+    """Raise `UsageError` for the first of these files that, itself or with a directory above it, a session's program
+    has created without a person's agreement."""
     for path in paths:
         if any(_holds(created, path) for _, _, created in _notes(path)):
             raise UsageError(
@@ -129,7 +129,7 @@ def agree(path: Path) -> bool:
 
 
 def waiting(directory: Path) -> list[str]:
-    """Return the files that programs have created in a workspace, and to which no person has agreed."""
+    """Return the files that programs have created in a workspace and that no person has agreed to."""
     return sorted({path for _, _, created in _notes(directory / "x") for path in created if os.path.lexists(path)})
 
 
@@ -137,8 +137,8 @@ def waiting(directory: Path) -> list[str]:
 
 
 def _notes(path: Path) -> Iterator[tuple[Path, _Note, list[str]]]:
-    """Yield the notes that may be about a path, with their files and the created files. Notes whose process has ended
-    are settled."""
+    """Yield the notes that may be about a path, with their files and the created files, and settle notes whose process
+    has ended."""
     for parent in Path(os.path.realpath(path)).parents:
         directory = parent / _NOTES
         try:

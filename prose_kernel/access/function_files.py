@@ -1,7 +1,8 @@
-"""Pins a file of functions when the run starts: the file, and the modules next to it that it imports, by digest.
+"""Pins the code of user functions at the start of a run: digests of a file and of the modules next to it that it
+imports.
 
-The process of the functions loads exactly these texts (A35). If a session changes or adds a Python file next to
-`prose_tools.py`, it is not loaded.
+The process that runs the functions loads exactly these texts (A35). If a session changes or adds a Python file next to
+`prose_tools.py`, that file is not loaded.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ def pinned(directory: Path, file: str) -> Mapping[str, str]:
     """Return the SHA-256 digests by names relative to `directory`, with `/`; empty if there is no such file.
 
     Imports are followed as written, also inside functions; a module that is imported by a computed name is not found. A
-    text that is not valid Python is pinned as well.
+    file that is not valid Python is pinned as well.
     """
     found, _ = _followed(directory, file)
     return {name: hashlib.sha256(text).hexdigest() for name, text in found.items()}
 
 
 def imported(directory: Path, file: str) -> frozenset[str]:
-    """Return the names of all files, existing or not, that the imports of the same files may load."""
+    """Return the names of all files, existing or not, that these imports may load."""
     return _followed(directory, file)[1]
 
 
@@ -70,7 +71,7 @@ def _imports(text: bytes, package: str) -> Iterator[str]:
 
 
 def _places(module: str) -> Iterator[tuple[str, str]]:
-    """Return the possible files of a module and of the packages above it, each with its package."""
+    """Yield the possible files of a module and of its parent packages, each with its package."""
     parts = module.split(".")
     if not all(part.isidentifier() for part in parts):
         return

@@ -1,4 +1,4 @@
-"""The one grant model: patterns of files become grants, and grants cover resolved paths.
+"""The only grant model: file patterns become grants, and grants cover resolved paths.
 
 Sessions (`Policy`), `Exec` and `exec_command` all use it, so that a pattern has the same meaning everywhere
 (docs/reference/exec-and-tasks.md 3.12).
@@ -42,7 +42,7 @@ _READ_ONLY: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Surface:
-    """The places that patterns are relative to: the workspace, the home directory, the state directory."""
+    """The directories that patterns are relative to: the workspace, the home directory, the state directory."""
 
     cwd: str
     home: str
@@ -51,11 +51,12 @@ class Surface:
 
 @dataclass(frozen=True, slots=True)
 class FsGrant:
-    """An absolute path without wildcards, which may lead through links, and the part of it that is granted.
+    """An absolute path without wildcards, which may lead through links, and the part below it that is granted.
 
-    `pattern` is a glob for the path after the resolved prefix: "" covers only the prefix, `/*.md` the files in it; None
-    covers the prefix and everything below. `binaries` grants apply only to the program that is started. `secrets` False
-    excludes files named `.env` and the like.
+    - `pattern` is a glob for the path after the resolved prefix: "" covers only the prefix, `/*.md` the files in it;
+      None covers the prefix and everything below.
+    - `binaries` grants apply only to the program that is started.
+    - `secrets` False excludes files named `.env` and the like.
     """
 
     prefix: str
@@ -66,7 +67,7 @@ class FsGrant:
 
     @property
     def subtree(self) -> bool:
-        """Whether everything below the prefix is covered."""
+        """Return whether everything below the prefix is covered."""
         return self.pattern in (None, "/**")
 
 
@@ -84,7 +85,7 @@ def check(kind: str, pattern: str) -> None:
 def grants(
     patterns: Iterable[str], surface: Surface, mode: Mode = "r", *, binaries: bool = False
 ) -> tuple[FsGrant, ...]:
-    """Return the grants of patterns as written in `permissions:`; a pattern that `check` refuses grants nothing."""
+    """Return the grants of patterns as written in `permissions:`. A pattern that `check` refuses grants nothing."""
     found = (_grants(pattern, surface, mode, binaries=binaries) for pattern in patterns if _sound(pattern))
     return tuple(grant for each in found for grant in each)
 
@@ -122,7 +123,7 @@ def _grants(pattern: str, surface: Surface, mode: Mode, *, binaries: bool) -> It
 
 
 class Reach:
-    """The resolved paths that grants cover, their prefixes resolved when it is created.
+    """The resolved paths that grants cover. Prefixes are resolved when it is created.
 
     Create a new one for each call: a link may have changed.
     """
@@ -212,8 +213,9 @@ def kept_from_programs(
 ) -> Iterator[str]:
     """Yield the existing files and directories in a resolved directory that a session's programs may not change.
 
-    With `deep` everything that `protected` closes for writing, at any depth; else the code that is loaded from the
-    directory itself. Python's caches are left out: programs write them. `room` and `cut` are those of `entries`.
+    With `deep`, these are all paths that `protected` closes for writing, at any depth; otherwise the code that is
+    loaded from the directory itself. Python's caches are left out: programs write them. For `room` and `cut` see
+    `entries`.
     """
     if protected("write", directory, surface) is not None:
         yield directory
@@ -236,15 +238,14 @@ def kept_from_programs(
     kept: list[str] = []
     named = in_commands(resolve(surface.cwd).path)
     more = named_code(noted())
-    if not more <= named:  # those that come before the one that names them were passed over
+    if not more <= named:  # entries before the one that names them were missed
         named |= more
         kept = [entry.path for entry in takewhile(is_inside, entries(directory, room)) if is_kept(entry)]
     yield from kept
 
 
 def _state_parts(path: str, surface: Surface) -> Iterable[str]:
-    """Yield the path relative to each state directory that contains it: this workspace's, or any directory named
-    `.prose`."""
+    """Yield the path relative to each state directory that contains it: this workspace's, and any named `.prose`."""
     state = resolve(surface.state).path if surface.state else ""
     if state and is_below(path, state):
         yield path[len(state) :].lstrip("/")

@@ -1,4 +1,4 @@
-"""The addresses that the `network` patterns of a session cover: hosts, hosts with a port, URLs; and public addresses.
+"""The addresses that a session's `network` patterns cover: hosts, hosts with a port, URLs; and public addresses.
 
 See `docs/reference/exec-and-tasks.md` 3.13.
 """
@@ -64,7 +64,7 @@ def _host(text: str) -> str | None:
 @dataclass(frozen=True, slots=True)
 class HostPattern:
     """One `network` pattern. `depth` is the number of labels below `host` that it covers: 0, exactly 1, or 2 for any
-    number; with an empty `host` it covers every host."""
+    number. With an empty `host` it covers every host."""
 
     host: str
     depth: int
@@ -115,7 +115,7 @@ def check(pattern: str) -> None:
 def host_pattern(text: str) -> HostPattern | None:
     """Compile a pattern; return None for an invalid one, which covers nothing.
 
-    `api.d` is that host, `*.d` one more label, `**.d` the host and all below, `*` every host. A port or a scheme
+    `api.d` covers that host, `*.d` one more label, `**.d` the host and all below, `*` every host. A port or a scheme
     narrows it, and so does a path, which is a glob (a final `/` covers everything below).
     """
     scheme, separator, rest = text.partition("://")

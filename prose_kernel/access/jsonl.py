@@ -2,7 +2,7 @@
 
 A process that is killed while it writes leaves a torn last line, and a person may edit any line. Only that line is
 lost: readers skip it, and the next writer begins a new line after it. Lines are added completely or not at all. Only
-`durable` ones wait for the disk.
+`durable` lines wait for the disk.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from prose_kernel.access import plain_files
 
 
 def opened(path: Path | str, *, private: bool = False) -> int:
-    """Open a file to add lines, and return its descriptor. The file and its directory are created if they are missing.
-    Raises `OSError`."""
+    """Open a file to add lines and return its descriptor; create the file and its directory if missing. Raises
+    `OSError`."""
     flags = os.O_RDWR | os.O_CREAT | os.O_APPEND
     return plain_files.descriptor(path, flags, 0o600 if private else 0o666, make=True)
 
 
 def add(descriptor: int, data: bytes) -> None:
-    """Write whole lines at the end of an open file. Raises `OSError`; lines that a full disk has cut short are
-    removed."""
-    written = os.write(descriptor, data)  # a journal does this for each record: the usual way is short
+    """Write whole lines at the end of an open file. Raises `OSError`, after removing lines that a full disk has cut
+    short."""
+    written = os.write(descriptor, data)  # called for each journal record, so the usual case is one call
     try:
         while written < len(data):
             written += os.write(descriptor, memoryview(data)[written:])
@@ -39,7 +39,7 @@ def add(descriptor: int, data: bytes) -> None:
 
 
 def is_torn(descriptor: int, size: int) -> bool:
-    """Return whether the last line of an open file of this size has no end."""
+    """Return whether the last line of an open file of this size lacks its line end."""
     return size > 0 and os.pread(descriptor, 1, size - 1) != b"\n"
 
 
@@ -68,7 +68,7 @@ def append(path: Path | str, data: bytes, *, durable: bool = False, private: boo
 
 
 def lines(data: bytes) -> Iterator[tuple[int, bytes, bool]]:
-    """Yield the lines that are not blank: number, bytes, and whether it is the torn last one."""
+    """Yield the number and bytes of each line that is not blank, and whether it is a torn last line."""
     *whole, torn = data.split(b"\n")
     for number, line in enumerate(whole, 1):
         if line and not line.isspace():
@@ -78,15 +78,15 @@ def lines(data: bytes) -> Iterator[tuple[int, bytes, bool]]:
 
 
 def objects(path: Path | str) -> Iterator[tuple[int, dict[str, Any]]]:
-    """Yield the lines of a file as JSON objects, with their numbers; an empty object for a damaged line. A file that
-    cannot be read has none."""
+    """Yield the lines of a file as JSON objects, with their numbers; an empty object for a damaged line. Yield nothing
+    if the file cannot be read."""
     with contextlib.suppress(OSError):
         for number, line, _ in lines(plain_files.read(path)):
             yield number, json_object(line.decode("utf-8", "replace"))
 
 
 def json_object(text: str | bytes) -> dict[str, Any]:
-    """Return the JSON object in a text of any origin; empty if there is none."""
+    """Return the JSON object in a text of any origin; empty if the text holds none."""
     try:
         data = json.loads(text)
     except (ValueError, RecursionError):

@@ -1,4 +1,4 @@
-"""The one path resolver: it finds the object that the system finds under a path.
+"""The only path resolver: it finds the object that the system finds under a path.
 
 Paths are never resolved as text: with links, collapsing `..` names another object than the system does
 (docs/reference/exec-and-tasks.md 3.4).
@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import Final
 
 MAGIC: Final = ("/proc", "/sys", "/dev/fd")
-"""Directories whose names mean something else for this process than for the one that uses the path."""
+"""Directories whose names mean something else for this process than for the process that uses the path."""
 
 TOO_LONG: Final = "the name is too long"
 
@@ -32,7 +32,7 @@ _MAGIC_REFUSED: Final = "paths below /proc, /sys and /dev/fd are refused"
 class Resolved:
     """A path as the system names it. `status` is None if nothing exists there, or nothing that this process can reach.
 
-    `reason` is why the path can never be used, whatever is granted.
+    `reason` says why the path can never be used, whatever is granted.
     """
 
     path: str
@@ -58,7 +58,7 @@ def is_below(path: str, directory: str) -> bool:
 
 
 def resolve(path: str) -> Resolved:
-    """Resolve an absolute path to the object. A path that doesn't exist is named by its nearest existing directory."""
+    """Resolve an absolute path to its object. A path that doesn't exist is named by its nearest existing directory."""
     if _magic(os.path.normpath(path)):
         return Resolved(path, reason=_MAGIC_REFUSED)
     try:
@@ -135,7 +135,7 @@ def _opened(path: str) -> int:
 
 @functools.cache
 def _system_call() -> Callable[..., int]:
-    """Return the function of the C library with the types of the arguments of `openat2`."""
+    """Return the C library's `syscall` with the argument types of `openat2`."""
     call = ctypes.CDLL(None, use_errno=True).syscall
     call.argtypes = (ctypes.c_long, ctypes.c_int, ctypes.c_char_p, ctypes.c_char_p, ctypes.c_size_t)
     return call

@@ -42,7 +42,7 @@ class Insider(PeerRefused):
 
 
 def identity(pid: int | None = None) -> str:
-    """Return a process as `pid:start`, to detect a reused number; this process by default."""
+    """Return `pid:start` for a process (by default this one), which detects a reused process id."""
     import psutil
 
     number = os.getpid() if pid is None else pid
@@ -87,11 +87,11 @@ def descends_from(known: str) -> bool:
 
 @contextlib.contextmanager
 def peer_of(connection: socket.socket) -> Iterator[int]:
-    """Yield the number of the process that connected, or that listens; raise `PeerRefused` unless it is alive and this
+    """Yield the id of the process that connected, or that listens; raise `PeerRefused` unless it is alive and this
     user's.
 
-    A file descriptor holds the process while the body runs, and it is checked again afterwards, so that a reused number
-    is noticed.
+    A file descriptor holds the process while the body runs, and it is checked again afterwards, so that a reused id is
+    noticed.
     """
     pid, uid = _credentials(connection)
     if uid != os.getuid():
@@ -109,7 +109,7 @@ def peer_of(connection: socket.socket) -> Iterator[int]:
 def refuse_insiders(pid: int, started: Callable[[int], bool]) -> None:
     """Raise `PeerRefused` if the process belongs to the run of this process.
 
-    `started` returns whether the run started a session, a process group or a worker of that number.
+    `started` returns whether the run started a session, a process group or a worker with that id.
     """
     import psutil
 
@@ -174,7 +174,7 @@ def _carries_mark(process: psutil.Process) -> bool:
 
 
 def _credentials(connection: socket.socket) -> tuple[int, int]:
-    """Return the process number and user of the other end, as the system recorded them when the connection was made."""
+    """Return the process id and user of the other end, as the system recorded them when the connection was made."""
     credentials = getattr(socket, "SO_PEERCRED", None)
     if credentials is not None:
         pid, uid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, credentials, struct.calcsize("3i")))

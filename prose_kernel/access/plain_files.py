@@ -1,14 +1,9 @@
-"""Open files that others may have made: plain files only (amendment A36; docs/explanation/threat-model.md).
+"""Opens files that others may have made, if they are plain files (amendment A36; docs/explanation/threat-model.md).
 
 A repository, an archive or a command can put a link, a pipe or a device where a recording, a program or a log is
 expected. Every such file is opened here. A link in the last component of its path is never followed, a pipe is never
 waited for, anything but a plain file is refused, and at most a limit of bytes is read. Errors are `OSError` with a
 `strerror` in plain words (`it is a link`), so callers report them like a missing permission.
-
-A path that a person has typed on the command line is different: `read_named` follows its links, and reads a pipe that
-the shell has opened (`/dev/stdin`, `/dev/fd/63` of a process substitution).
-
-`atomic.py` replaces a file in full, `jsonl.py` adds lines to one.
 """
 
 from __future__ import annotations
@@ -27,13 +22,13 @@ from typing import BinaryIO, Final, NamedTuple
 _PIECE: Final = 1024 * 1024
 
 SMALL: Final = 16 * 1024 * 1024
-"""Bytes of a file that people write by hand: settings, scripts, lists."""
+"""The size limit, in bytes, of files that people write by hand: settings, scripts, lists."""
 
 LARGE: Final = 256 * 1024 * 1024
-"""Bytes of a program, a notebook, a recording, a data set."""
+"""The size limit of a program, a notebook, a recording, a data set."""
 
 HUGE: Final = 1024 * 1024 * 1024
-"""Bytes of a value that a run has kept: 100,000,000 characters, escaped."""
+"""The size limit of a value that a run has stored: 100,000,000 characters, escaped."""
 
 _HEAD: Final = 4096
 _LOCK_PAUSE: Final = 0.01
@@ -59,8 +54,10 @@ def descriptor(
     make: bool = False,
     directory: int | None = None,
 ) -> int:
-    """Open a plain file and return its descriptor. With `follow` a link is followed; with `make` a missing directory is
-    made; `path` is relative to the open `directory`. Raises `OSError`."""
+    """Open a plain file and return its descriptor. Raises `OSError`.
+
+    `follow` follows a link, `make` creates a missing directory. `path` is relative to the open `directory`.
+    """
     safe = _SAFE & ~os.O_NOFOLLOW if follow else _SAFE
     try:
         found = os.open(path, flags | safe, mode, dir_fd=directory)
@@ -84,8 +81,8 @@ def descriptor(
 
 
 def reading(path: Path | str, limit: int | None = LARGE, *, follow: bool = False) -> BinaryIO:
-    """Open a plain file for reading. With `limit` None the caller reads it piece by piece. Raises `OSError`, also for
-    more than `limit` bytes."""
+    """Open a plain file for reading. Raises `OSError`, also for more than `limit` bytes; with `limit` None the caller
+    reads piece by piece."""
     file = os.fdopen(descriptor(path, follow=follow), "rb")
     if limit is not None and os.fstat(file.fileno()).st_size > limit:
         file.close()
@@ -100,7 +97,7 @@ def read(path: Path | str, limit: int = LARGE, *, follow: bool = False) -> bytes
 
 
 def head(path: Path | str) -> bytes:
-    """Return the beginning of a plain file, whose links are followed: it shows what a file is. Raises `OSError`."""
+    """Return the beginning of a plain file, which shows its format; links are followed. Raises `OSError`."""
     with reading(path, None, follow=True) as file:
         return file.read(_HEAD)
 
@@ -112,8 +109,8 @@ def read_text(path: Path | str, limit: int = LARGE, *, errors: str = "strict") -
 
 
 def read_named(path: Path | str, limit: int = LARGE, *, follow: bool = True) -> bytes:
-    """Return the bytes of a file whose path a person has typed: links are followed, and pipes that the shell has opened
-    are read. Raises `OSError`."""
+    """Return the bytes of a file whose path a person has typed: links are followed, and a pipe that the shell has
+    opened is read. Raises `OSError`."""
     if not _OPENED_BY_A_SHELL.fullmatch(str(path)):
         return read(path, limit, follow=follow)
     with open(path, "rb") as file:  # noqa: PTH123 - it may be a pipe, which is waited for
@@ -125,7 +122,7 @@ def read_named(path: Path | str, limit: int = LARGE, *, follow: bool = True) -> 
 
 @contextlib.contextmanager
 def reading_if_there(path: Path | str) -> Iterator[BinaryIO | None]:
-    """Open a plain file for reading; None if there is no such file. Raises `ValueError` that names the reason."""
+    """Yield a plain file, open for reading; None if it does not exist. Raises `ValueError` that names the reason."""
     try:
         found = descriptor(path)
     except FileNotFoundError:
@@ -138,13 +135,13 @@ def reading_if_there(path: Path | str) -> Iterator[BinaryIO | None]:
 
 
 def named(error: OSError, name: str) -> str:
-    """Return the reason of an error with the name of its file: `a.md is a link`."""
+    """Return the reason of an error together with the name of its file: `a.md is a link`."""
     words = (error.strerror or "it cannot be read").lower()
     return f"{name} {words[3:]}" if words.startswith("it is ") else f"{name}: {words}"
 
 
 class Stamp(NamedTuple):
-    """Values of which one changes whenever a file is written or replaced; times in nanoseconds."""
+    """Size, times (in nanoseconds) and inode of a file: at least one changes whenever it is written or replaced."""
 
     size: int
     written: int
@@ -153,12 +150,12 @@ class Stamp(NamedTuple):
 
 
 def stamp(status: os.stat_result) -> Stamp:
-    """Return the stamp of a file."""
+    """Return the stamp of the file that has this status."""
     return Stamp(status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
 
 def stamp_of(path: Path) -> Stamp | None:
-    """Return the stamp of a file, or of the link that is there; None if there is none. Never raises."""
+    """Return the stamp of a file, or of a link itself; None if the path does not exist. Never raises."""
     try:
         return stamp(path.lstat())
     except (OSError, ValueError):
@@ -166,13 +163,13 @@ def stamp_of(path: Path) -> Stamp | None:
 
 
 def is_directory(path: Path | str) -> bool:
-    """Whether there is a directory. Never raises, as `Path.is_dir` does before Python 3.14 for a long name and below a
-    directory of another account."""
+    """Return whether the path is a directory. Never raises; before Python 3.14, `Path.is_dir` raises for a long name
+    and for a path below another account's directory."""
     return os.path.isdir(path)  # noqa: PTH112
 
 
 def check(mode: int) -> None:
-    """Raise `OSError` with the kind of the file for the mode of anything but a plain file."""
+    """Raise `OSError` that names the kind of file, unless the mode is a plain file's."""
     if stat.S_ISREG(mode):
         return
     known = (OSError(number, words) for matches, number, words in _KINDS if matches(mode))
@@ -204,8 +201,8 @@ def _too_large(limit: int) -> OSError:
 
 
 def lock(descriptor: int, patience: float = 0) -> None:
-    """Take the lock of an open file; it ends with the process. Raises `BlockingIOError` if another process has it for
-    more than `patience` seconds."""
+    """Lock an open file; the lock ends with the process. Raises `BlockingIOError` if another process holds it for more
+    than `patience` seconds."""
     end = time.monotonic() + patience
     while True:
         try:
@@ -227,7 +224,7 @@ def closing(descriptor: int) -> Iterator[int]:
 
 @contextlib.contextmanager
 def locked(path: Path | str, patience: float = 0) -> Iterator[None]:
-    """Hold the lock of a file, which is made if it is missing. Raises what `descriptor` and `lock` raise."""
+    """Hold the lock of a file, which is created if missing. Raises the errors of `descriptor` and `lock`."""
     with closing(descriptor(path, os.O_RDWR | os.O_CREAT)) as found:
         lock(found, patience)
         try:
@@ -237,7 +234,8 @@ def locked(path: Path | str, patience: float = 0) -> Iterator[None]:
 
 
 def is_locked(path: Path | str) -> bool:
-    """Whether a process, perhaps this one, has the lock of a file. Raises `OSError` for one that cannot be opened."""
+    """Return whether a process, perhaps this one, holds the lock of a file. Raises `OSError` if the file cannot be
+    opened."""
     with closing(descriptor(path)) as found:
         try:
             fcntl.flock(found, fcntl.LOCK_SH | fcntl.LOCK_NB)

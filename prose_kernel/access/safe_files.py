@@ -1,4 +1,4 @@
-"""Files opened without following a link: the checked file is the opened file (exec-and-tasks.md 3.4, hazard 92).
+"""Opens files without following a link: the checked file is the opened file (exec-and-tasks.md 3.4, hazard 92).
 
 A path is resolved once, by text. Rules check the resolved path; then it is walked from the root, component by
 component, by descriptors that refuse links. If a link is inserted between the check and the use, the walk fails.
@@ -25,21 +25,21 @@ _SYSTEM: Final = ("/proc", "/sys", "/dev")
 
 
 class ToolRefused(Exception):
-    """The permissions do not allow a call; the message names the rule, for the model and for the trace.
+    """Raised if the permissions do not allow a call; the message names the rule, for the model and for the trace.
 
-    `audited` is True if the tool has already written it into the audit log.
+    `audited` is True if the tool has already written the refusal into the audit log.
     """
 
     audited = False
 
 
 class ToolFailed(Exception):
-    """An allowed call did not work: no such file, no match, a time limit. The message is for the model."""
+    """Raised if an allowed call did not work: no such file, no match, a time limit. The message is for the model."""
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A path as it was given, and the resolved one: absolute, without links, `.` or `..` (it may not exist)."""
+    """A path as given (`named`) and the resolved one: absolute, without links, `.` or `..` (it may not exist)."""
 
     named: str
     path: str
@@ -69,7 +69,7 @@ def resolve(text: str, cwd: str, home: str) -> Place:
 
 @contextlib.contextmanager
 def parent(path: str, *, create: bool = False) -> Iterator[tuple[int, str]]:
-    """Yield a descriptor of the directory that contains a resolved path, and the last name. `create` makes missing
+    """Yield a descriptor of the directory that contains a resolved path, and the last name; `create` makes missing
     directories.
 
     Raises `OSError`; `ELOOP` or `ENOTDIR` if a link was inserted meanwhile.
@@ -128,7 +128,7 @@ def _regular(found: os.stat_result, place: Place) -> None:
 
 
 def write_whole(place: Place, data: bytes) -> None:
-    """Create or replace a file atomically; an existing one keeps its mode. Missing directories are made.
+    """Create or replace a file atomically; an existing file keeps its mode. Missing directories are created.
 
     Raises `ToolFailed` with a readable message.
     """

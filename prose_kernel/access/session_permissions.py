@@ -46,14 +46,14 @@ _WORDS: Final[Mapping[str, Answer]] = {"allow": "allow", "deny": "deny", "prompt
 
 
 def touches(tool: str) -> tuple[Kind, ...]:
-    """Return the kinds of permission that decide about calls of a tool; `tools:NAME` is a tool that a program names."""
+    """Return the kinds of permission that decide about calls of a tool. `tools:NAME` is a tool that a program names."""
     return ("tools",) if tool.startswith("tools:") else TOUCHES.get(tool, ("bash", *_FILES))
 
 
 @dataclass(frozen=True, slots=True)
 class Ruling:
-    """The decision of the rules about one call. `why` names the rule, for the model and the trace; `exact`: a pattern
-    names the target itself, without a wildcard."""
+    """The decision of the rules about one call. `why` names the rule, for the model and the trace; `exact` is True if a
+    pattern names the target itself, without a wildcard."""
 
     answer: Answer
     why: str = ""
@@ -84,8 +84,8 @@ class Policy:
         state_dir: str | None = None,
         environment: Mapping[str, str] | None = None,
     ) -> Policy:
-        """Return the policy for the merged block of the program (`stated`, may be empty) over the settings' rules
-        (`host`); `cwd` is the workspace.
+        """Return the policy for the program's merged `permissions:` block (`stated`, may be empty) over the settings'
+        rules (`host`); `cwd` is the workspace.
 
         `state_dir` is the state directory (None: `.prose` in the workspace); `environment` provides `HOME` and `PATH`.
         Raises `PermissionDenied` for a pattern with `..`.
@@ -98,7 +98,7 @@ class Policy:
 
     @classmethod
     def of_session(cls, request: SessionRequest, host: Mapping[str, Rule], where: Surroundings) -> Policy:
-        """Return the rules of a session over those of the host. Raises `PermissionDenied` for an invalid pattern."""
+        """Return the policy of a session over the host's rules. Raises `PermissionDenied` for an invalid pattern."""
         return cls.of(request.permissions, host, where.cwd, state_dir=where.state_dir, environment=where.environment)
 
     def rule(self, kind: Kind, target: str) -> Ruling:
