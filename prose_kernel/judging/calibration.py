@@ -1,7 +1,7 @@
-"""How often a judge is right: a labelled set of conditions is put to it, and its answers are counted.
+"""Measures how often a judge is right: asks it a labelled set of conditions and counts its answers.
 
-A set is JSON Lines: each line one item with its values, the condition (or a criterion about one value), the right
-answer, and a category. The shipped one is `labelled.jsonl` (docs/how-to/judge.md).
+A set is JSON Lines: each line is one item with its values, the condition (or a criterion about one value), the right
+answer, and a category. The shipped set is `labelled.jsonl` (docs/how-to/judge.md).
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from prose_kernel.runtime.values import Value, full_text
 SHIPPED: Final = Path(__file__).with_name("labelled.jsonl")
 AT_ONCE: Final = 8
 LARGEST: Final = 50_000_000
-"""Bytes of a file of items; a larger one isn't a labelled set."""
+"""The size limit, in bytes, of a file of items; a larger file isn't a labelled set."""
 
 LABELS: Final[Mapping[object, bool | None]] = {"yes": True, "no": False, "uncertain": None, True: True, False: False}
 WORDS: Final[Mapping[bool | None, str]] = {True: "yes", False: "no", None: "uncertain"}
@@ -51,7 +51,7 @@ class Item:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The judge's answer to an item, or the reason for a missing one (`problem`)."""
+    """The judge's answer to an item, or the reason why there is none (`problem`)."""
 
     item: Item
     verdict: Verdict | None
@@ -67,13 +67,13 @@ class Answer:
 
     @property
     def leads_right(self) -> bool:
-        """Whether an `if` goes the right way, which takes "uncertain" for no."""
+        """Return whether an `if` would take the right branch; it treats "uncertain" as no."""
         return self.verdict is not None and (self.verdict.answer is True) == (self.item.label is True)
 
     @property
     def harm(self) -> int:
-        """A rank of a miss, worst first: a wrong yes, a wrong no, an answer instead of "uncertain", "uncertain" instead
-        of an answer."""
+        """Return the rank of a wrong answer, worst first: a wrong yes, a wrong no, an answer instead of "uncertain",
+        "uncertain" instead of an answer."""
         if self.verdict is None:
             return 4
         if self.item.label is None:
@@ -120,7 +120,7 @@ class Calibration:
 
     @property
     def confusion(self) -> dict[str, dict[str, int]]:
-        """The number of each answer, by right answer."""
+        """Return the number of each answer, by right answer."""
         found = {label: dict.fromkeys((*WORDS.values(), NO_ANSWER), 0) for label in WORDS.values()}
         for answer in self.answers:
             found[WORDS[answer.item.label]][answer.word] += 1
@@ -133,7 +133,7 @@ class Calibration:
 
     @property
     def usage(self) -> Usage:
-        """Return the consumption of newly requested answers; recorded ones consume nothing."""
+        """Return the usage of newly requested answers; recorded answers use nothing."""
         found = Usage(cost=0.0)
         for answer in self.answers:
             reported = answer.verdict.details.get("usage") if answer.verdict is not None else None
@@ -149,7 +149,7 @@ class Calibration:
 
     @property
     def models(self) -> Counter[str]:
-        """The number of answers of each model: a chain of fallbacks may have more than one."""
+        """Return the number of answers of each model: a chain of fallbacks may have more than one."""
         names = (str(a.verdict.details.get("model", "")) for a in self.answers if a.verdict is not None)
         return Counter(name for name in names if name)
 
@@ -166,10 +166,10 @@ async def calibrate(
     at_once: int = AT_ONCE,
     on_answer: Callable[[Answer], object] = lambda answer: None,
 ) -> Calibration:
-    """Put every item to the judge, `at_once` at a time.
+    """Ask the judge about every item, `at_once` at a time.
 
-    Raises `Undecided` when items are not recorded and no judge may be asked, or when the first answers all fail; and
-    what a budget raises. Cancelling it ends running requests.
+    Raises `Undecided` if items are not recorded and no judge may be asked, or if the first answers all fail; also
+    raises the errors of a budget. Cancelling it ends running requests.
     """
     places = asyncio.Semaphore(at_once)
     answers: dict[int, Answer] = {}
@@ -259,7 +259,7 @@ def _no_number(word: str) -> object:
 
 
 def _sendable(item: object) -> None:
-    """Raise `ValueError` for values that JSON can hold and a request cannot."""
+    """Raise `ValueError` for values that JSON can hold but a request cannot."""
     try:
         json.dumps(item, ensure_ascii=False, allow_nan=False).encode()
     except UnicodeEncodeError:
@@ -269,7 +269,7 @@ def _sendable(item: object) -> None:
 
 
 def _item(item: Any, number: int) -> Item:
-    """Raises `ValueError` with what is wrong."""
+    """Return the item in a JSON value. Raises `ValueError` that says what is wrong."""
     if not isinstance(item, dict):
         raise ValueError("an item is a JSON object")
     if unknown := sorted(item.keys() - _KEYS):

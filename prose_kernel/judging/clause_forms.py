@@ -80,7 +80,7 @@ _VERSIONED = frozenset(
         *("kotlin", "scala", "swift", "typescript", "ts", "cmake", "maven", "gradle", "spark", "kafka", "jupyter"),
     )
 )
-"""Names whose numbers are versions: 3.12 is more than 3.9 there."""
+"""Names whose numbers are versions: for them, 3.12 is more than 3.9."""
 _ENDED = r"exit(?:ed|s)|finish(?:ed|es)|complet(?:ed|es)|ended|terminated"
 _THE_WORD = r"(?P<word>\s+the\s+(?:exact\s+)?(?:word|text|string|phrase))?"
 _UNIT = r"(?P<unit>word|line|character|item|entr(?:y|ie)|element)s?"
@@ -210,7 +210,7 @@ def clause(text: str) -> Condition:
 
 
 def _rewritten(words: str) -> Condition | None:
-    """Return a condition with another word order in a known form; None if there is no such form."""
+    """Return the condition for a different word order, in a known form; None if there is no such form."""
     if match := _CHAIN.fullmatch(words):
         low, one, path, two, high = (match[name] for name in ("low", "one", "path", "two", "high"))
         if path is None:
@@ -226,12 +226,12 @@ def _rewritten(words: str) -> Condition | None:
 
 
 def _of_versions(*names: str) -> bool:
-    """Whether one of the names is that of a version, a program or a kernel."""
+    """Return whether one of the names contains the name of a version, a program or a kernel."""
     parts = (part for name in names for part in re.split(r"[\W_\d]+|(?<=[a-z])(?=[A-Z])", name))
     return any(part.casefold() in _VERSIONED for part in parts)
 
 
 def _of_all(rule: str, found: Mapping[str, str | None]) -> bool:
-    """Whether `all tests ...` says what the command `tests` says: that it passed. One that failed may not have failed
-    in all it does."""
+    """Return whether `all tests ...` means the same as `tests ...`: only that the command passed. A failed command need
+    not have failed in everything."""
     return rule == "exit" and found["not"] is None and not (found["word"] or "").startswith("fail")

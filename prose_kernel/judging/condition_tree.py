@@ -13,9 +13,9 @@ from prose_kernel.runtime.content import preview
 from prose_kernel.runtime.values import Value
 
 _A_SENTENCE = 3
-"""Words that can say something by themselves."""
+"""The minimum number of words that can be a statement by themselves."""
 WEAK = frozenset(("word", "true", "numbers", "sign"))
-"""Rules for words that may not be a rule (`it is nice`, `more than expected`): the values decide."""
+"""Forms that also match ordinary text (`it is nice`, `more than expected`): they apply only if the values fit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Clause:
         try:
             found, value = facts.resolve(self.subject, bindings)
             name = _name_among(self.quoted_name, bindings)
-            if name:  # `a` is `b`, a is b: what b holds, or "b"? Numbers compare, and an object may say so itself
+            if name:  # `a is b`: the value of b, or the text "b"? Only numbers, or a field of the object a, decide
                 answer = facts.field(value, self.quoted_name) if found and self.rule == "word" else None
                 if answer is None and not (self.other is not None and facts.number(value)):
                     return Ruling(None, self.rule, f"`{name}` may be a name")
@@ -98,11 +98,11 @@ class Negation:
 
 @dataclass(frozen=True, slots=True)
 class Combination:
-    """`and` or `or` of two or more conditions, by Kleene: Unknown only if it decides.
+    """Two or more conditions joined by `and` or `or`, in Kleene's logic: Unknown only if an Unknown operand decides.
 
-    Beside words that no rule reads, a negated condition does not count: in `log does not contain "a" or any warning`
-    the `not` may reach further than its own half. Text right after such words does not count either: in `the sum
-    of a and b is 5` it is the end of them.
+    Next to words that no rule reads, a negated condition counts as Unknown: in `log does not contain "a" or any
+    warning` the `not` may apply to both halves. So does a condition right after such words: in `the sum of a and b is
+    5`, `b is 5` is only the end of the sentence.
     """
 
     word: str
@@ -111,7 +111,7 @@ class Combination:
     def decide(self, bindings: Mapping[str, Value]) -> Ruling:
         deciding = self.word == "or"
         if any(isinstance(operand, Unparsed) and len(operand.text.split()) < _A_SENTENCE for operand in self.operands):
-            return Ruling(None, "", "no rule reads it")  # `is 87 or so`: the rest belongs to what is before it
+            return Ruling(None, "", "no rule reads it")  # `is 87 or so`: the rest belongs to the words before it
         guarded = any(unread(operand) for operand in self.operands)
         unknown: Ruling | None = None
         seen: list[Ruling] = []
@@ -132,7 +132,7 @@ class Combination:
 
 @dataclass(frozen=True, slots=True)
 class Readings:
-    """`and` next to `or` without parentheses: `a or b and c`. The result counts if both readings agree."""
+    """The two readings of a mix of `and` and `or` without parentheses: `a or b and c`. It decides if both agree."""
 
     readings: tuple[Condition, Condition]
 
@@ -175,7 +175,7 @@ def clauses(condition: Condition) -> list[Clause]:
 
 
 def _name_among(words: str, bindings: Mapping[str, Value]) -> str:
-    """Return the binding that these words may mean; "" if there is none."""
+    """Return the name of the binding that these words may mean; "" if there is none."""
     folded = re.sub(r"^the\s+", "", words.casefold())
     wanted = {folded, folded.replace(" ", "_"), folded.replace(" ", "-"), folded.partition(".")[0].partition("[")[0]}
     return next((name for name in bindings if name.casefold() in wanted), "") if words else ""

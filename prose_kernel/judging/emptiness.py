@@ -1,4 +1,4 @@
-"""Whether a value is empty, or given: not where it may say in words that there is nothing, or holds a place."""
+"""Decides whether a value is empty or given; Unknown if its text may say that there is nothing, or be a placeholder."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _PLACEHOLDER = re.compile(
     r"|^\W*(?:ok|okay|fine|good|great|clean|clear|perfect|pass(?:ed)?|done|default|example|sample|dummy|test)\W*$",
     re.IGNORECASE,
 )
-"""A text that may be a placeholder, or that praises where it could list: it may mean that there is nothing."""
+"""Texts that may be a placeholder, or that give praise instead of a list: they may mean that there is nothing."""
 _SHORT_PLACEHOLDER = 120
 _MARKUP = " \t\r\n-*+•—–_#>|`'\"()[]{}<>.,:;!?…\u200b\u200c\u200d\u2060\ufeff"
 
@@ -69,7 +69,7 @@ def empty(value: Value) -> bool | None:
 
 
 def _hollow(value: list[Value] | dict[str, Value]) -> bool | None:
-    """Whether a collection is empty; None for one that holds nothing but empty values: `{"items": []}`."""
+    """Return whether a collection is empty; None for one that holds only empty values: `{"items": []}`."""
     if not value:
         return True
     parts = value if isinstance(value, list) else value.values()
@@ -77,8 +77,8 @@ def _hollow(value: list[Value] | dict[str, Value]) -> bool | None:
 
 
 def _says_nothing(words: str) -> bool:
-    """Whether a text may say that there is nothing: in all of its lines but headings (`n/a`, "# Findings", "None."), in
-    its first sentence ("No files."), or as JSON (`[ ]`)."""
+    """Return whether a text may say that there is nothing: in every line that isn't a heading (`n/a`, "# Findings",
+    "None."), in its first sentence ("No files."), or as JSON (`[ ]`)."""
     lines = (line.strip() for line in words.split("\n"))
     if all(line.strip(_MARKUP).casefold() in _NOTHING for line in lines if line[:1] != "#" and line[-1:] != ":"):
         return True

@@ -14,7 +14,7 @@ from prose_kernel.runtime.values import ErrorValue, ExecText, Reference, Value, 
 SHORT = 80  # characters of a value that can be the answer to a question, not a text about it
 EXIT_CODE = " exit code"  # suffix of a subject: the exit code of a command
 
-# the words that a script or a person answers a condition with, case-folded
+# the answers to a condition that a script or a person may give, case-folded
 YES = frozenset(("y", "yes", "true"))
 NO = frozenset(("n", "no", "false"))
 UNCERTAIN = frozenset(("u", "uncertain", "unknown"))
@@ -22,7 +22,7 @@ STUCK = frozenset(("no progress", "no-progress"))
 
 _STEP = re.compile(r"\.([^\W\d]\w*(?:-\w+)*)|\[(\d+)\]")
 _NUMBER = re.compile(r"[-+]?(?:[1-9]\d{0,2}(?:,\d{3})+|0|[1-9]\d*)(?:\.\d+)?%?", re.ASCII)
-"""Leading zeros make a code of it (`007`, `01234`), which isn't a number."""
+"""Text with leading zeros (`007`, `01234`) is a code, not a number."""
 _VERSION = re.compile(r"v?(\d+(?:\.\d+){2,})", re.ASCII)
 WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _BULLET = re.compile(r"(?:[-*+•]|\d+[.)])\s+\S")
@@ -40,7 +40,7 @@ _UNSPACED = re.compile("[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3
 
 
 def resolve(subject: str, bindings: Mapping[str, Value]) -> tuple[bool, Value]:
-    """Whether there is a value at the path to go by, and the value; a number literal is its own value."""
+    """Return whether the path leads to a usable value, and the value; a number literal is its own value."""
     path, wants_exit, _ = subject.partition(EXIT_CODE)
     if path[0].isdigit() or path[0] in "+-":
         literal = number(path)
@@ -143,12 +143,12 @@ def plain(text: str) -> str:
 
 
 def looser(text: str) -> str:
-    """Return a text without invisible differences: invisible characters, widths and other forms of the same letters."""
+    """Return a text without differences that a reader cannot see: invisible characters, widths, variants of letters."""
     return unicodedata.normalize("NFKC", _INVISIBLE.sub("", plain(text)))
 
 
 def whole(value: Value) -> bool:
-    """Whether the text is all that there was, not cut at 30,000 characters."""
+    """Return whether the text is complete, not cut at 30,000 characters."""
     return not (isinstance(value, ExecText) and value.result.stdout_truncated)
 
 
@@ -158,12 +158,12 @@ def exit_code(value: Value) -> int | None:
 
 
 def code_hidden(value: Value) -> bool:
-    """Whether it is an exit code of 0 that may hide a failure, by the text of its command."""
+    """Return whether the exit code is a 0 that may hide a failure, judging by the command's text."""
     return isinstance(value, ExecText) and value.result.exit_code == 0 and value.result.code_hidden
 
 
 def number(value: Value) -> tuple[float, bool] | None:
-    """Return a number, or a text that is only a number; and whether it is a percentage."""
+    """Return the number that a value, or all of its text, is; and whether it is a percentage."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):
@@ -182,7 +182,7 @@ def version(text: str) -> tuple[int, ...] | None:
 
 
 def short(value: Value) -> str | None:
-    """Return a value that can be an answer: trimmed text of one short line, a number, a boolean."""
+    """Return a value that can be an answer: trimmed text of one short line, a number, a boolean; else None."""
     if isinstance(value, list | dict | ErrorValue):
         return None
     shown = "null" if value is None else inserted_text(value).strip()
@@ -198,7 +198,8 @@ def yes_no(value: Value) -> bool | None:
 
 
 def count(value: Value, unit: str) -> tuple[int, int] | None:
-    """Return how many words, lines, characters or items a value has: the minimum and the maximum that may be meant."""
+    """Return how many words, lines, characters or items a value has: the smallest and the largest count that may be
+    meant."""
     if unit == "item":
         items = _items(value)
         return None if items is None else (items, items)
@@ -213,7 +214,7 @@ def count(value: Value, unit: str) -> tuple[int, int] | None:
             lines = content.strip("\n").split("\n") if content.strip("\n") else []
             return sum(bool(line.strip()) for line in lines), len(lines)
         case _:
-            import regex  # a character is what a reader takes for one: a family of emoji, a letter with its accent
+            import regex  # a character is a grapheme: a family of emoji, a letter with its accent
 
             counts = [len(regex.findall(r"\X", one)) for one in (content.strip(), content)]
             return counts[0], counts[1]
@@ -247,9 +248,9 @@ def _bullets(content: str) -> int | None:
 
 
 def field(value: Value, words: str) -> bool | None:
-    """The boolean field with this name in an object (`ready to ship` is `ready_to_ship`); None without one.
+    """Return the boolean field with this name in an object (`ready to ship` is `ready_to_ship`); None if it has none.
 
-    A text counts only if it is such an object as a whole: one in the middle of a text may be about anything.
+    A text counts only if all of it is such an object: an object in the middle of a text may be about anything.
     """
     data: object = value
     if isinstance(value, str | Reference) and (value_text := (text(value) or "").strip())[:1] == "{":
@@ -262,9 +263,9 @@ def field(value: Value, words: str) -> bool | None:
 
 
 def affordable(pattern: str, length: int) -> bool:
-    """Whether a regular expression surely ends soon on a text of that length.
+    """Return whether matching a regular expression against a text of that length is certainly fast.
 
-    `re` backtracks, and the text of a condition may hold words from a session: a repeated group, many options or
+    `re` backtracks, and the text of a condition may contain text from a session: a repeated group, many options or
     several open repeats over a long text are left to the next judge.
     """
     bare = re.sub(r"\\.|\[\^?\]?[^\]]*\]", "x", pattern)

@@ -1,5 +1,4 @@
-"""The person as a judge: asked in words, one conversation at a time; an answer that isn't understood is asked for
-again."""
+"""The person as a judge: one question at a time, repeated until the answer is understood."""
 
 from __future__ import annotations
 
@@ -20,15 +19,14 @@ from prose_kernel.runtime.values import Value
 
 SHOWN: Final = 1_000
 SHOWN_LINES: Final = 15
-"""Characters and lines of the value of a criterion that a person sees first."""
+"""The number of characters and lines of a criterion's value that a person sees first."""
 _WHY: Final = Button("Why?", "why")
 _YES_OR_NO: Final = (Button("Yes", "yes"), Button("No", "no"), Button("Uncertain", "uncertain"), _WHY)
 _SUBMIT: Final = Button("Submit", "", "", main=True)
 
 
 class HumanJudge:
-    """The `Judge` port, answered by the person; every conversation holds the turn, and an unclear answer is asked for
-    again."""
+    """The `Judge` port, answered by the person. A question holds the turn until its answer is clear."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = serial(asker)
@@ -94,7 +92,8 @@ class HumanJudge:
 
 
 def _typed(label: str, number: int, folded: Container[str]) -> str:
-    """How a person would type a label; a label may be a number too, which then is not the one in the list."""
+    """Return the text that picks a label: the label, because a label may itself be a number; its number in the list if
+    the label cannot be typed as one line of single spaces."""
     return label if " ".join(label.split()).casefold() in folded else str(number)
 
 
@@ -111,7 +110,7 @@ def _indented(text: str) -> str:
 
 
 def _value(request: JudgeRequest) -> str:
-    """Return the one value of a criterion of VVM, or the beginning of a long one; the person can ask for the rest."""
+    """Return the value of a VVM criterion, or the beginning of a long one; the person can ask for the rest."""
     if request.subject is None:
         return ""
     text = _beginning(request.subject)
@@ -121,7 +120,7 @@ def _value(request: JudgeRequest) -> str:
 
 
 def _beginning(text: str) -> str:
-    """Return the beginning of a text, as much as fits on a screen."""
+    """Return as much of the beginning of a text as fits on a screen."""
     return "\n".join(text.split("\n", SHOWN_LINES)[:SHOWN_LINES])[:SHOWN]
 
 

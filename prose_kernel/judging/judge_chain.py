@@ -23,8 +23,8 @@ from prose_kernel.runtime.text import NAME, one_line
 if TYPE_CHECKING:
     from prose_kernel.judging.human import HumanJudge
 
-# The rules (a dozen regular expressions) and the person are imported where a question comes up: most cells ask none,
-# and kernel start-up time is a feature.
+# The rules (a dozen regular expressions) and the person are imported with the first question: most cells ask none, and
+# kernel start-up time is a feature.
 
 Answer = TypeVar("Answer")
 LiveJudge = Callable[[], Judge | None]
@@ -33,10 +33,10 @@ RULE = "write it as a rule (`score >= 85`, `docs is empty`, see docs/reference/j
 ASK = "record it in an interactive run, or choose a judge (PROSE_JUDGE; in a notebook %judge)"
 FIX = f"{RULE}, {ASK}"
 STRUCTURE = f"let the text be JSON (a session with `output:`), {ASK}"
-"""The hint for a field or the items of a text: no rule finds these."""
+"""The hint for a field or the items of a text, which no rule finds."""
 
 AN_ANSWER = 1000
-"""Characters of values that cost about as much as one more answer of a model, which writes a sentence and a word."""
+"""The number of characters of values that costs about as much as one more answer of a model (a sentence and a word)."""
 
 
 class Script(Protocol):
@@ -69,7 +69,8 @@ class Asked:
         self._criteria = criteria
 
     async def decide(self, request: JudgeRequest) -> Verdict:
-        """Raises `Undecided`, as every call here does, when neither of them can."""
+        """Return the verdict of the model, else of the person. Raises `Undecided`, as all methods do, if neither
+        decides."""
         from prose_kernel.judging import rules
 
         ruling = rules.Ruling(None, "", _no_rules(request, self._rules, self._criteria))
@@ -123,7 +124,7 @@ class Asked:
         if self._live is not None and (judge := self._live()) is not None:
             try:
                 return await calling(judge)
-            except (Undecided, ProviderError) as problem:  # the person decides in its place
+            except (Undecided, ProviderError) as problem:  # the person decides instead
                 why, fix, failed = one_line(str(problem), 300), problem.hint or fix, True
         if self._person is not None and self._person.available:
             from prose_kernel.judging.human import HumanJudge
@@ -164,8 +165,7 @@ def _no_rules(request: JudgeRequest, rules: RulesMode, criteria: bool) -> str:
 class RecordedOnlyJudge(JudgeWrapper):
     """The `Judge` port around recorded judgements while no judge is chosen.
 
-    In a non-interactive run a question without a record cannot be decided: that is the error, and its hint says how to
-    record it.
+    In a non-interactive run a question without a record is undecided; the hint of the error says how to record it.
     """
 
     def __init__(self, recorded: Judge, person: Asker, *, rules: RulesMode, criteria: bool = False) -> None:
@@ -189,11 +189,13 @@ class RecordedOnlyJudge(JudgeWrapper):
 class JudgeChain:
     """The `Judge` port.
 
-    `rules` says whether rules decide first, exclusively (`only`) or not at all (`off`), `criteria` whether they decide
-    the criteria of VVM too, `batch` which questions are asked together; `scripted` holds answers written beforehand;
-    `others` are asked then: `Asked`, or a recording of it. Without them `human` is the person at the front end. In a
-    dry run (`dry_run`) what no rule decides is reported as undecided, so that the run continues: a condition is
-    uncertain, a loop shows its body once, a choice takes its first option, and no question is asked.
+    - `rules`: whether rules decide first, exclusively (`only`) or not at all (`off`).
+    - `criteria`: whether rules also decide the criteria of VVM. `batch`: which questions are asked together.
+    - `scripted`: answers written beforehand.
+    - `others`: the judge that is asked after these: `Asked`, or a recording of it. Without it, `human` is the person at
+      the front end.
+    - `dry_run`: no question is asked, so that the run continues: an undecided condition is uncertain, a loop shows its
+      body once, a choice takes its first option.
     """
 
     def __init__(
@@ -235,7 +237,7 @@ class JudgeChain:
         self._rules_alone(quoted(request), why, _fix(request))
         try:
             return await self._others.decide(self._together(request))
-        except Undecided as problem:  # the cheapest fix first: a rule needs no judge and no recording
+        except Undecided as problem:  # suggest the cheapest fix first: a rule needs no judge and no recording
             if request.subject is not None:
                 raise
             hint = problem.hint or FIX
@@ -243,8 +245,8 @@ class JudgeChain:
             raise Undecided(str(problem), hint=hint, missed=problem.missed, failed=problem.failed) from None
 
     def _together(self, request: JudgeRequest) -> JudgeRequest:
-        """The request with those of its further questions that others have to decide, and that are worth asking with
-        it: optional questions are included only while they are small compared with the common values."""
+        """Return the request with those further questions that no rule decides and that are worth asking with it:
+        optional questions are included only while they are small compared with the common values."""
         if not request.further:
             return request
         left = sum(map(len, material(request).whole.values())) // 2 if self._batch == "ahead" else 0
@@ -270,10 +272,10 @@ class JudgeChain:
         return rules.decide(request.text, request.bindings, request.written, request.inserted).answer
 
     async def choose(self, request: JudgeRequest, labels: tuple[str, ...]) -> Pick:
-        """The label of the first in the chain that picks one. Raises `Undecided`.
+        """Return the label that the first judge in the chain picks. Raises `Undecided`.
 
-        A rule picks only when a binding that the criteria name is exactly one of the labels. A scripted label may be
-        none of them.
+        A rule picks only if a binding that the criteria name is exactly one of the labels. A scripted label need not be
+        one of them.
         """
         if not _no_rules(request, self._rules, self._criteria) and (pick := _named_label(request, labels)):
             return pick
@@ -336,8 +338,8 @@ _NAMED = re.compile(
 
 
 def _named_label(request: JudgeRequest, labels: tuple[str, ...]) -> Pick | None:
-    """Return the label in the binding that the criteria name exactly. With more words they may mean another label:
-    `what comes after the stage`."""
+    """Return the label that is the value of the one binding that the criteria name. With more words they may mean
+    another label: `what comes after the stage`."""
     from prose_kernel.judging import facts
 
     found = _NAMED.fullmatch(request.question.strip())
@@ -355,8 +357,12 @@ def _named_label(request: JudgeRequest, labels: tuple[str, ...]) -> Pick | None:
 
 
 class Condition(NamedTuple):
-    """A question that a program may put to the judge: its line, its text, and whether a rule decides it; the forms
-    that it is made of, if all of it has one; whether it is a `choice`, or a `criterion` of VVM."""
+    """A question that a program may ask the judge.
+
+    - `line`, `text`: its place and its words; `choice` or `criterion` (of VVM) if it isn't a condition.
+    - `decidable`: whether a rule decides it.
+    - `forms`: the forms of its parts; empty if a part has none.
+    """
 
     line: int
     text: str
@@ -367,10 +373,11 @@ class Condition(NamedTuple):
 
 
 def decidable_conditions(questions: Iterable[JudgedText], source: Source, *, criteria: bool = False) -> list[Condition]:
-    """Every condition and choice of a program in source order, for `prose check`. With `criteria` rules decide VVM's.
+    """Return every condition and choice of a program in source order, for `prose check`. With `criteria`, rules also
+    decide those of VVM.
 
-    `decidable` is only about the form: a rule reads it and decides it both ways. A value that is not what the rule
-    needs (`score >= 85` with a score of "good") still goes to the next judge; a choice always counts as one that does.
+    `decidable` is only about the form: a rule reads it and can decide it both ways. If a value isn't what the rule
+    needs (`score >= 85` with a score of "good"), the next judge is still asked. A choice is never decidable.
     """
     from prose_kernel.judging import rules
 

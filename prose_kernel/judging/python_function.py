@@ -34,13 +34,14 @@ JudgeFunction = Callable[[Decision], bool | str | Awaitable[bool | str | None] |
 
 
 class FunctionJudge:
-    """The `Judge` port, decided by a function, which is called after the rules."""
+    """The `Judge` port, answered by a function that is called after the rules."""
 
     def __init__(self, function: JudgeFunction) -> None:
         self._function = function
 
     async def decide(self, request: JudgeRequest) -> Verdict:
-        """Raises `Undecided` where the function fails, or returns something else than its type says."""
+        """Return the function's verdict. Raises `Undecided` if the function fails, or returns a value of another
+        type."""
         answer = await self._call(request, ())
         if answer is None or isinstance(answer, bool):
             return Verdict(answer, BY)

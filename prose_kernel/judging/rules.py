@@ -1,8 +1,8 @@
 """Conditions that need no judgement: a closed, three-valued grammar over named bindings (sessions.md 3.2).
 
 `score >= 85`, `docs is empty`, `the build failed and not log contains "flaky"`. Every form, with examples:
-docs/reference/judge-rules.md. A rule answers True or False only where the words leave no doubt; all else is Unknown
-(None), and the next judge is asked. Above all an unquoted word decides only when it is met: `status = "done"` does not
+docs/reference/judge-rules.md. A rule answers True or False only if the words leave no doubt; anything else is Unknown
+(None), and the next judge is asked. Above all, an unquoted word decides only if it matches: `status = "done"` does not
 make `status is finished` false.
 """
 
@@ -41,8 +41,9 @@ def decide(
 ) -> Ruling:
     """Return the answer of the rules to a condition. Never raises; reads only the bindings that the condition names.
 
-    `inserted` are the values in it by their placeholders in the `written` text. One that could pass for words of the
-    condition (`" or 3 > 2`) leaves it open: outside quotes it has to be a number, inside it must not end them.
+    `inserted` are pairs of a placeholder in the `written` text and the value inserted for it. A value that could pass
+    for words of the condition (`" or 3 > 2`) leaves it Unknown: outside quotes it has to be a number, inside quotes it
+    must not end them.
     """
     for placeholder, value in inserted:
         quoted = placeholder in written and placeholder not in re.sub(LITERAL, "", written)
@@ -52,7 +53,7 @@ def decide(
 
 
 def decidable(text: str) -> bool:
-    """Whether each part of the condition has a form that decides both ways, whatever its bindings hold."""
+    """Return whether each part of the condition has a form that decides both ways, whatever its bindings hold."""
     condition = parse(text)
     return not unread(condition) and not any(clause.rule in WEAK for clause in clauses(condition))
 
@@ -183,16 +184,17 @@ def _grouped(operands: list[Condition], words: list[str], loose: str) -> Conditi
 
 
 def _one_of_two(condition: Condition) -> Condition:
-    """Return the condition for `either a failed or b failed`, which leaves open whether both may have failed."""
+    """Return the condition for `either a failed or b failed`, Unknown if both have failed."""
     if not isinstance(condition, Combination):
         return Unparsed("")
     return Readings((condition, Combination("and", (condition, Negation(Combination("and", condition.operands))))))
 
 
 def _distributed(operands: list[Condition], word: str) -> Condition | None:
-    """`a and b failed`: several names with one predicate, which each of them has. None for anything else.
+    """Return the condition for several names with one predicate, `a and b failed`; None for anything else.
 
-    `a and b are not empty` may mean that neither is, or that not both are: it counts where both readings agree.
+    `a and b are not empty` may mean that neither is empty, or that not both are: it decides only if both readings
+    agree.
     """
     last = operands[-1]
     if not isinstance(last, Clause) or last.rule not in _EACH or not _PLURAL.match(last.predicate):

@@ -1,5 +1,7 @@
-"""The tests of the forms of `rules` on one value: yes, no, or Unknown (None). Examples:
-docs/reference/judge-rules.md."""
+"""The tests of the forms of `rules` on one value: yes, no, or Unknown (None).
+
+Examples: docs/reference/judge-rules.md.
+"""
 
 from __future__ import annotations
 
@@ -76,7 +78,7 @@ def _text(found: Mapping[str, str | None]) -> Test | None:
             return None  # the outer spaces of a value may mean nothing
         answer = holds(facts.plain(text), literal)
         if answer != holds(facts.looser(text), facts.looser(literal)):
-            return None  # what a reader sees is not what is there
+            return None  # the text only looks as if it matched, or did not
         if how == "mention" or found.get("word"):
             answer_in_words = _in_words(facts.plain(text), literal)
             return answer_in_words if facts.whole(value) or answer_in_words else None
@@ -86,7 +88,7 @@ def _text(found: Mapping[str, str | None]) -> Test | None:
 
 
 def _in_words(text: str, literal: str) -> bool | None:
-    """Whether a text has a word: not if it is nowhere, whatever its case; it may mean another form of it."""
+    """Return whether a text has a word; False only if no form of the word occurs, in any case; else None."""
     if re.search(rf"(?<!\w){re.escape(literal)}(?!\w)", text):
         return True
     stem = re.sub(r"(?<=\w{3})(?:ies|ing|ed|es|er|s|y|e)$", "", literal.casefold())
@@ -94,7 +96,7 @@ def _in_words(text: str, literal: str) -> bool | None:
 
 
 def _among(values: list[Value], literal: str) -> bool | None:
-    """Whether a list has this text as an item; None where an item may be meant by it."""
+    """Return whether a list has this text as an item; None if an item may mean the same."""
     items = [facts.short(value) for value in values]
     plain = [facts.plain(item) for item in items if item is not None]
     if literal in plain:
@@ -104,7 +106,7 @@ def _among(values: list[Value], literal: str) -> bool | None:
 
 
 def _several(found: Mapping[str, str | None], single: Callable[[Mapping[str, str | None]], Test | None]) -> Test | None:
-    """`contains either "a" or "b"`, `is one of "a", "b"`: the test for each, with `or` or `and` between them."""
+    """Return the test for several texts joined by `or` or `and`: `contains either "a" or "b"`, `is one of "a", "b"`."""
     written, which = found["lits"] or "", (found.get("which") or "").strip()
     between = set(re.findall(r"\b(?:or|and)\b", re.sub(LITERAL, "", written)))
     tests = [single({**found, "lits": None, "lit": one}) for one in re.findall(LITERAL, written)]
@@ -120,7 +122,7 @@ def _several(found: Mapping[str, str | None], single: Callable[[Mapping[str, str
         either = True if True in answers else None if None in answers else False
         both = False if False in answers else None if None in answers else True
         if which == "either" and answers.count(False) < len(answers) - 1:
-            return None  # one, or more than one?
+            return None  # may `either` include both?
         if negated:
             return agreed((either, both)) if every else either
         return both if every else either
@@ -165,7 +167,7 @@ def _numeral(text: str | None) -> tuple[float, bool] | None:
 
 
 def _between(low: tuple[float, bool] | None, high: tuple[float, bool] | None) -> Test:
-    """Test for a number between two others; whether the ends are included is ambiguous."""
+    """Return the test for a number between two others; whether the ends are included is ambiguous."""
 
     def test(value: Value) -> bool | None:
         number = facts.number(value)
@@ -177,7 +179,7 @@ def _between(low: tuple[float, bool] | None, high: tuple[float, bool] | None) ->
 
 
 def _version(found: Mapping[str, str | None]) -> Test:
-    """Test two versions with several dots each."""
+    """Return the test that compares two versions with several dots each."""
     sign = found.get("op") or found.get("sign") or "=="
     compare, wanted = comparison(sign), facts.version(found["version"] or "")
 
@@ -191,7 +193,7 @@ def _version(found: Mapping[str, str | None]) -> Test:
 
 
 def _sign(found: Mapping[str, str | None]) -> Test:
-    """`is negative` of a number; of a text only if that is what it says."""
+    """Return the test for `is negative` of a number, or of a text that is this word."""
     word = found["word"] or ""
 
     def test(value: Value) -> bool | None:
@@ -291,7 +293,7 @@ def _bare_version(text: str) -> str:
 
 
 def _unless_field(test: Test) -> Test:
-    """Not of an object that has a field of that name: {"empty": true}."""
+    """Return the test, but Unknown for an object that has a field of that name: {"empty": true}."""
 
     def careful(value: Value) -> bool | None:
         data = value if isinstance(value, dict) else facts.structure(facts.text(value) or "")
@@ -318,15 +320,15 @@ def _word(found: Mapping[str, str | None]) -> Test:
 
     def test(value: Value) -> bool | None:
         if (shown := facts.field(value, words)) is not None:
-            return shown  # an object that says so itself: {"approved": false}
-        # met: True; not met: unknown, because another word may mean the same
+            return shown  # an object with this field: {"approved": false}
+        # no match is Unknown, because another word may mean the same
         return True if facts.plain(facts.short(value) or "").casefold() == facts.plain(words) else None
 
     return test
 
 
 def is_true(value: Value) -> bool | None:
-    """Only a path: the value is a boolean. The meaning of a text is left to other judges."""
+    """Return a boolean value itself, for a condition that is only a path. Texts are left to other judges."""
     return value if isinstance(value, bool) else None
 
 
@@ -355,7 +357,7 @@ TESTS: dict[str, Callable[[Mapping[str, str | None]], Test | None]] = {
 
 
 def _unquoted(literal: str | None) -> str | None:
-    """The meaning of a quoted text; None where `\\n` or `\\t` may be meant literally, or as one character."""
+    """Return the text inside the quotes; None if `\\n` or `\\t` may be meant literally, or as one character."""
     literal = literal or '""'
     if literal[0] != '"':
         return literal[1:-1]
