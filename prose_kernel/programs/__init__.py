@@ -1,1 +1,1 @@
-"""Programs that a program imports: from files, from registries; consent and the lock file."""
+"""Imported programs: reads them from files and registries, asks for consent, keeps the lock file."""

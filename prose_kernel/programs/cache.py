@@ -1,7 +1,7 @@
 """The user's cache of fetched programs: one file for each digest, shared by all projects and processes.
 
-A file is named by the SHA-256 of its content, which is checked again whenever it is read. So it does not matter who
-wrote it, processes cannot get in each other's way, and what is damaged counts as missing.
+A file is named by the SHA-256 of its content, which is checked whenever it is read. So it does not matter which process
+wrote it, processes cannot interfere, and a damaged file counts as missing.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ def digest_of(data: bytes) -> str:
 
 
 class ProgramCache:
-    """Programs by digest, below `directory`: by default `~/.cache/prose_kernel/programs`, or where the system keeps
-    such files (`XDG_CACHE_HOME`). A cache that cannot be written stores nothing and gives no error."""
+    """Programs by digest, below `directory`: by default `~/.cache/prose_kernel/programs`, or the system's directory for
+    caches (`XDG_CACHE_HOME`). A cache that cannot be written stores nothing and raises no error."""
 
     def __init__(self, directory: Path | None = None) -> None:
         import platformdirs
@@ -31,7 +31,7 @@ class ProgramCache:
         self.directory = directory or platformdirs.user_cache_path("prose_kernel") / "programs"
 
     def get(self, digest: str) -> bytes | None:
-        """The program with that digest; None if it is not here, or no longer what it was."""
+        """Return the program with that digest; None if it is missing or damaged."""
         try:
             data = plain_files.read(self._path(digest))
         except OSError:
@@ -39,7 +39,7 @@ class ProgramCache:
         return data if digest_of(data) == digest else None
 
     def put(self, data: bytes) -> str:
-        """Keep a program; its digest is returned."""
+        """Store a program and return its digest."""
         digest = digest_of(data)
         if self.get(digest) is None:
             with contextlib.suppress(OSError):
@@ -52,12 +52,12 @@ class ProgramCache:
         return self.directory / f"{digest}{SUFFIX}"
 
     def entries(self) -> Iterator[tuple[str, int]]:
-        """Return digest and size of each cached program, sorted."""
+        """Yield the digest and size of each cached program, sorted."""
         if self.directory.is_dir():
             for path in sorted(self.directory.glob(f"*{SUFFIX}")):
                 with contextlib.suppress(OSError):
                     yield path.stem, path.stat().st_size
 
     def remove(self, digest: str) -> None:
-        """Forget a program. Raises `OSError`."""
+        """Delete a program. Raises `OSError`."""
         self._path(digest).unlink(missing_ok=True)

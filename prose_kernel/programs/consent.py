@@ -1,7 +1,7 @@
-"""Before a program from elsewhere first runs, a person agrees: what is shown, what is asked, and who may answer.
+"""Asks a person to agree before a fetched program first runs.
 
 An agreement is about a text, by its digest. It is given at a terminal, in a notebook's input box, or beforehand by
-`--trust` and `%trust`; never by a program: what a run has started is recognized as gates recognize it
+`--trust` and `%trust`; never by a program. Processes that a run has started are recognized as for gates
 (`access.peers`), and no input, session or file of decisions is asked.
 """
 
@@ -25,7 +25,7 @@ _FORM = Form("program", "Run this, now and later?", (Button("Yes", "yes"), Butto
 
 @dataclass(frozen=True, slots=True)
 class Fetched:
-    """The text of a program: the URL that was asked for, the one it was found at, and its digest."""
+    """The text of a program: the requested URL, the URL where it was found, and its digest."""
 
     url: str
     location: str
@@ -35,8 +35,8 @@ class Fetched:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A program that is about to run. `holds` says what it can do; `via` are the URLs of the programs that led to it,
-    outermost first; `before` is the digest that is pinned so far, if it replaces another text."""
+    """A program that is about to run. `holds` lists its abilities; `via` are the URLs of the programs that led to it,
+    outermost first; `before` is the digest that is pinned so far, if this text replaces another one."""
 
     fetched: Fetched
     holds: tuple[str, ...]
@@ -77,11 +77,11 @@ class Trust:
 
 
 async def agree(candidates: Sequence[Candidate], trust: Trust, asker: SerialAsker | None) -> None:
-    """Return if everything may run. Raises `ImportProgramError` (E215): a person refused, or none is available."""
+    """Return if all candidates may run. Raises `ImportProgramError` (E215) if a person refuses or none is available."""
     from prose_kernel.access import peers
 
     first = candidates[0].fetched.url
-    if peers.inside_a_run():  # then the apparent consent may come from the program itself
+    if peers.inside_a_run():  # apparent consent could come from the program itself
         why = "it has not run here before, and only a person may agree to that, not a command of a run"
         raise urls.unfetchable(first, why, f"at a terminal: prose install {first}")
     open_ones = [one for one in candidates if not trust.covers(one)]
@@ -112,12 +112,12 @@ async def _answer(candidates: Sequence[Candidate], asker: SerialAsker) -> bool:
 
 
 def legible(data: bytes) -> str:
-    """Return the text of a program for review before it runs: only its own lines, with nothing in them hidden."""
+    """Return the text of a program for review before it runs: each line as it is, nothing in it hidden."""
     return escaped_lines(data.decode("utf-8-sig").replace("\r\n", "\n").removesuffix("\n"))
 
 
 def written(candidates: Sequence[Candidate]) -> str:
-    """The information for the person: all facts that are known before the programs run."""
+    """Return the text shown to the person: all facts that are known before the programs run."""
     many = len(candidates) > 1
     lines = [f"{len(candidates)} programs" if many else "A program", "from elsewhere, not agreed to before:"]
     shown = [" ".join(lines)]
@@ -143,7 +143,8 @@ def _facts(one: Candidate) -> list[tuple[str, str]]:
 
 
 def _no_person(candidates: Sequence[Candidate], asker: SerialAsker | None) -> ImportProgramError:
-    """The hint names the text where it is one: a server may give another to a client that has read this one."""
+    """Return the error if no person can be asked. Its hint names a single text by its digest: the server may send a
+    different text to a client that has read this one."""
     magic = asker.magic if asker is not None else ""
     found = candidates[0].fetched
     url, agreed = found.url, found.digest if len(candidates) == 1 else found.url

@@ -1,6 +1,6 @@
-"""The files around a contract file: where paths and bare names lead, and their texts (prose-md.md 3.5, 8, 9).
+"""The files around a contract file: resolves paths and bare names, and reads the texts (prose-md.md 3.5, 8, 9).
 
-Only plain files are read, and nothing is fetched: dependencies lie below `deps/` of the project.
+Only plain files are read, and nothing is fetched: dependencies are below `deps/` of the project.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from prose_kernel.runtime.home import expanded
 
 INDEX: Final = f"index{SUFFIX}"
 _HEAD: Final = 16_000
-"""Bytes of a file that hold its front matter."""
+"""The number of bytes of a file that contain its front matter."""
 _PIN: Final = re.compile(r"(\S+)[ \t]+([0-9a-fA-F]{7,})")
 _VERSION: Final = re.compile(r"(.+)@([^@/]+)\Z")
 _LEFT_OUT: Final = frozenset(["deps", "dist", "runs", "state"])
@@ -32,7 +32,7 @@ _SKILLS: Final = ("skills", "~/.claude/skills", "~/.codex/skills", "~/.agents/sk
 
 
 class ContractFiles:
-    """The `Library` of one text. `texts` are read in the place of files, by address. `program` gives the contract of a
+    """The `Library` of one text. `texts` are read instead of files, by address. `program` returns the contract of the
     `.prose` program at an address."""
 
     def __init__(
@@ -70,7 +70,7 @@ class ContractFiles:
         raise _missing(f'"{path}" names a registry, which is not open', "write the host: `github.com/OWNER/REPO/PATH`")
 
     def _first(self, place: str, shown: str, within: str = "") -> str:
-        """The first file of a path: as written, with the suffix, or the index of a directory."""
+        """Return the first file that exists for a path: as written, with the suffix, or the index of a directory."""
         for candidate in (place, place + SUFFIX, os.path.join(place, INDEX)):  # noqa: PTH118
             address = _real(candidate)
             if self._is_file(address):
@@ -134,7 +134,7 @@ class ContractFiles:
             place = os.path.dirname(place)  # noqa: PTH120
 
     def _named(self, directory: str) -> dict[str, list[str]]:
-        """The contract files of a directory by the names in their front matter."""
+        """Return the contract files of a directory by the names in their front matter."""
         known = self._names.get(directory)
         if known is None:
             known = self._names[directory] = {}
@@ -176,7 +176,7 @@ class ContractFiles:
         return self._program(address)
 
     def shown(self, address: str) -> str:
-        """The name of a file for people: relative to the text."""
+        """Return the name of a file in messages: relative to the text."""
         relative = os.path.relpath(address, self._directory)
         return os.path.normpath(os.path.join(self._shown_from, relative))  # noqa: PTH118
 
@@ -194,7 +194,7 @@ class ContractFiles:
 
 
 def head_of(address: Path | str) -> str:
-    """The beginning of a file with its front matter; "" for one that cannot be read."""
+    """Return the beginning of a file with its front matter; "" if it cannot be read."""
     try:
         with plain_files.reading(address, None) as file:
             return file.read(_HEAD).decode("utf-8-sig", "replace").replace("\r\n", "\n")
@@ -203,7 +203,7 @@ def head_of(address: Path | str) -> str:
 
 
 def root_of(importer: str) -> str:
-    """The root of the project that a file belongs to (9): where its dependencies are."""
+    """Return the root of the project that a file belongs to (9), which contains its dependencies."""
     directory = os.path.dirname(importer)  # noqa: PTH120
     for place in (directory, *map(str, Path(directory).parents)):
         if os.path.isdir(os.path.join(place, ".agents", "prose")):  # noqa: PTH112, PTH118
@@ -220,7 +220,8 @@ def _below(directory: str) -> Iterator[str]:
 
 
 def _pinned(root: str, repository: str, version: str) -> bool:
-    """Whether the lock file pins a repository to a commit that begins with `version`; ours, in TOML, pins nothing."""
+    """Return whether the lock file pins a repository to a commit that begins with `version`; our TOML format pins
+    none."""
     try:
         lines = plain_files.read_text(os.path.join(root, "prose.lock"), errors="replace").splitlines()  # noqa: PTH118
     except OSError:
@@ -231,7 +232,7 @@ def _pinned(root: str, repository: str, version: str) -> bool:
 
 
 def _real(path: str) -> str:
-    """The path without links to directories; one to the file itself is refused when it is read."""
+    """Return the path with links to directories resolved. A link to the file itself is refused when it is read."""
     place, name = os.path.split(os.path.normpath(path) if ".." not in path else path)
     return os.path.join(os.path.realpath(place), name)  # noqa: PTH118
 

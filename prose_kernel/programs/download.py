@@ -1,4 +1,4 @@
-"""Fetch the text of a program over https: each redirect checked, size and total time limited, failures in words."""
+"""Fetches the text of a program over https: checks each redirect, limits size and total time, explains failures."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _STATUS: Final = {
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The limits of one program. `size` counts bytes of its unpacked text, `seconds` all attempts and redirects
+    """The limits for one program. `size` counts bytes of its decompressed text, `seconds` all attempts and redirects
     together. `private_hosts` are names that may lead to this machine or a private network."""
 
     size: int = 1024 * 1024
@@ -37,14 +37,15 @@ class Limits:
 
 
 class Downloaded(NamedTuple):
-    """A program's bytes, and the URL that the redirects ended at."""
+    """A program's bytes, and the URL at the end of the redirects."""
 
     data: bytes
     location: str
 
 
 class _Failed(Exception):
-    """`pause`: how long to wait before another attempt; None if another attempt would not help."""
+    """A failed request. `pause` is the seconds to wait before another attempt; None if another attempt would not
+    help."""
 
     def __init__(self, why: str, pause: float | None = None, hint: str | None = None) -> None:
         super().__init__(why)
@@ -55,10 +56,9 @@ class _Failed(Exception):
 async def download(
     url: str, limits: Limits, *, sleep: Callable[[float], Awaitable[object]] = asyncio.sleep
 ) -> Downloaded:
-    """The program at a canonical URL. Raises `ImportProgramError` (E215), whose message is the reason if it cannot be
-    fetched.
+    """Return the program at a canonical URL. A server that is busy or breaks off is tried again, twice.
 
-    A server that is busy or breaks off is tried again, twice.
+    Raises `ImportProgramError` (E215) with the reason if it cannot be fetched.
     """
     urls.require_https(url)
     try:
@@ -91,7 +91,7 @@ async def _follow(url: str, limits: Limits) -> Downloaded:
 
 
 async def _hop(url: str, limits: Limits) -> Downloaded | str:
-    """One request: the program, or the URL that it redirects to."""
+    """Make one request; return the program, or the URL of a redirect."""
     from prose_kernel.access import checked_http as http
 
     try:
@@ -119,7 +119,7 @@ async def _hop(url: str, limits: Limits) -> Downloaded | str:
 
 
 def _accept(url: str, response: Any, limits: Limits) -> None:
-    """Raises `_Failed` for an answer that holds no program, before any of its body is read."""
+    """Raise `_Failed` for a response that does not contain a program, before any of its body is read."""
     status = response.status_code
     if status != 200:
         why = _STATUS.get(status) or ("the server failed" if status >= 500 else "the server did not send it")
@@ -136,13 +136,13 @@ def _accept(url: str, response: Any, limits: Limits) -> None:
 
 
 def _pause(response: Any) -> float:
-    """How long the server asks to wait, as far as that is bearable."""
+    """Return how many seconds the server asks to wait, at most `LONGEST_PAUSE`."""
     asked = response.headers.get("retry-after", "")
     return min(float(asked), LONGEST_PAUSE) if asked.isdecimal() else 0.0
 
 
 def _text(url: str, data: bytes) -> bytes:
-    """The bytes, if they can be those of a program."""
+    """Return the bytes if they can be a program's text; else raise `_Failed`."""
     if not data.strip():
         raise _Failed("the server sent an empty text")
     if data.lstrip().lower().startswith((b"<!doctype html", b"<html")):

@@ -1,4 +1,4 @@
-"""Files of imported programs, the same for every language: whether they changed, their bytes, the order of checking."""
+"""Files of imported programs, the same for every language: detect changes, read bytes, check in the right order."""
 
 from __future__ import annotations
 
@@ -14,10 +14,8 @@ from prose_kernel.language.diagnostics import Diagnostic
 
 
 class Unreadable(Exception):
-    """The file cannot be read; the message is the reason, to be put after a name and a colon.
-
-    `missing` is true if there is no such file.
-    """
+    """The file cannot be read. The message is the reason, to be put after a name and a colon; `missing` is True if
+    there is no such file."""
 
     def __init__(self, reason: str, *, missing: bool = False) -> None:
         super().__init__(reason)
@@ -25,7 +23,7 @@ class Unreadable(Exception):
 
 
 def stamp(path: str) -> plain_files.Stamp:
-    """The stamp of a regular file of a reasonable size. Raises `Unreadable` for anything else."""
+    """Return the stamp of a regular file of a reasonable size. Raises `Unreadable` for anything else."""
     try:
         status = os.lstat(path)
     except (OSError, ValueError) as error:
@@ -42,7 +40,7 @@ def stamp(path: str) -> plain_files.Stamp:
 
 
 def read(path: str) -> bytes:
-    """The bytes of a file. Raises `Unreadable`."""
+    """Return the bytes of a file. Raises `Unreadable`."""
     try:
         return plain_files.read(path)
     except OSError as error:
@@ -57,7 +55,7 @@ def _unreadable(error: OSError | ValueError) -> Unreadable:
 
 @dataclass(frozen=True, slots=True)
 class Where:
-    """The location of a program: an absolute path, or a URL (`remote`); `shown` is its name for people."""
+    """The location of a program: an absolute path, or a URL (`remote`). `shown` is its name in messages."""
 
     address: str
     remote: bool = False
@@ -78,7 +76,7 @@ T = TypeVar("T", bound=Text)
 R = TypeVar("R")
 Results = dict[Where, R | ImportProgramError]
 CycleTo = Callable[[Where], tuple[Where, ...]]
-"""The cycle that an import of a place closes, from this place to itself; nothing where it closes none."""
+"""Returns the cycle that an import of a program closes, from this program to itself; empty if it closes none."""
 
 
 def checked(
@@ -88,12 +86,11 @@ def checked(
     read: Callable[[Where], T | None],
     check: Callable[[T, CycleTo, Results[R]], R | ImportProgramError],
 ) -> Results[R]:
-    """Check a program after all that it imports, and these after their own imports. Not recursive: imports nest to any
-    depth.
+    """Check a program after all its imports, and these after their own. Not recursive: imports nest to any depth.
 
-    `chain` are the programs that lead to it. `find` gives the place of an import, `read` the program there, or None
-    where it need not be visited. `check` gets the program whose turn it is and the results so far: of an import that
-    cannot be read its error.
+    - `chain` are the programs that lead to it.
+    - `find` returns the location of an import; `read` returns the program there, or None if it need not be visited.
+    - `check` gets one program and the results so far; the result of an import that cannot be read is its error.
     """
     results: Results[R] = {}
     way, ahead = [start], [iter(start.paths)]
@@ -133,7 +130,7 @@ def checked(
 
 
 def errors_in(name: str, errors: Sequence[Diagnostic]) -> str:
-    """Return the message about an import that has these errors."""
+    """Return the message for an import that has these errors."""
     first = errors[0]
     more = f" (and {len(errors) - 1} more)" if len(errors) > 1 else ""
     place = f"line {first.line}, column {first.column}"

@@ -10,8 +10,8 @@
     size = 1234
     holds = ["exec (2)", "session (3)"]
 
-The entries are sorted, and nothing in them depends on when or where they were written, so that a review shows what has
-changed. `location` is there if the server redirects. An entry exists only if a person has agreed.
+The entries are sorted and do not depend on when or where they were written, so that a review shows the changes.
+`location` is present if the server redirects. An entry exists only if a person has agreed.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ Digest = Annotated[str, Meta(pattern=r"^[0-9a-f]{64}$")]
 
 
 class Pin(Struct, frozen=True, kw_only=True):
-    """The text that is pinned for a URL. `holds` is for people: what the program can do."""
+    """The text that is pinned for a URL. `holds` lists the program's abilities, for people."""
 
     url: str
     sha256: Digest
@@ -63,7 +63,8 @@ class _Content(Struct):
 
 
 def place_of(cwd: Path, program_file: str = "") -> Path:
-    """The lock file in use: that of the working directory, else an existing one next to the program or notebook."""
+    """Return the lock file in use: the one in the working directory, else an existing one next to the program or
+    notebook."""
     sibling = (cwd / program_file).parent / NAME
     if program_file.endswith(".ipynb"):
         return sibling
@@ -72,7 +73,7 @@ def place_of(cwd: Path, program_file: str = "") -> Path:
 
 
 class LockFile:
-    """The pins of one project. `mutex` is a directory for the file that lets one process write at a time."""
+    """The pins of one project. `mutex` is the directory of the lock that lets one process write at a time."""
 
     def __init__(self, path: Path, mutex: Path | None = None) -> None:
         self.path = path
@@ -80,7 +81,7 @@ class LockFile:
         self._read: tuple[plain_files.Stamp, dict[str, Pin]] | None = None
 
     def pins(self) -> Mapping[str, Pin]:
-        """The pins by URL, sorted; read again if the file has changed.
+        """Return the pins by URL, sorted; read again if the file has changed.
 
         Raises `ImportProgramError` (E215) for a file that cannot be understood: nothing is guessed.
         """
@@ -104,7 +105,7 @@ class LockFile:
         return known[1]
 
     def change(self, add: Iterable[Pin] = (), remove: Iterable[str] = ()) -> None:
-        """Add, replace and remove pins in one step, together with changes of other processes. Raises `OSError`, and
+        """Add, replace and remove pins in one step, keeping changes of other processes. Raises `OSError`, and
         `ImportProgramError` as `pins` does."""
         with self._alone():
             self._read = None
@@ -125,11 +126,11 @@ class LockFile:
             self._mutex.mkdir(parents=True, exist_ok=True, mode=0o700)
             return FileLock(self._mutex / f"{name}.lock", timeout=_PATIENCE).acquire()
         except (OSError, Timeout):
-            return nullcontext()  # the file is replaced as a whole anyway; at worst a pin is asked for again
+            return nullcontext()  # the file is still replaced as a whole; at worst, consent is asked for again
 
 
 def text_of(pins: Iterable[Pin]) -> str:
-    """The content of a lock file: a function of only the pins."""
+    """Return the content of a lock file, which depends only on the pins."""
     lines = [_HEAD, f"version = {VERSION}\n"]
     for pin in sorted(pins, key=lambda pin: pin.url):
         lines += ["\n[[program]]\n", f"url = {_quoted(pin.url)}\n"]
@@ -140,7 +141,7 @@ def text_of(pins: Iterable[Pin]) -> str:
 
 
 def _quoted(text: str) -> str:
-    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # for TOML the rest is the same
+    return json.dumps(text, ensure_ascii=False).replace("\x7f", "\\u007f")  # otherwise TOML quotes like JSON
 
 
 def _parsed(data: bytes) -> dict[str, Pin]:

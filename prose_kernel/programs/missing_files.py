@@ -1,4 +1,4 @@
-"""The hint for a file that does not exist: a file of nearly its name."""
+"""The hint for a file that does not exist: a file with a similar name."""
 
 from __future__ import annotations
 
@@ -8,13 +8,14 @@ from itertools import islice
 from prose_kernel.language.nearest import Nearest, did_you_mean
 from prose_kernel.runtime.home import expanded
 
-_MOST = 5_000  # names of a directory that are looked at
+_MOST = 5_000  # names of a directory that are compared
 
 
 def hint(name: str, suffixes: tuple[str, ...], *, path: str | None = None) -> str | None:
     """Return the hint that names a file of the same directory with one of `suffixes`: a similar name, or the same stem.
 
-    `name` is what a person wrote. `path` is the path that was tried, if `name` isn't relative to the working directory.
+    `name` is the name that a person wrote. `path` is the path that was tried, if `name` isn't relative to the working
+    directory.
     """
     try:
         with os.scandir(os.path.dirname(path or expanded(name)) or ".") as entries:  # noqa: PTH120
@@ -30,7 +31,7 @@ def hint(name: str, suffixes: tuple[str, ...], *, path: str | None = None) -> st
     near = Nearest()
     found = near(typed, there) if len(stem) > 2 else None
     if found is not None and found.partition(".")[0] not in (stem, near(stem, [found.partition(".")[0]])):
-        found = None  # a suffix in common makes no names similar
+        found = None  # a common suffix does not make names similar
     if found is None:
         stems = {one.partition(".")[0]: one for one in sorted(there, reverse=True)}
         wanted = stem if stem in stems or suffix else near(stem, stems)

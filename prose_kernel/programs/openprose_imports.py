@@ -1,7 +1,7 @@
 """Imported programs: resolve a `use` path, read and check the program, return its contract (openprose.md 6.1).
 
-Local files are read here. Programs from elsewhere come from a `Resolver`; without one they are unavailable. A program
-and all that it imports are fetched and checked first; then a person agrees to run new texts; then it is loaded.
+Local files are read here. Remote programs come from a `Resolver`; without one they are unavailable. A program and all
+its imports are fetched and checked first; then a person agrees to run new texts; then it is loaded.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ from prose_kernel.runtime.text import as_argument
 
 
 class Resolver(Protocol):
-    """Provides programs from elsewhere: `programs.resolver`. URLs are those of `address`."""
+    """Provides remote programs (see `programs.resolver`), by the URLs that `address` returns."""
 
     @property
     def registry(self) -> str:
-        """The address that names of the form `handle/slug` are below; it ends with `/`."""
+        """Return the URL below which names of the form `handle/slug` are; it ends with `/`."""
         ...
 
     @property
     def most(self) -> int:
-        """Return the largest number of programs from elsewhere that one import may lead to."""
+        """Return the largest number of remote programs that one import may lead to."""
         ...
 
     @property
     def size(self) -> int:
-        """Return the largest size in bytes of all these together."""
+        """Return the largest total size of these programs in bytes."""
         ...
 
     def cached(self, url: str) -> Fetched | None:
@@ -59,7 +59,7 @@ class Resolver(Protocol):
         ...
 
     def location(self, url: str) -> str:
-        """Return the URL that the program was found at, after redirects; `url` itself if nothing is known."""
+        """Return the URL at which the program was found after redirects; `url` itself if it is unknown."""
         ...
 
     async def fetch(self, url: str) -> Fetched:
@@ -67,12 +67,12 @@ class Resolver(Protocol):
         ...
 
     async def admit(self, candidates: Sequence[Candidate]) -> None:
-        """Return if all of these may run. Raises `ImportProgramError` (E215) if no person has agreed."""
+        """Return if all candidates may run. Raises `ImportProgramError` (E215) if no person has agreed."""
         ...
 
 
 Stamp = plain_files.Stamp | str
-"""Of a program from elsewhere its digest."""
+"""The stamp of a file; the digest of a remote program, or the given text itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ class _Text:
 
 @dataclass(frozen=True, slots=True)
 class _Checked:
-    """A program without errors. `imports` are the programs it was checked against, in the order of its `paths`."""
+    """A program without errors. `imports` are the imported programs, as checked, in the order of `text.paths`."""
 
     text: _Text
     contract: Contract
@@ -98,9 +98,13 @@ class _Checked:
 class LocalPrograms:
     """Resolves the imports of one program or notebook.
 
-    `base` is the directory to which its local paths are relative; `program` is its own file, so that importing it is
-    detected as a cycle. A program is read again if its file has changed. `origin` is the registry name or URL of a
-    program that comes from elsewhere itself. `resolver` is called when the first program from elsewhere is met.
+    - `base` is the directory to which its local paths are relative.
+    - `program` is its own file, so that importing it is detected as a cycle.
+    - `origin` is the registry name or URL of a program that is itself remote.
+    - `resolver` is called for the first remote program.
+    - `texts` replace files, by address: the texts in an editor, or the texts that a resumed run has read before.
+
+    A program is read again if its file has changed.
     """
 
     def __init__(
@@ -125,16 +129,15 @@ class LocalPrograms:
         self._texts: dict[Where, _Text] = {}
         self._checked: dict[Where, _Checked] = {}
         self._loaded: dict[int, tuple[Source, tuple[Where, ...]]] = {}
-        self._met_remote = False  # during the last check
-        self._contracts: list[Where] = []  # contract files whose check calls for others
-        # By address: what an editor holds, or what a resumed run has read before.
+        self._met_remote = False  # whether the last check has read a remote program
+        self._contracts: list[Where] = []  # files whose check is waiting for the files that they call
         self._given: Mapping[str, str] = {} if texts is None else texts
 
     # ------------------------------------------------------------ the calls
 
     def load_contract(self, path: str) -> Any:
         """Return the contract of the program at a `use` path of the root; None for a remote program that is not cached.
-        For `LIBRARY` the files around a contract file.
+        For `LIBRARY`, return the files around a contract file.
 
         Raises `ImportProgramError`: E215 if it is missing or has errors, E112 for a cycle; E224 for an unusable JSON
         Schema.
@@ -143,7 +146,7 @@ class LocalPrograms:
             return Contract(schema=self._schema(path, self._root)[0])
         if path == LIBRARY:
             around = self._root
-            if around.address == str(self._directory):  # cells, which lie in no file
+            if around.address == str(self._directory):  # cells, which have no file
                 around = Where(f"{self._directory}/-", shown="-")
             return self.library(around)
         where = self.resolve(path)
@@ -151,7 +154,7 @@ class LocalPrograms:
         return None if text is None else self._check(text, (self._root,)).contract
 
     async def load_program(self, request: LoadRequest) -> LoadedProgram:
-        """The program that an import leads to, read and checked in a worker thread.
+        """Return the imported program, read and checked in a worker thread.
 
         Raises `ImportProgramError` as `load_contract` does, and for a remote program that cannot be fetched.
         """
@@ -169,7 +172,7 @@ class LocalPrograms:
             if remote and len(chain) == 1:
                 remote = await self._with_others(source, where, remote)
         finally:
-            self._given = held  # what is compiled next belongs to the present
+            self._given = held  # later checks use the current texts
         await self._admit(remote)
         text = checked.text
         self._loaded[id(text.source)] = text.source, (*chain, where)
@@ -181,11 +184,11 @@ class LocalPrograms:
     # ------------------------------------------------------------ contract files
 
     def library(self, where: Where) -> ContractFiles:
-        """The files around a contract file."""
+        """Return the files around a contract file."""
         return ContractFiles(where.address, self._given, self._contract_at, shown_from=str(Path(where.shown).parent))
 
     def _contract_at(self, address: str) -> Contract:
-        """The contract of a `.prose` program that a contract file calls."""
+        """Return the contract of a `.prose` program that a contract file calls."""
         where = Where(address, shown=os.path.relpath(address, self._directory))
         if where in self._contracts:
             raise _cycle((*self._contracts[self._contracts.index(where) :], where))
@@ -208,7 +211,7 @@ class LocalPrograms:
         return _Checked(text, contract(compiled.program), ())
 
     def file_of(self, path: str) -> Path | None:
-        """The local file that a `use` path of the root leads to; None for any other path."""
+        """Return the local file of a `use` path of the root; None for any other path."""
         try:
             where = self.resolve(path)
         except ImportProgramError:
@@ -216,7 +219,7 @@ class LocalPrograms:
         return None if where.remote else Path(where.address)
 
     async def load_root(self) -> Source:
-        """The text of the program at `origin`, when everything that it leads to has been agreed to.
+        """Return the text of the program at `origin`, after consent to all remote programs that it leads to.
 
         Raises `CompileError` if it has errors itself, and `ImportProgramError` as `load_program` does.
         """
@@ -244,7 +247,8 @@ class LocalPrograms:
         return self._made_resolver.registry if self._made_resolver is not None else urls.REGISTRY
 
     async def _complete(self, where: Where, chain: tuple[Where, ...]) -> tuple[_Checked, dict[Where, Candidate]]:
-        """The program, checked, and all programs from elsewhere that it leads to, itself included: none is missing."""
+        """Return the checked program and all remote programs that it leads to, itself included, fetching missing
+        ones."""
         while True:
             found = await asyncio.to_thread(self._attempt, where, chain)
             if isinstance(found, tuple):
@@ -258,8 +262,7 @@ class LocalPrograms:
                 await self._resolver.fetch(one.address)
 
     def _attempt(self, where: Where, chain: tuple[Where, ...]) -> tuple[_Checked, dict[Where, Candidate]] | list[Where]:
-        """The same, or the programs that must be fetched first. A check returns whether any program is from
-        elsewhere."""
+        """Return the result of `_complete`, or the programs that must be fetched first."""
         self._met_remote = where.remote
         if not where.remote and (local := self._read(where)) is not None:
             checked = self._check(local, chain)
@@ -271,7 +274,7 @@ class LocalPrograms:
         seen = {where}
         ahead: list[tuple[Where, tuple[str, ...]]] = [(where, ())]
         for at, via in ahead:
-            agreed = at.address in self._given  # when the run began
+            agreed = at.address in self._given  # agreed to when the run began
             fetched = resolver.cached(at.address) if at.remote and not agreed and resolver else None
             size += len(fetched.data) if fetched is not None else 0
             if resolver is not None and size > resolver.size:
@@ -285,7 +288,7 @@ class LocalPrograms:
                 continue
             if fetched is not None:
                 if fetched.digest != text.stamp:
-                    return []  # the pin has changed in between
+                    return []  # the pin has changed meanwhile
                 remote[at] = Candidate(fetched, abilities(text.program), via)
                 via = (*via, at.address)
             for inner in self._uses_of(text):
@@ -300,7 +303,7 @@ class LocalPrograms:
         assert text is not None  # it is not missing
         checked = self._check(text, chain)
         if where in remote and remote[where].fetched.digest != checked.text.stamp:
-            return []  # the pin has changed in between
+            return []  # the pin has changed meanwhile
         return checked, remote
 
     def _uses_of(self, text: _Text) -> list[Where]:
@@ -313,8 +316,8 @@ class LocalPrograms:
     async def _with_others(
         self, importer: Source, first: Where, remote: dict[Where, Candidate]
     ) -> dict[Where, Candidate]:
-        """Also what the other imports of a text lead to, so that one question covers all. What is wrong with one of
-        them is said when its turn comes."""
+        """Add the remote programs of the text's other imports, so that one question covers all. An error in one of
+        these imports is reported when that import is loaded."""
         from prose_kernel.language.openprose.parser import parse
 
         program = parse(importer, self._profile).program
@@ -329,7 +332,7 @@ class LocalPrograms:
             await self._resolver.admit(tuple(remote.values()))
 
     def _own_errors(self, text: _Text) -> tuple[Diagnostic, ...]:
-        """Return the program's own errors, those of its imports left aside; empty if it has none."""
+        """Return the program's own errors, without those of its imports; empty if it has none."""
         from prose_kernel.language.openprose import compile_source
 
         compiled = compile_source(text.source, profile=self._profile)
@@ -364,7 +367,7 @@ class LocalPrograms:
         return Where(urls.address(path, resolver.registry if resolver is not None else urls.REGISTRY), True, path)
 
     def _remote_neighbour(self, path: str, importer: Where) -> Where:
-        """A program from elsewhere reaches its own server by relative paths, and never a file of this machine."""
+        """Resolve a relative path of a remote program: on its own server, never to a file of this machine."""
         if path.startswith(("/", "~/")):
             raise ImportProgramError(f'"{path}" names a file of this machine, in a program from elsewhere')
         resolver = self._resolver
@@ -374,7 +377,8 @@ class LocalPrograms:
     # ------------------------------------------------------------ reading
 
     def _schema(self, path: str, importer: Where) -> tuple[dict[str, Any], dict[str, str]]:
-        """A JSON Schema that a program names, and the texts that were read for it. Raises `ImportProgramError`."""
+        """Return a JSON Schema that a program names, and the texts that were read for it. Raises
+        `ImportProgramError`."""
         path = path.removeprefix(typed_answers.FILE)
         if importer.remote:
             raise schema_files.unusable(path, "a program from elsewhere reads no files")
@@ -434,7 +438,7 @@ class LocalPrograms:
     def _check_one(
         self, text: _Text, cycle_to: program_files.CycleTo, results: program_files.Results[_Checked]
     ) -> _Checked | ImportProgramError:
-        """Check one program; the results of its imports are in `results`."""
+        """Check one program, whose imports have their `results`."""
         if is_contract(text.where.address):
             return self._check_contract(text)
 
@@ -476,12 +480,12 @@ class LocalPrograms:
             return _errors(text.where, compiled.diagnostics)
         gates = all_gates(text.program, load)
         checked = _Checked(text, replace(contract(text.program), gates=gates), imports or ())
-        if not calls:  # what it calls is read again
+        if not calls:  # the files that it calls are read again
             self._checked[text.where] = checked
         return checked
 
     def _with_targets(self, text: _Text) -> _Text:
-        """A script that may call the contract files around it."""
+        """Return a script together with the contract files around it, which it may call."""
         from prose_kernel.language.contracts.compile import with_targets
 
         around: Any = self.library(text.where)
@@ -505,7 +509,7 @@ def _leads_to(where: Where, much: str, setting: str) -> ImportProgramError:
 
 
 def _texts(checked: _Checked) -> dict[str, str]:
-    """The sources of a program and of all that it imports, by address."""
+    """Return the sources of a program and of all its imports, by address."""
     found: dict[str, str] = {}
     agenda = [checked]
     while agenda:
@@ -523,7 +527,7 @@ def _same(before: tuple[_Checked | None, ...], now: tuple[_Checked | None, ...])
 
 
 def _real(path: Path) -> Path:
-    """The path without links to directories; one to the file itself is refused when it is read."""
+    """Return the path with links to directories resolved. A link to the file itself is refused when it is read."""
     return Path(os.path.realpath(path.parent), path.name)
 
 

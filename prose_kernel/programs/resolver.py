@@ -1,6 +1,6 @@
-"""The resolver of programs from elsewhere: pinned ones from the cache, others from their server, then an agreement.
+"""Provides remote programs: pinned ones from the cache, others from their server, and asks for consent.
 
-Nothing here reads a program: its language finds what it imports and what it can do (`openprose_imports`).
+Programs are not parsed here: their language finds their imports and abilities (`openprose_imports`).
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from prose_kernel.programs.lock_file import NAME, LockFile, Pin
 from prose_kernel.runtime.asker import SerialAsker
 
 MOST: Final = 100
-"""How many programs from elsewhere one program may lead to: a server could make up new ones for ever."""
+"""The number of remote programs that one program may lead to: a server could generate new ones endlessly."""
 TOGETHER: Final = 4
-"""How often all of these together may be as large as one: they are parsed before any consent."""
+"""The total size of these programs as a multiple of the limit for one: they are parsed before any consent."""
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """`registry` is the address that names of the form `handle/slug` are below."""
+    """Settings of remote programs. `registry` is the URL below which names of the form `handle/slug` are."""
 
     registry: str = urls.REGISTRY
     limits: Limits = field(default_factory=Limits)
@@ -63,19 +63,20 @@ class RemotePrograms:
         self._writes = writes
         self._upgrade = upgrade
         self._sleep = sleep
-        self._at_hand: dict[str, Fetched] = {}  # fetched, and not pinned or not yet
-        self._agreed: set[str] = set()  # digests of what cannot be pinned
+        self._at_hand: dict[str, Fetched] = {}  # fetched and not pinned, or not pinned yet
+        self._agreed: set[str] = set()  # digests of agreed texts that cannot be pinned
 
     def address(self, path: str) -> str:
         """Return the URL for a registry name or URL. Raises `ImportProgramError` (E215)."""
         return urls.address(path, self.registry)
 
     def name(self, url: str) -> str:
-        """Return the name of a program's URL in the registry, or else the URL."""
+        """Return the name of a program's URL in the registry; the URL if it isn't in the registry."""
         return urls.name_of(url, self.registry)
 
     def cached(self, url: str) -> Fetched | None:
-        """The program if no connection is needed: what is pinned, else what was fetched and may still be agreed to.
+        """Return the program if no connection is needed: the pinned text, else a fetched one that may still be agreed
+        to.
 
         Raises `ImportProgramError` if `prose.lock` cannot be used.
         """
@@ -88,14 +89,14 @@ class RemotePrograms:
         return None if data is None else Fetched(url, pin.location or url, data, pin.sha256)
 
     def location(self, url: str) -> str:
-        """Return the URL that a program was found at after redirects; its relative imports are relative to it."""
+        """Return the URL at which a program was found after redirects, the base of its relative imports."""
         at_hand, pin = self._at_hand.get(url), self._pin(url)
         if at_hand is not None and (pin is None or self._upgrade or at_hand.digest == pin.sha256):
             return at_hand.location
         return pin.location or url if pin is not None else url
 
     async def fetch(self, url: str) -> Fetched:
-        """The program. Raises `ImportProgramError` (E215): unreachable, or not the text that is pinned."""
+        """Return the program. Raises `ImportProgramError` (E215) if it is unreachable, or not the pinned text."""
         known = await asyncio.to_thread(self.cached, url)
         if known is not None:
             return known
@@ -111,7 +112,7 @@ class RemotePrograms:
         return fetched
 
     async def admit(self, candidates: Sequence[Candidate]) -> None:
-        """Return if all of these may run, all pinned from now on. Raises `ImportProgramError` (E215)."""
+        """Return if all candidates may run, and pin them. Raises `ImportProgramError` (E215)."""
         pins = await asyncio.to_thread(self.lock.pins)
         new = [one for one in candidates if not self._is_pinned(one, pins.get(one.fetched.url))]
         if not new:

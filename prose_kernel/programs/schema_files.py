@@ -1,4 +1,4 @@
-"""Files with the JSON Schema of typed answers (docs/how-to/typed-answers.md)."""
+"""Reads files with the JSON Schema of typed answers (docs/how-to/typed-answers.md)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,10 @@ from prose_kernel.runtime.typed_answers import require_schema
 
 
 def read(file: Where, given: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """The schema in a file, without references, and the text of the file by its address. `given` are texts of a run
-    that is resumed, by address. Raises `ImportProgramError` (E224)."""
+    """Return the schema in a file, its references resolved, and the text of the file by its address.
+
+    `given` are texts of a resumed run, by address. Raises `ImportProgramError` (E224).
+    """
     try:
         text = given[file.address] if file.address in given else _text(file.address)
         schema = typed_answers.read(text)

@@ -1,4 +1,4 @@
-"""The URL of a program: one spelling for each, and the kinds that are never fetched (docs/how-to/programs.md)."""
+"""The URL of a program: its canonical form, and the kinds that are never fetched (docs/how-to/programs.md)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ REGISTRY: Final = "https://p.prose.md/"
 LONGEST: Final = 2000
 
 plain_http: frozenset[str] = frozenset()
-"""Servers, as `host:port`, that may be called without TLS. Empty, except in tests with a server on this machine."""
+"""Servers, as `host:port`, that may be requested without TLS. Empty, except in tests with a local server."""
 
 _SAFE: Final = "/?%:@!$&'()*+,;=~-._[]"
 _NAME: Final = re.compile(r"[A-Za-z0-9_-]+(?:/[A-Za-z0-9_-]+)+")
@@ -21,9 +21,9 @@ _GITHUB_PAGE: Final = re.compile(r"https://github\.com/([^/]+/[^/]+)/blob/(.+)")
 
 
 def canonical(url: str, shown: str | None = None) -> str:
-    """The one spelling of a program's URL: lower-case host, no default port, no `..`, no fragment, ASCII.
+    """Return the canonical form of a program's URL: lower-case host, no default port, no `..`, no fragment, ASCII.
 
-    Raises `ImportProgramError` (E215) for anything else; `shown` is its name for people.
+    Raises `ImportProgramError` (E215) for anything else; `shown` is its name in messages.
     """
     from prose_kernel.access import hosts
 
@@ -43,7 +43,7 @@ def canonical(url: str, shown: str | None = None) -> str:
 
 
 def _without_dots(path: str) -> str:
-    """An absolute path in which `.` and `..` have been followed."""
+    """Return an absolute path with `.` and `..` resolved."""
     parts: list[str] = []
     for part in path.split("/")[1:]:
         if part == "..":
@@ -54,14 +54,15 @@ def _without_dots(path: str) -> str:
 
 
 def address(target: str, registry: str) -> str:
-    """The canonical URL of a registry name (`handle/slug`, `@handle/slug`) or of a URL. Raises `ImportProgramError`."""
+    """Return the canonical URL of a registry name (`handle/slug`, `@handle/slug`) or a URL. Raises
+    `ImportProgramError`."""
     if target.startswith(("http://", "https://")):
         return canonical(target)
     return canonical(registry.rstrip("/") + "/" + target.removeprefix("@"), target)
 
 
 def neighbour(location: str, path: str) -> str:
-    """The URL of the program that one at `location` calls by a relative path: always on the same host.
+    """Return the URL for a relative path in the program at `location`: always on the same host.
 
     Raises `ImportProgramError` (E215).
     """
@@ -72,8 +73,7 @@ def neighbour(location: str, path: str) -> str:
 
 
 def require_https(url: str) -> None:
-    """Raises `ImportProgramError` (E215) for a canonical URL that is not fetched because its content could be changed
-    on the way."""
+    """Raise `ImportProgramError` (E215) for a canonical URL whose content could be changed in transit."""
     parts = urlsplit(url)
     if parts.scheme != "https" and parts.netloc not in plain_http:
         why = "only https is fetched, so that the program can't be changed on the way"
@@ -81,7 +81,7 @@ def require_https(url: str) -> None:
 
 
 def name_of(url: str, registry: str) -> str:
-    """The shortest that `address` makes this URL of: `handle/slug` or `@handle/…` in the registry, else the URL."""
+    """Return the shortest text that `address` resolves to this URL: `handle/slug`, `@handle/…`, or the URL itself."""
     path = url.removeprefix(registry) if url.startswith(registry) else ""
     handle, _, rest = path.partition("/")
     return path if _NAME.fullmatch(path) else f"@{path}" if handle and rest else url
@@ -94,5 +94,5 @@ def raw_page(url: str) -> str | None:
 
 
 def unfetchable(shown: str, why: str, hint: str | None = None) -> ImportProgramError:
-    """The error (E215) for a program that cannot be had."""
+    """Return the error (E215) for a program that cannot be fetched."""
     return ImportProgramError(f'"{escaped(shown)}" cannot be loaded: {why}', hint=hint)

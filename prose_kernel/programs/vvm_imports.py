@@ -1,4 +1,4 @@
-"""Modules of VVM: resolve an import path, read and check the file and all that it imports (9.3 of the reference)."""
+"""VVM modules: resolve an import path, read and check the file and all its imports (9.3 of the reference)."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ class LocalModules:
     # ------------------------------------------------------------ the two calls
 
     def load_contract(self, path: str) -> Module | Schema:
-        """Return the module at an import path of the root; errors in it are among the findings of the modules. Of a
-        JSON Schema what it says.
+        """Return the module at an import path of the root, whose findings include its errors; for a JSON Schema, the
+        schema.
 
         Raises `ImportProgramError`: V090 if there is no such file, V201 if it is the root itself, E224 for an unusable
         schema.
@@ -77,9 +77,9 @@ class LocalModules:
         return module
 
     async def load_program(self, request: LoadRequest) -> LoadedProgram:
-        """The module that an import of the root leads to, read and checked in a worker thread.
+        """Return the module at an import path of the root, read and checked in a worker thread.
 
-        Raises `ImportProgramError` as `load_contract` does, and if the module or one below it has errors.
+        Raises `ImportProgramError` as `load_contract` does, and if the module or one that it imports has errors.
         """
         held, self._given = self._given, request.texts or {}
         try:
@@ -88,7 +88,7 @@ class LocalModules:
                 return LoadedProgram(schema, request.importer, "", "", texts=found)
             module = await asyncio.to_thread(self._load, request.path)
         finally:
-            self._given = held  # what is compiled next belongs to the present
+            self._given = held  # later checks use the current texts
         for one in execution_order([module]):
             if has_errors(one.findings):
                 raise _broken(one)
@@ -96,7 +96,7 @@ class LocalModules:
         return LoadedProgram(module, module.source, "local", Path(module.path).stem, texts=texts)
 
     def file_of(self, path: str) -> Path | None:
-        """The file that an import path of the root leads to; None for one that names no file."""
+        """Return the file of an import path of the root; None for a path that names no file."""
         try:
             return Path(self._resolve(path, self._root).address)
         except ImportProgramError:
@@ -105,7 +105,7 @@ class LocalModules:
     # ------------------------------------------------------------ reading
 
     def _schema(self, path: str, importer: Where) -> tuple[dict[str, Any], dict[str, str]]:
-        """A JSON Schema, and the texts that were read for it. Raises `ImportProgramError`."""
+        """Return a JSON Schema, and the texts that were read for it. Raises `ImportProgramError`."""
         path = path.removeprefix(typed_answers.FILE)
         if "://" in path or not path.isprintable():
             raise schema_files.unusable(path, "a schema is a file; nothing is fetched for it")
@@ -122,10 +122,10 @@ class LocalModules:
         above = self._shown_from if is_root else os.path.dirname(importer.shown)  # noqa: PTH120
         shown = os.path.normpath(os.path.join(above, path))  # noqa: PTH118
         found = Where(os.path.normpath(os.path.join(directory, path)), shown=shown)  # noqa: PTH118
-        return self._root if found == self._root else found  # it has one name, whichever import leads to it
+        return self._root if found == self._root else found  # the root has the same name, whichever import leads to it
 
     def _read(self, file: Where) -> _Text:
-        """The parsed file, as before if it is unchanged. Raises `ImportProgramError` (V090)."""
+        """Return the parsed file, cached if unchanged. Raises `ImportProgramError` (V090)."""
         known = self._texts.get(file.address)
         if (given := self._given.get(file.address)) is not None:
             if known is None or (known.stamp, known.where.shown) != (given, file.shown):
@@ -146,7 +146,7 @@ class LocalModules:
     # ------------------------------------------------------------ checking
 
     def _module(self, text: _Text, cycle_to: program_files.CycleTo, results: program_files.Results[Module]) -> Module:
-        """Check one file. The results of its imports are there."""
+        """Check one file, whose imports have their `results`."""
         from prose_kernel.language.vvm.checker import check_module
 
         def load(path: str) -> Module:
@@ -194,7 +194,7 @@ def _parsed(file: Where, stamp: plain_files.Stamp | str, data: bytes) -> _Text:
 
 
 def _same(imports: Mapping[str, Module], load: Callable[[str], Module]) -> bool:
-    """Whether the imports lead to the modules that they led to."""
+    """Return whether the imports lead to the same modules as before."""
     try:
         return all(load(path) is module for path, module in imports.items())
     except ImportProgramError:
@@ -210,7 +210,7 @@ def _cycle(way: tuple[Where, ...]) -> ImportProgramError:
 
 
 def _broken(module: Module) -> ImportProgramError:
-    """For a module that has got errors since the importing text was checked."""
+    """Return the error for a module that has got errors since the importing text was checked."""
     errors = [one for one in module.findings if one.severity == "error"]
     name = module.source.name
     hint = f"prose compile {as_argument(name)}"
