@@ -1,7 +1,7 @@
-"""A cassette's bytes made orderly: canonical order and form, duplicates out, secrets out, unused records out.
+"""Edits the bytes of a cassette: sorts and normalizes records, removes duplicates, unused records and secrets.
 
-Everything here takes the bytes of a file and gives what is to stand in it, with what was done; nothing is ever dropped
-but what was asked for. Lines that make no sense are handed back to be kept aside.
+Every function takes the bytes of a file and returns its new content with a summary of the changes. Nothing is removed
+but what the caller names; unreadable lines are returned, so that the caller can keep them elsewhere.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _HELD: Final = frozenset({"sha256", "chars", "head"})
 
 @dataclass(slots=True)
 class Tidied:
-    """A file's new content, and how it came about. `aside` are lines that make no sense."""
+    """A file's new content, with the number of records and of removed duplicates. `aside` are unreadable lines."""
 
     data: bytes
     records: int = 0
@@ -38,7 +38,7 @@ def parsed(data: bytes) -> CassetteFile:
 
 
 def tidied(data: bytes) -> Tidied:
-    """The records that count in the order of their paths, each in its canonical form, each once."""
+    """Return the records that count, each once, in canonical form, in the order of their paths."""
     found = parsed(data)
     counted = [entry for entry in found.entries if entry.record.t != "head" and not entry.replaced]
     lines = dict.fromkeys(records.encoded(records.plain(e.raw)) for e in sorted(counted, key=_order))
@@ -54,7 +54,7 @@ def tidied(data: bytes) -> Tidied:
 
 
 def _order(entry: Entry) -> tuple[list[tuple[str, int]], str, int]:
-    """Paths by their numbers: `c2/1` before `c10/1`; attempts in order."""
+    """Return the sort key of a record: paths by their numbers (`c2/1` before `c10/1`), then attempts in order."""
     parts = []
     for part in entry.record.at.split("/"):
         number = _NUMBER.search(part)
@@ -63,7 +63,7 @@ def _order(entry: Entry) -> tuple[list[tuple[str, int]], str, int]:
 
 
 def upgraded(data: bytes) -> tuple[bytes, int]:
-    """The file with all records in the present format, and the number of those that had another one."""
+    """Return the file with all records in the current format, and the number of converted records."""
     data, old = _edited(
         data.removeprefix(files.BOM),
         lambda entry: entry.record.v < records.VERSION,
@@ -73,12 +73,12 @@ def upgraded(data: bytes) -> tuple[bytes, int]:
 
 
 def without(data: bytes, unwanted: Callable[[Entry], bool]) -> tuple[bytes, list[Entry]]:
-    """The file without some of its records, which are returned."""
+    """Return the file without the unwanted records, and these records."""
     return _edited(data, unwanted, lambda entry: b"")
 
 
 def _edited(data: bytes, chosen: Callable[[Entry], bool], new: Callable[[Entry], bytes]) -> tuple[bytes, list[Entry]]:
-    """The file with the `new` lines of the chosen records, which are returned; every other line stays as it is."""
+    """Return the file with `new` lines for the chosen records, and these records; every other line is unchanged."""
     found = [entry for entry in parsed(data).entries if chosen(entry)]
     lines = [line + b"\n" for line in data.split(b"\n")]
     for entry in found:
@@ -91,8 +91,8 @@ def _edited(data: bytes, chosen: Callable[[Entry], bool], new: Callable[[Entry],
 
 @dataclass(slots=True)
 class Redacted:
-    """A file without secrets. `lost` are the lines whose key cannot be made again: only the beginning of a text that
-    has changed is known."""
+    """A file without secrets. `changed` are the numbers of changed lines; `lost` those whose key cannot be computed
+    again, because only the beginning of a changed text is known."""
 
     data: bytes
     changed: list[int] = field(default_factory=list)
@@ -100,7 +100,7 @@ class Redacted:
 
 
 def redacted(data: bytes, redaction: Redaction) -> Redacted:
-    """Every line with what is secret taken out, and keys made again where what they are made of has changed."""
+    """Remove the secrets from every line, and compute keys again for changed requests."""
     result = Redacted(b"")
     lines = data.split(b"\n")
     for number, line in enumerate(lines, 1):
@@ -141,7 +141,7 @@ def _writes(record: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _held_again(value: Any, redaction: Redaction, lost: list[str]) -> Any:
-    """`req` without secrets; a text held by its digest gets a new one where all of it is known."""
+    """Return `req` without secrets. A text held by its digest gets a new digest if all of it is known."""
     if isinstance(value, Mapping):
         if value.keys() == _HELD and isinstance(value["head"], str):
             return _digest_again(value, redaction, lost)

@@ -1,4 +1,4 @@
-"""Cassette files on disk: their places, their contents, and how records are added.
+"""Cassette files on disk: finds and parses them, and adds records.
 
 A record is one write under a lock that other kernels respect; rewriting is atomic.
 """
@@ -27,7 +27,7 @@ EVALUATION: Final = f".eval{SUFFIX}"
 UNNAMED = "session"
 BOM: Final = b"\xef\xbb\xbf"
 LISTED: Final = 10
-"""Damaged lines of one file that are named."""
+"""The number of damaged lines of one file that are named."""
 
 
 @dataclass(slots=True, eq=False)
@@ -53,8 +53,8 @@ class Entry:
 
 @dataclass(slots=True, eq=False)
 class Take:
-    """All attempts that are recorded under one key and path of one file, by their number (from 1). `is_free`: no
-    request of this run has used it."""
+    """All recorded attempts under one key and path of one file, by their number (from 1). `is_free`: no request of this
+    run has used it."""
 
     file: str
     key: str
@@ -84,7 +84,8 @@ class Bad:
 
 @dataclass(slots=True)
 class CassetteFile:
-    """A parsed cassette: `name` is its name in messages."""
+    """A parsed cassette: `name` is its name in messages, `places` maps directories of the recording machines to their
+    placeholders."""
 
     path: Path
     name: str
@@ -96,8 +97,11 @@ class CassetteFile:
     """The answers that count, by key and path, in the order of their first attempts."""
 
     def put(self, entry: Entry) -> int:
-        """Add a record. A first attempt replaces all earlier records of its key and path; a further attempt replaces
-        records of the same attempt. Returns the number of replaced records."""
+        """Add a record and return the number of records that it replaces.
+
+        A first attempt replaces all earlier records of its key and path; a further attempt replaces records of the same
+        attempt.
+        """
         self.entries.append(entry)
         place, tried = (entry.record.key, entry.record.at), entry.record.tried
         if entry.record.t not in records.ANSWERS:
@@ -113,12 +117,13 @@ class CassetteFile:
 
     @property
     def is_old(self) -> bool:
-        """Whether it has records of an earlier format."""
+        """Return whether it has records of an earlier format."""
         return any(entry.record.v < records.VERSION for entry in self.entries)
 
     @property
     def warnings(self) -> Iterable[str]:
-        """One for each line that is left out; of a file that is no recording, only the first ones, and their number."""
+        """Yield a warning for each ignored line; for many damaged lines, only the first ones and the number of the
+        others."""
         newer = [bad for bad in self.bad if bad.newer]
         damaged = [bad for bad in self.bad if not bad.newer and not bad.torn]
         for bad in damaged[:LISTED]:
@@ -136,7 +141,7 @@ class CassetteFile:
 
 
 def read_file(path: Path, name: str) -> CassetteFile:
-    """Read a cassette. Raises `OSError`; an invalid line is set aside and never fatal."""
+    """Read a cassette. Raises `OSError`. Invalid lines are set aside, never fatal."""
     signature = plain_files.stamp_of(path)
     return parse(plain_files.read(path, plain_files.HUGE), path, name, signature)
 
@@ -169,7 +174,7 @@ def _take(found: CassetteFile, number: int, line: bytes, torn: bool) -> None:
 
 
 def _learn(found: CassetteFile, record: Record) -> None:
-    """Learn the directories of the machine that made this record: in keys they count as this machine's."""
+    """Note the directories of the machine that made this record: in keys, they count as this machine's."""
     try:
         meta = records.part(record.meta, records.Meta)
     except BadLine:
@@ -183,11 +188,11 @@ def _learn(found: CassetteFile, record: Record) -> None:
 
 
 NOTEBOOKS: Final = (".ipynb", ".prose.md")
-"""Endings of the files that notebooks are in."""
+"""File name endings of notebooks."""
 
 
 def own_path(options: CassetteOptions, where: Surroundings) -> Path:
-    """Return the cassette that is written: by its name, after the notebook, or `cassettes/session.jsonl`.
+    """Return the cassette to write: its given name, the name of the notebook, or `cassettes/session.jsonl`.
 
     Raises `UsageError` for a name that leads out of the workspace.
     """
@@ -221,8 +226,8 @@ def shown_name(path: Path, workspace: Path) -> str:
 
 
 def all_paths(own: Path, workspace: Path) -> list[Path]:
-    """Return every cassette that a replay reads: the own one first, then those in `cassettes/` by name. Recordings of
-    other evaluations are excluded."""
+    """Return every cassette that a replay reads: its own first, then those in `cassettes/` by name, without recordings
+    of other evaluations."""
     directory = workspace / DIRECTORY
     try:
         others = sorted(path for path in directory.iterdir() if path.suffix == SUFFIX and path.name[0] != ".")
@@ -234,7 +239,7 @@ def all_paths(own: Path, workspace: Path) -> list[Path]:
 # ---------------------------------------------------------------- writing
 
 PATIENCE: Final = 10.0
-"""Seconds that a record waits for another kernel to finish writing."""
+"""The number of seconds that a record waits for another kernel to finish writing."""
 
 LOCK: Final = ".lock"
 
@@ -248,17 +253,17 @@ class Writer:
     def __init__(self, path: Path, *, private: bool = False) -> None:
         self.path = path
         self._private = private
-        self._known = (0, 0, 0)  # inode, size and lines of the file as we left it
+        self._known = (0, 0, 0)  # inode, size and lines of the file after the last write
 
     def append(self, lines: bytes, *, patience: float = PATIENCE) -> int:
-        """Add whole lines; return the number of the first one. If not all of them can be written, the file is not
+        """Add whole lines and return the number of the first one. If not all of them can be written, the file is not
         changed."""
         self._prepare()
         with self._locked(patience), plain_files.closing(jsonl.opened(self.path, private=self._private)) as descriptor:
             return self._append(descriptor, lines)
 
     def rewrite(self, change: Callable[[bytes], bytes]) -> None:
-        """Replace the content by the result of `change`, atomically."""
+        """Replace the content with the result of `change`, atomically."""
         if os.path.lexists(self.path):
             with self._locked(PATIENCE):
                 data = change(plain_files.read(self.path, plain_files.HUGE))
@@ -266,7 +271,7 @@ class Writer:
 
     @contextlib.contextmanager
     def _locked(self, patience: float) -> Iterator[None]:
-        """Hold the lock of the directory; an error of it names its file."""
+        """Hold the lock of the directory; errors name the lock file."""
         lock = self.path.parent / LOCK
         with contextlib.ExitStack() as stack:
             try:
@@ -278,7 +283,8 @@ class Writer:
             yield
 
     def _append(self, descriptor: int, lines: bytes) -> int:
-        """Write to the end of an open file, after a line end if the last line is torn."""
+        """Write to the end of an open file, after a line end if the last line is torn; return the first line's
+        number."""
         found = os.fstat(descriptor)
         size = found.st_size
         before = self._known[2] if self._known[:2] == (found.st_ino, size) else _line_ends(descriptor)

@@ -1,4 +1,4 @@
-"""The open cassettes of a run: look up records, add records, collect warnings."""
+"""The open cassettes of a run: looks up records, adds records, collects warnings."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ _JUDGED = {
     "items": "which items a text holds",
     "phrase": "the words of {}",
 }
-"""Questions to a judge, in messages."""
+"""The names of the questions to a judge, in messages."""
 _BRANCH = re.compile(r"[bi]\d+(?:~\d+)?")
 _NUMBER = re.compile(r"\d+")
 
@@ -64,7 +64,7 @@ class CassetteStore:
         self._index = Index(options.repeats)
         self._warned: set[str] = set()
         self.asked_in: set[str] = set()
-        """The races in which sessions or judgements were asked."""
+        """The races in which sessions or judgements were requested."""
         self._nearest: differences.Nearest | None = None
         self._has_old = False
         self._replaced = 0
@@ -120,7 +120,7 @@ class CassetteStore:
         return self._files.values()
 
     def warn(self, warning: str) -> None:
-        """Warn the person, once per text."""
+        """Show a warning to the person, each text once."""
         if warning not in self._warned:
             self._warned.add(warning)
             self._warn(warning)
@@ -151,8 +151,8 @@ class CassetteStore:
         return found if found is None or failed or found.take.last.record.t != "error" else None
 
     def _sound(self, key: str, at: str, attempt: int) -> Found | None:
-        """Return the record for `lookup`; damaged records, and those that do not match their key, are reported and
-        skipped."""
+        """Return the record for `lookup`, skipping and reporting damaged records and records that do not match their
+        key."""
         while (take := self._index.find(key, at, open_request.cell.get())) is not None:
             if (entry := take.entry(attempt)) is None:
                 return None
@@ -188,7 +188,7 @@ class CassetteStore:
         self.took_part(at)
 
     def unused(self) -> Iterable[Entry]:
-        """Yield the records that decide something but were not used, in the cassettes that this run has used."""
+        """Yield the records that a replay needs but this run has not used, in the cassettes that it has used."""
         touched = {entry.file for entry in self.entries() if entry.used}
         for entry in self.entries():
             counts = entry.record.t in records.DECIDES and not entry.replaced
@@ -196,7 +196,7 @@ class CassetteStore:
                 yield entry
 
     def miss(self, asked: RecordedRequest) -> Miss:
-        """Describe that nothing is recorded for a request."""
+        """Return the explanation that nothing is recorded for a request."""
         key, at = asked.key, asked.at
         used_up = 0 if self._index.find(key, at, open_request.cell.get()) else self._index.count(key, scope(at))
         if self._nearest is None:
@@ -217,11 +217,11 @@ class CassetteStore:
     # ------------------------------------------------------------ writing
 
     def place(self, key: str, at: str) -> str:
-        """Return `Index.place` of a request at this path."""
+        """Return `Index.place` for a request at this path."""
         return self._index.place(key, at, open_request.cell.get())
 
     def meta(self, begun: float | None = None, usage: Usage | None = None, **details: Any) -> Meta:
-        """Return the facts for a new record, of a request that was made at the clock time `begun`."""
+        """Return the metadata of a new record, for a request that was made at the clock time `begun`."""
         ms = max(0, round((self.clock.monotonic() - begun) * 1000)) if begun is not None else 0
         day, spent = f"{self.clock.now():%Y-%m-%d}", records.usage_facts(usage)
         return Meta(recorded=day, prose=__version__, usage=spent, ms=ms, **details)
@@ -238,7 +238,7 @@ class CassetteStore:
 
     def add_at_once(self, kind: str, at: str, answer: object, meta: Meta, asked: RecordedRequest | None = None) -> None:
         """Record an answer without waiting: while another kernel writes, the record is kept for the next write. A
-        record without a request is only for reading."""
+        record without a request is only for people."""
         self._queue(kind, at, answer, meta, None, asked)
         self._flush(0)
 
@@ -268,7 +268,7 @@ class CassetteStore:
         self._pending.append((self._enter(line, at), line))
 
     def _enter(self, line: bytes, at: str) -> Entry:
-        """Recorded answers are used from now on, in this run too."""
+        """Add a new record to the index, so that this run uses it, too."""
         entry = Entry(self.own_name, 0, records.read(line[:-1]), line[:-1])
         if entry.record.t in records.ANSWERS:
             own = self._files.setdefault(self.own, CassetteFile(self.own, self.own_name))
@@ -301,7 +301,7 @@ class CassetteStore:
 
     def _give_up(self, why: str = "another process keeps writing to it") -> None:
         count = len(self._pending)
-        self._pending.clear()  # they answer in this run all the same
+        self._pending.clear()  # in this run, they still answer
         what = "a record" if count == 1 else f"{count} records"
         self.warn(f"{self.own_name}: {what} could not be written: {why}")
 
@@ -321,7 +321,7 @@ class CassetteStore:
 
 
 def _places(where: Surroundings) -> dict[str, str]:
-    """Return the directories that differ between machines and runs, with the words that replace them."""
+    """Return the directories that differ between machines and runs, with their placeholders."""
     workspace = Path(where.cwd)
     places: dict[str, str] = {}
     home = where.environment.get("HOME", "")

@@ -1,5 +1,7 @@
-"""Differences between two requests, for the message of a miss and the comparison of two cassettes
-(docs/reference/sessions.md 4.2)."""
+"""Differences between two requests, for the message of a miss and the comparison of two cassettes.
+
+See docs/reference/sessions.md 4.2.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ _NOUNS: Final = {"error": "a failure", "session": "an answer"}
 
 
 class _Request:
-    """The compared parts of a request, split once."""
+    """The parts of a request that are compared, split once."""
 
     __slots__ = ("kind", "parts", "text")
 
@@ -49,9 +51,9 @@ class _Request:
 
 
 class Nearest:
-    """Finds the record that comes closest to a request. `own` is the recording that is written; "" means any.
+    """Finds the record that is most similar to a request. `own` is the recording that is written; "" means any.
 
-    The records are kept after the first read, so a thousand misses do not read them a thousand times.
+    Records are split once, not again for each miss.
     """
 
     def __init__(self, entries: Iterable[Entry], own: str = "") -> None:
@@ -110,8 +112,8 @@ def _agreement(one: str, other: str) -> int:
 
 
 def differences(recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> list[str]:
-    """Return the differences between two requests, each as a field and the first place where it differs (in a text the
-    character, from 1); prompts first."""
+    """Return the differences between two requests, prompts first: each is a field, and for a text the first character
+    that differs, from 1."""
     order = [*_TEXTS, "system", "context", "bindings", "memory", "options", "model", "kind", "tools", "perm", "skills"]
     names = [name for name in order if name in recorded or name in asked]
     names += sorted((recorded.keys() | asked.keys()) - set(names))
@@ -122,7 +124,7 @@ def differences(recorded: Mapping[str, Any], asked: Mapping[str, Any]) -> list[s
 
 
 def _differs(name: str, recorded: Any, asked: Any) -> Iterable[tuple[str, str]]:
-    """Return the fields that differ in a part of two requests, with the difference."""
+    """Return the fields that differ in a part of two requests, each with its difference."""
     if name in ("context", "bindings", "skills"):
         return _members(name, recorded or {}, asked or {}, _content_difference)
     if name in (*_TEXTS, "system"):
@@ -204,7 +206,7 @@ def command(program: str) -> str:
 
 
 def message(what: str, nearest: Nearest, req: Mapping[str, Any], at: str, *, used_up: int = 0) -> str:
-    """Return why there is no answer, in one line. `used_up`: the number of records with the same key, all used."""
+    """Return why there is no answer, in one line. `used_up` is the number of records with the same key, all used."""
     if used_up:
         plural = "record is" if used_up == 1 else "records are"
         return (
@@ -230,8 +232,8 @@ What = Literal["added", "removed", "moved", "changed"]
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """One record that differs. `before` is the former place of a moved one; `details` say what differs, one line
-    each."""
+    """One record that differs. `before` is the former path of a moved record; `details` describe the differences, one
+    line each."""
 
     what: What
     type: str
@@ -243,12 +245,12 @@ class Change:
 
 _ALIKE: Final[tuple[Callable[[Record], tuple[object, ...]], ...]] = (
     lambda one: (one.key, one.at, one.tried),
-    # it has moved
+    # a moved record
     lambda one: (one.key, one.tried),
-    # the question, or the answer, has changed
+    # a record whose question or answer has changed
     lambda one: ("session" if one.t == "error" else one.t, one.at, one.tried),
 )
-"""When two records count as the same one, in this order. A session's answer and its failure answer the same."""
+"""The features by which two records are matched, in this order. A session's answer and its failure match."""
 
 
 def changes(old: CassetteFile, new: CassetteFile) -> list[Change]:
@@ -285,7 +287,7 @@ def _change(old: Entry | None, new: Entry) -> Change | None:
 
 
 def details_of(old: Entry, new: Entry) -> Iterable[str]:
-    """Return the differences between two records of one place: the question, then the answer, then its source."""
+    """Yield the differences between two records of one path: the question, then the answer, then its source."""
     if old.record.t != new.record.t:
         was, is_now = (_NOUNS.get(e.record.t, e.record.t) for e in (old, new))
         yield f"was {was}, is {is_now}"

@@ -1,4 +1,4 @@
-"""The files that a recorded session wrote: described in the record, written again on replay (sessions.md 4.2).
+"""The files that a recorded session wrote: records them, and writes them again on replay (sessions.md 4.2).
 
 A cassette may come from anywhere. Its files are written only inside the workspace, never through a link, only where the
 session of *this* program may write, and never over content that was not recorded.
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from prose_kernel.cassettes.cassette_store import CassetteStore
 
 LONGEST: Final = 256 * 1024
-"""Bytes of a file that are recorded; of a longer one only the digest is."""
+"""The size limit, in bytes, of recorded file contents; of a larger file only the digest is recorded."""
 
 MayWrite = Callable[[str], Awaitable[bool]]
 
@@ -43,7 +43,7 @@ def _digest(data: bytes) -> str:
 
 
 def _described(write: FileWrite, path: str, cwd: str, redaction: Redaction) -> Written | None:
-    """The recorded facts of a file below the workspace; None: it was made and removed again."""
+    """Return the recorded facts of a file below the workspace; None if it was created and removed again."""
     before = _digest(redaction.text(write.before).encode("utf-8", "replace")) if write.before is not None else None
     if write.after is None:
         data = _bytes(Path(cwd, path))
@@ -56,7 +56,7 @@ def _described(write: FileWrite, path: str, cwd: str, redaction: Redaction) -> W
 
 
 def _relative(path: str, cwd: str) -> str | None:
-    """Return the path for a record: below the workspace, with slashes."""
+    """Return the path for a record, relative to the workspace and with slashes; None if it is outside."""
     absolute = os.path.normpath(os.path.join(cwd, expanded(path)))  # noqa: PTH118 - only text
     for workspace in (cwd, os.path.realpath(cwd)):
         if absolute.startswith(workspace.rstrip("/") + "/"):
@@ -77,7 +77,7 @@ def changed(reads: Iterable[FileRead], cwd: str, redaction: Redaction) -> list[s
 
 
 def _states(here: bytes | None, redaction: Redaction) -> set[str | None]:
-    """Return the possible digests of the file contents: unchanged, and as recorded."""
+    """Return the digests that may be recorded for these contents: unchanged, and redacted."""
     if here is None:
         return {None}
     with contextlib.suppress(UnicodeDecodeError):
@@ -89,7 +89,7 @@ def _states(here: bytes | None, redaction: Redaction) -> set[str | None]:
 
 
 _Step = tuple[Path, bytes | None]
-"""One file to bring into the state after: its bytes, None to remove it."""
+"""One file to change: its new bytes, or None to remove it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Replayed:
     cwd: str
     redaction: Redaction
     source: str
-    """The record in words: `cassettes/demo.jsonl, line 4`."""
+    """The place of the record in messages: `cassettes/demo.jsonl, line 4`."""
 
     async def apply(self, writes: Sequence[Written], may_write: MayWrite) -> None:
         """Write the files again, all or none. Raises `ProviderError` with the file and the reason.

@@ -1,7 +1,7 @@
-"""What makes two requests the same: the content of a question, without what differs from run to run (sessions.md 4.2).
+"""The identity of a request: its content, without anything that differs from run to run (sessions.md 4.2).
 
-A record's `req` says everything that counts, long texts by their digest; its key is the digest of that object. So a key
-can be checked, and made again after a redaction, from only the record.
+A record's `req` contains this identity, long texts by their digest; the record's key is the digest of `req`. So a key
+can be checked, and computed again after a redaction, from only the record.
 """
 
 from __future__ import annotations
@@ -25,9 +25,10 @@ from prose_kernel.runtime.secret_patterns import holds_private_key
 from prose_kernel.runtime.session_options import Rule, Surroundings
 
 WHOLE: Final = 65_536
-"""Characters of a prompt that a record holds; of a longer one it holds the beginning and the digest."""
+"""The number of characters of a prompt that a record holds; of a longer prompt it holds the beginning and the
+digest."""
 HEAD: Final = 1_000
-"""Characters of a context or of another long text that are held, for people and for telling what has changed."""
+"""The number of characters of a context or another long text that a record holds, to show people the changes."""
 
 _NAMES: Final = {
     "agent's prompt": "system",
@@ -36,7 +37,7 @@ _NAMES: Final = {
     "labels": "options",
     "values": "bindings",
 }
-"""Names of parts in a recording, where they are others."""
+"""Names of parts in a recording, if they differ."""
 
 Req = dict[str, Any]
 ToolNames = Callable[[SessionRequest], tuple[str, ...]]
@@ -90,7 +91,7 @@ class Identity:
 
     def judgement(self, kind: str, request: JudgeRequest, also: Sequence[str] = (), path: str = "") -> Req:
         """Return the `req` of a question to the judge: its text and schema, and the bindings that are sent. `also` are
-        the labels to choose from, or the text in which `path` is looked for."""
+        the labels to choose from, or the text in which `path` is searched."""
         same, reads = self.redaction.identity, kind in ("extract", "items")
         sent = material(request) if not reads else Material({}, {})
         forms: dict[str, Callable[[Any], Any]] = {
@@ -150,7 +151,7 @@ class Identity:
             return None
 
     def _skill(self, name: str) -> str:
-        """The digest of a skill's content if it is a local file; otherwise that of its name."""
+        """Return the digest of a skill's content if it is a local file, else "named"."""
         for place in (name, f"{name}/SKILL.md"):
             text = self._file(place)
             if text is not None:
@@ -172,7 +173,7 @@ class Identity:
 
 
 def _recorded(request: Request, forms: Mapping[str, Callable[[Any], Any]], also: Sequence[str] = ()) -> Req:
-    """Return the parts of a request in their `forms`, by their names in a recording, without empty ones."""
+    """Return the parts of a request, converted by `forms`, by their names in a recording, without empty ones."""
     found = ((name, forms.get(name, lambda value: value)(value)) for name, value in parts(request, also))
     return _without_empty({_NAMES.get(name, name): value for name, value in found})
 

@@ -1,6 +1,6 @@
 """Converts recordings of format 1, written by version 0.1, to the current format.
 
-Format 1 had its own form for answers and failures, and keys with the names of contexts. Requests are the same in both.
+Format 1 has its own form of answers and failures, and its keys contain the names of contexts. Requests are the same.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from prose_kernel import errors
 from prose_kernel.runtime import journal_codec as codec
 
 _JUDGED: Final = {"decide": "answer", "choose": "label"}
-"""The field of an answer to a question of a kind; others have a `value`."""
+"""The field of an answer, by kind of question; other kinds have a `value`."""
 
 
 def key_of(request: bytes) -> str:
@@ -22,7 +22,7 @@ def key_of(request: bytes) -> str:
 
 
 def answer(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Convert the answer of a line of format 1, by the fields of a record; other values stay unchanged."""
+    """Return the converted fields of a line of format 1 that holds an answer; other fields stay unchanged."""
     out, req, meta = ((part if isinstance(part := line.get(name), dict) else None) for name in ("out", "req", "meta"))
     match line.get("t"):
         case "session" if out is not None:

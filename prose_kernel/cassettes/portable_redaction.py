@@ -1,9 +1,9 @@
-"""Secrets and places are taken out of a text before anything is hashed or written (sessions.md 4.2).
+"""Removes secrets and directories from texts before anything is hashed or written (sessions.md 4.2).
 
-Looked for are the values of secret-looking environment variables, token shapes, a person's own expressions and, for
-keys, the directories that differ from machine to machine. Patterns that a text cannot contain are excluded first, by
-their fixed characters; the rest is one expression and one pass, linear in the text (a person's own expressions follow
-one by one).
+It searches for the values of secret-looking environment variables, the shapes of tokens, the user's own expressions
+and, for keys, the directories that differ from machine to machine. Patterns that a text cannot contain are excluded
+first, by their fixed characters; the rest is one expression and one pass, linear in the text (the user's expressions
+follow one by one).
 """
 
 from __future__ import annotations
@@ -19,11 +19,12 @@ from prose_kernel.runtime.redaction import Replacing, finds_of, mapped
 from prose_kernel.runtime.secret_patterns import SHAPES, Find
 
 CACHED: Final = 65_536
-"""Characters of a text that are worth remembering."""
+"""The size limit, in characters, of texts whose result is cached."""
 
 
 def _places(places: Mapping[str, str]) -> tuple[Find, ...]:
-    """A directory counts where it is named itself or as part of a path below it: not `/home/al` in `/home/alice`."""
+    """Return the patterns of directories. A directory matches only as a whole path or the start of one: not `/home/al`
+    in `/home/alice`."""
     known = sorted(places, key=len, reverse=True)
     return tuple(
         Find((place,), rf"(?<![\w.~-]){re.escape(place)}(?![\w~-]|\.\w)", places[place])
@@ -33,9 +34,9 @@ def _places(places: Mapping[str, str]) -> tuple[Find, ...]:
 
 
 class Redaction:
-    """What is taken out of texts: for writing (`text`, `data`), and for keys (`identity`), where places go as well.
+    """Removes secrets from texts that are written (`text`, `data`), and also directories from keys (`identity`).
 
-    `places` maps directories to the words that stand for them. Raises `UsageError` for an expression that is none.
+    `places` maps directories to their placeholders. Raises `UsageError` for an invalid regular expression.
     """
 
     def __init__(
@@ -51,14 +52,14 @@ class Redaction:
         self.learn(places or {})
 
     def learn(self, places: Mapping[str, str]) -> None:
-        """Take further places out of keys: those of the machine that something was recorded on."""
+        """Also remove these directories from keys: those of the machine on which something was recorded."""
         self._known = {**places, **self._known}
         self._places = [(re.compile(place.expression), place) for place in _places(self._known)]
         self._hashed = Replacing((*self._secrets, *(place for _, place in self._places)))
-        self._short = lru_cache(maxsize=128)(self._identity)  # the same system prompt and context come again and again
+        self._short = lru_cache(maxsize=128)(self._identity)  # system prompts and contexts repeat
 
     def places_in(self, texts: Iterable[str], words: Iterable[str]) -> dict[str, str]:
-        """The first place for each of the words that occurs in one of the texts: word to place."""
+        """Return, by placeholder, the first directory that occurs in one of the texts."""
         wanted = frozenset(words)
         found: dict[str, str] = {}
         for text in texts:
@@ -68,11 +69,11 @@ class Redaction:
         return found
 
     def text(self, text: str) -> str:
-        """The text without secrets, everything else as it is."""
+        """Return the text without secrets, otherwise unchanged."""
         return self._without_own(self._written(text))
 
     def identity(self, text: str) -> str:
-        """The text as it counts for a key: without secrets and places, composed, lines ended by LF, none by spaces."""
+        """Return the text for a key: without secrets, directories and trailing spaces, in NFC, with LF line ends."""
         return self._short(text) if len(text) <= CACHED else self._identity(text)
 
     def _identity(self, text: str) -> str:
@@ -87,7 +88,7 @@ class Redaction:
         return text.rstrip(" \t\n")
 
     def data(self, data: Any) -> Any:
-        """Plain data with every text in it redacted, the names of members too."""
+        """Return plain data with every text in it redacted, also the names of members."""
         return mapped(data, lambda text: self.text(sound(text)))
 
     def _without_own(self, text: str) -> str:
@@ -111,7 +112,7 @@ def _compiled(expression: str) -> re.Pattern[str]:
 
 
 def sound(text: str) -> str:
-    """The text as UTF-8 can hold it: a lone surrogate becomes U+FFFD."""
+    """Return a text that UTF-8 can encode: a lone surrogate becomes U+FFFD."""
     if text.isascii():
         return text
     try:

@@ -1,5 +1,5 @@
-"""Which record answers a request: that of its cell, by key and path, then the next unused one of the key, then the
-last (4.2)."""
+"""Finds the record that answers a request: its cell's, the same key and path, the next unused one of the key, the last
+(4.2)."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ def tail(at: str) -> str:
 
 
 def scope(at: str) -> str:
-    """Return the run of an evaluation that a path belongs to; "" for one of an ordinary run."""
+    """Return the run of an evaluation that a path belongs to; "" for a path of an ordinary run."""
     found = _SCOPE.match(at)
     return found[0] if found is not None else ""
 
 
 def _borrows(scope: str) -> bool:
-    """Whether a run of an evaluation may use what an ordinary run has recorded: the first repetition may, because all
-    others would have the same answers, and would not be repetitions."""
+    """Return whether a run of an evaluation may use the records of ordinary runs: only the first repetition may,
+    because further ones would get the same answers and not be repetitions."""
     return scope.endswith("/r1/")
 
 
@@ -60,7 +60,7 @@ class Found(NamedTuple):
         return records.usage_of(self.entry.record)
 
     def details(self, **more: object) -> dict[str, object]:
-        """The origin of an answer, for its details."""
+        """Return the origin of an answer, for its details."""
         found = {"recorded": self.meta.recorded, "model": self.meta.resolved, "cassette": self.entry.file, **more}
         return {name: value for name, value in found.items() if value}
 
@@ -73,7 +73,7 @@ class Found(NamedTuple):
 
 
 class Miss(NamedTuple):
-    """A request without a record: why nothing is found (`message`), and how to record it (`hint`)."""
+    """A request without a record: why no record is found (`message`), and how to record one (`hint`)."""
 
     key: str
     message: str
@@ -81,10 +81,10 @@ class Miss(NamedTuple):
 
 
 class Index:
-    """The takes of all cassettes, in the order in which they are preferred.
+    """The takes of all cassettes, in order of preference.
 
-    A run of an evaluation is answered by what was recorded for it, and else (in its first repetition) by what ordinary
-    runs have recorded, which stays there for all others: so no answer depends on which of them is faster.
+    A run of an evaluation uses the records made for it, and else (in its first repetition) those of ordinary runs,
+    which stay available to all other runs: so no answer depends on which run is faster.
     """
 
     def __init__(self, repeats: Repeats) -> None:
@@ -95,7 +95,7 @@ class Index:
         self._by_key: dict[str, list[Take]] = defaultdict(list)
         self._by_scope: dict[tuple[str, str], Equal[Take]] = defaultdict(Equal)
         self._by_cell: dict[tuple[str, str, str], Take] = {}
-        self._ran: set[tuple[str, str, str]] = set()  # what cells have asked in this process
+        self._ran: set[tuple[str, str, str]] = set()  # requests that cells have made in this process
         self._borrowed: Counter[tuple[str, str]] = Counter()
         self._bound: dict[tuple[str, str], Take] = {}
 
@@ -116,7 +116,7 @@ class Index:
         self._by_cell = of_cells | self._by_cell
 
     def renewed(self, files: Iterable[CassetteFile]) -> Index:
-        """Return an index of the files now on disk that keeps the record of which takes this run has used."""
+        """Return an index of the files now on disk that remembers which takes this run has used."""
         fresh = Index(self._repeats)
         fresh._ran = self._ran
         for file in files:
@@ -134,7 +134,7 @@ class Index:
         return own.at if own is not None else at
 
     def record(self, take: Take, entry: Entry, at: str) -> None:
-        """Register a record that this run has just written, and its take, for a request at this path."""
+        """Add a record that this run has just written, and its take, for a request at this path."""
         if self.exact.get((take.key, take.at)) is not take:
             self.exact[take.key, take.at] = take
             self._by_key[take.key].append(take)
@@ -145,8 +145,8 @@ class Index:
             self._ran.add((take.key, tail(at), cell))
 
     def find(self, key: str, at: str, cell: str = "") -> Take | None:
-        """The take that answers a request, which is not used up by asking. A cell gets only answers that it has
-        recorded; once in a process: a cell that is run again there asks again."""
+        """Return the take that answers a request, without using it up. A cell gets only answers that it has recorded,
+        each once in a process: a cell that is run again makes a new request."""
         if (bound := self._bound.get((key, at))) is not None:
             return bound
         place, own, reuses = (key, tail(at), cell), scope(at), self._repeats == "reuse"
@@ -158,11 +158,11 @@ class Index:
         return next(self._reusable(key, own), None) if take is None and reuses else take
 
     def _reusable(self, key: str, own: str) -> Iterator[Take]:
-        """Yield the takes that may answer again, the last one first; for an ordinary run none of an evaluation."""
+        """Yield the takes that may answer again, the last one first; for an ordinary run, none of an evaluation."""
         return (take for take in reversed(self._by_key[key]) if own or not scope(take.at))
 
     def _lent(self, key: str, own: str) -> Take | None:
-        """The records of ordinary runs, for this run of an evaluation."""
+        """Return the next record of ordinary runs for this run of an evaluation; None if there is none."""
         lent, number = self._by_scope[key, ""].answers if _borrows(own) else [], self._borrowed[key, own]
         return lent[number] if number < len(lent) else None
 

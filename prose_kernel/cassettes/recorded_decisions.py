@@ -36,12 +36,14 @@ class _Recorded(Generic[P]):
         also: tuple[str, ...] = (),
         path: str = "",
     ) -> T:
-        """Return the recorded answer, else that of `ask`, which is then recorded. Raises `Undecided`. `also` and `path`
-        as in `Identity.judgement`."""
+        """Return the recorded answer, else the answer of `ask`, which is then recorded. Raises `Undecided`.
+
+        For `also` and `path` see `Identity.judgement`.
+        """
         mode = self.cassettes.mode(self.asker)
         if mode == "off":
             return await ask()
-        decides = kind != "phrase"  # else the answer is none to the program
+        decides = kind != "phrase"  # the program does not get the answer of `phrase`
         with self.cassettes.answering(request.at if decides else "", self.asker) as shelf:
             judgement = shelf.judgement(kind, request, also, path)
             if mode != "record" and (found := judgement.lookup()) is not None:
@@ -66,7 +68,8 @@ class _Recorded(Generic[P]):
 
 
 class RecordedJudge(_Recorded[Judge]):
-    """A `Judge` port that wraps another one (live judge, then the person). A miss in mode `replay` is `Undecided`."""
+    """A `Judge` port that wraps another one (live judge, then the person). In mode `replay`, a miss raises
+    `Undecided`."""
 
     async def decide(self, request: JudgeRequest) -> Verdict:
         return await self._answer("decide", request, lambda: self.inner.decide(self._unrecorded(request)))

@@ -18,13 +18,16 @@ if TYPE_CHECKING:
     from prose_kernel.cassettes.cassette_store import CassetteStore
 
 NOT_RECORDED: Final = (CassetteMiss, NoProvider, PermissionDenied, ProviderAuth)
-"""Failures that say something about this machine's settings, and nothing about the session."""
+"""Failures that depend on this machine's settings, not on the session."""
 
 
 @dataclass(eq=False)
 class RecordedRequest:
-    """A request at a path. `req` is its identity, `what` its name in messages, `program` names its program in a hint,
-    `number` is that of the attempt (from 1), `begun` is when it was made."""
+    """A request at a path.
+
+    - `req` is its identity, `what` its name in messages, `program` the name of its program in a hint.
+    - `number` is the number of the attempt (from 1), `begun` the clock time of the request.
+    """
 
     shelf: CassetteStore
     req: Mapping[str, Any]
@@ -38,16 +41,16 @@ class RecordedRequest:
         self.begun = self.shelf.clock.monotonic()
 
     def lookup(self, *, failed: bool = True) -> Found | None:
-        """The record that answers it. Without `failed`, a session that ended in a failure does not count: the current
-        provider may have other settings, another model, more room."""
+        """Return the record that answers the request. Without `failed`, records of failed sessions are ignored: the
+        current provider may have other settings, another model, more room."""
         return self.shelf.lookup(self.key, self.at, self.number, failed=failed)
 
     def looked_up(self) -> Found | Miss:
-        """Return the result of a replay, without using the record up."""
+        """Return the result of a replay without using up the record."""
         return self.lookup() or self.shelf.miss(self)
 
     def note(self, found: Found | None = None) -> None:
-        """A run that is resumed has to know which record has answered, or (None) was written."""
+        """Note for resumed runs which record has answered; None if it was just written."""
         current = open_request.current()
         if current is not None:
             record = found.entry.record if found is not None else None
@@ -66,8 +69,7 @@ class RecordedSession(RecordedRequest):
         return CassetteMiss(miss.message, hint=miss.hint)
 
     def changed(self, found: Found) -> str | None:
-        """Return the files that the recorded session read and that have changed since, as text; None if it is up to
-        date."""
+        """Return the files that have changed since the recorded session read them, as text; None if there are none."""
         if found.entry.record.t != "session" or self.shelf.options.stale == "ignore":
             return None
         names = effects.changed(found.facts.reads, self.shelf.where.cwd, self.shelf.redaction)
@@ -75,7 +77,7 @@ class RecordedSession(RecordedRequest):
         return ", ".join(names[:3]) + more if names else None
 
     def refuse_private_key(self) -> None:
-        """A request with a private key is neither sent nor recorded. Raises `ProviderError`."""
+        """Raise `ProviderError` for a request with a private key, which must be neither sent nor recorded."""
         if self.shelf.identity.holds_private_key(self.request):
             raise ProviderError(
                 f"session {self.at} is not run: its prompt or context holds a private key (PEM), which must not"
@@ -103,7 +105,7 @@ class RecordedSession(RecordedRequest):
         await self.shelf.add("session", self, answer, meta, facts)
 
     def record_failure(self, failure: Exception, usage: Usage | None = None) -> None:
-        """Record that the attempt has failed. If another process writes meanwhile, the record is written with the next
+        """Record that the attempt has failed. If another process is writing, the record is written with the next
         one."""
         self.note()
         self.shelf.add_at_once("error", self.at, failure, self._meta(usage), self)
@@ -118,7 +120,7 @@ class RecordedSession(RecordedRequest):
 
 
 def failure_of(error: object, *, replayed: bool) -> ProviderError:
-    """Return a recorded failure as the program gets it."""
+    """Return a recorded failure in the form for the program."""
     if not isinstance(error, ProviderError) or isinstance(error, NOT_RECORDED):
         error = ProviderError(str(error), hint=getattr(error, "hint", None))
     error.replayed = replayed

@@ -28,9 +28,9 @@ OnProgress = Callable[[SessionProgress], None]
 class RecordedSessions:
     """The `Sessions` port over another one. `inner` None: only recorded answers (`%provider replay`).
 
-    `approvals` asks the person before a recorded file is written where the rules say `prompt`. `asks_model` is true if
-    a model or agent answers for `inner`, and not a person: only then does mode `auto` ask again if a record ends in a
-    failure (docs/reference/sessions.md 4.2).
+    `approvals` asks the person before a recorded file is written if the rules say `prompt`. `asks_model` returns True
+    if `inner` is a model or agent, not a person: only then does mode `auto` ask again if a record ends in a failure
+    (docs/reference/sessions.md 4.2).
     """
 
     inner: Sessions | None
@@ -41,8 +41,7 @@ class RecordedSessions:
     asks_model: Callable[[], bool] = lambda: True
 
     async def run(self, request: SessionRequest, on_progress: OnProgress) -> SessionResult:
-        """Return the recorded answer or failure of this attempt, else that of the inner provider, which is then
-        recorded.
+        """Return the recorded answer or failure of this attempt, else the inner provider's, which is then recorded.
 
         Raises `CassetteMiss` if nothing is recorded and no provider may be called.
         """
@@ -54,7 +53,7 @@ class RecordedSessions:
             found = self._lookup(session, mode) if mode != "record" else None
             if found is not None:
                 changed = session.changed(found)
-                if mode == "replay":  # an answer may be out of date, and counts for budgets
+                if mode == "replay":  # answers may be out of date, and count towards budgets
                     if changed is not None:
                         _require_accepted(session, found, changed)
                     await _end_as_recorded(session, found)
@@ -137,7 +136,7 @@ class RecordedSessions:
 
 
 def _require_accepted(session: RecordedSession, found: Found, changed: str) -> None:
-    """Report that a recording is out of date. Raises `StaleRecording` if that is not accepted."""
+    """Report an outdated recording. Raises `StaleRecording` unless the settings accept it."""
     shelf = session.shelf
     stale = f"session {session.at}: {changed} has changed since {found.entry.place} was recorded"
     mode = shelf.options.stale or ("warn" if shelf.where.attended else "fail")
@@ -150,8 +149,7 @@ def _require_accepted(session: RecordedSession, found: Found, changed: str) -> N
 
 
 async def _end_as_recorded(session: RecordedSession, found: Found) -> None:
-    """Repeat the end of a recorded attempt by a budget: raises `BudgetSpent`, or
-    `CassetteMiss` if the budget is larger now."""
+    """Raise the recorded `BudgetSpent` of an attempt, or `CassetteMiss` if the budget is larger now."""
     if found.entry.record.t != "error" or not isinstance(spent := found.answer, BudgetSpent):
         return
     await budgets.placed()

@@ -1,4 +1,4 @@
-"""The recordings of one run: which records exist, which were used, which are still to be written (sessions.md 4.2)."""
+"""The recordings of one run: which records exist, which were used, and which are pending (sessions.md 4.2)."""
 
 from __future__ import annotations
 
@@ -29,10 +29,12 @@ def no_tools(request: SessionRequest) -> tuple[str, ...]:
 class Cassettes:
     """All recordings that a run may replay, and the one it writes.
 
-    One object for each run, kept when the provider changes; `tool_names` lists the tools that the permissions of a
-    session could allow (for any provider), `permissions` are the host's rules. `on_use` gets the path of each request
-    that a record answers, and the record's facts. Raises `UsageError` for options that make no sense. Close it when the
-    run ends.
+    Create one for each run; it stays when the provider changes. Close it when the run ends. Raises `UsageError` for
+    invalid options.
+
+    - `tool_names` lists the tools that the permissions of a session could allow, for any provider.
+    - `permissions` are the host's rules.
+    - `on_use` gets the path of each request that a record answers, and the record's facts.
     """
 
     options: CassetteOptions
@@ -43,7 +45,7 @@ class Cassettes:
     permissions: Mapping[str, Rule] = field(default_factory=dict)
     on_use: Callable[[str, Meta], None] | None = None
     is_lent: bool = False
-    """Whether many runs use it, so that the end of one does not close it."""
+    """Whether several runs share it, so that the end of one does not close it."""
 
     def __post_init__(self) -> None:
         self.warnings: deque[str] = deque()
@@ -52,12 +54,12 @@ class Cassettes:
         if self.options.name:
             from prose_kernel.cassettes.cassette_files import own_path
 
-            own_path(self.options, self.where)  # says now what a name lacks
+            own_path(self.options, self.where)  # raises now for an invalid name
 
     @contextmanager
     def answering(self, at: str, asker: Asker) -> Iterator[CassetteStore]:
-        """Give the open cassettes to a request at this path ("": one that takes part in no race), and show the person
-        what is wrong with them."""
+        """Yield the open cassettes for a request at this path ("": it takes part in no race), then show their warnings
+        to the person."""
         shelf = self.shelf
         try:
             yield shelf
@@ -69,7 +71,7 @@ class Cassettes:
 
     @property
     def shelf(self) -> CassetteStore:
-        """The cassettes, open: reads them when it is first asked for."""
+        """Return the open cassettes; the first access reads them."""
         if self._opened is None:
             from prose_kernel.cassettes.cassette_store import CassetteStore
 
@@ -77,38 +79,39 @@ class Cassettes:
         return self._opened
 
     def mode(self, asker: Asker) -> CassetteMode:
-        """The mode in force: as chosen, else `auto` in an interactive run, `replay` in any other."""
+        """Return the current mode: as chosen, else `auto` in an interactive run, `replay` in any other."""
         answered = asker.available and self.where.attended
         self._mode = self.options.mode or ("auto" if answered else "replay")
         return self._mode
 
     def note_ask(self, at: str, question: str, answer: str) -> None:
-        """Write down a permission question and its answer, for reading; it never grants anything."""
+        """Record a permission question and its answer, for people; the record never grants anything."""
         if self._mode in ("auto", "record"):
             self.shelf.add_at_once("ask", at, {"question": question, "answer": answer}, self.shelf.meta())
 
     def unused(self) -> tuple[Entry, ...]:
-        """Records of the cassettes in use that this run has not needed, in file order."""
+        """Return the records of used cassettes that this run has not needed, in file order."""
         return tuple(self._opened.unused()) if self._opened is not None else ()
 
     def used(self) -> frozenset[tuple[str, bytes]]:
-        """The lines that this run has used, each with the path of its cassette: what `prose cassette prune` keeps."""
+        """Return the lines that this run has used, each with the path of its cassette: `prose cassette prune` keeps
+        them."""
         found = self._opened.cassettes if self._opened is not None else ()
         return frozenset((str(one.path), entry.raw) for one in found for entry in one.entries if entry.used)
 
     def note_used(self, lines: frozenset[tuple[str, bytes]]) -> None:
-        """Another part than the program has used these lines, as `used` gives them."""
+        """Note that another part of the run has used these lines, as returned by `used`."""
         if lines:
             self.shelf.note_used(lines)
 
     def close(self) -> None:
-        """The run is over: write what is pending, take out what was replaced. A second call does nothing."""
+        """Write pending records and remove replaced ones. A second call does nothing."""
         if self._opened is not None and not self.is_lent:
             self._opened.close()
 
 
 class SharedCassettes:
-    """The recordings of many runs in the same place, read once, and ended by their creator. `on_use` as in
+    """The recordings of several runs in the same place, read once, closed by their creator. For `on_use` see
     `Cassettes`."""
 
     def __init__(self, on_use: Callable[[str, Meta], None]) -> None:
@@ -116,8 +119,8 @@ class SharedCassettes:
         self._made: list[Cassettes] = []
 
     def shared(self, new: Cassettes) -> Cassettes:
-        """The recordings with the same options and permissions, which decide what a request is; else `new`, which other
-        runs get from now on."""
+        """Return the recordings with the same options and permissions, which determine what a request is; else `new`,
+        which later runs then share."""
         for one in self._made:
             if (one.options, one.where, one.permissions) == (new.options, new.where, new.permissions):
                 return one
@@ -126,11 +129,11 @@ class SharedCassettes:
         return new
 
     def used(self) -> frozenset[tuple[str, bytes]]:
-        """The lines that the runs have used, each with the path of its cassette."""
+        """Return the lines that the runs have used, each with the path of its cassette."""
         return frozenset().union(*(one.used() for one in self._made))
 
     def end(self) -> None:
-        """All runs are over. A second call does nothing."""
+        """Close all recordings after the last run. A second call does nothing."""
         for one in self._made:
             one.is_lent = False
             one.close()

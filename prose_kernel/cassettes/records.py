@@ -1,9 +1,9 @@
-"""The lines of a cassette: what a record holds, how it is written and read (sessions.md 4.2).
+"""The lines of a cassette: the content of a record, how it is written and read (sessions.md 4.2).
 
-A cassette is a JSON object a line, UTF-8, keys sorted. Answers, errors and keys are those of a journal
-(`runtime/journal_codec.py`, `runtime/keys.py`). A line is only looked into where it is needed: reading a file decodes
-what records are found by (`Record`), the rest stays as the bytes it is. A line of format 1 is converted when it is read
-(`old_format.py`). A line that makes no sense, or comes from a newer version, is kept when the file is rewritten.
+A cassette has one JSON object per line, in UTF-8 with sorted keys. Answers, errors and keys are those of a journal
+(`runtime/journal_codec.py`, `runtime/keys.py`). Reading a file decodes only the search fields (`Record`); the rest
+stays bytes until it is needed. A line of format 1 is converted when it is read (`old_format.py`). A line that is
+damaged or comes from a newer version is kept when the file is rewritten.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ TYPES: Final = ("head", "session", "judge", "ask", "race", "error", "phrase")
 DECIDES: Final = ("session", "error", "judge", "race")
 """The types that a replay needs."""
 ANSWERS: Final = (*DECIDES, "phrase")
-"""The types that answer something on replay, and therefore have a key. `phrase`: how an input was put into words."""
+"""The types that answer a request on replay, and therefore have a key. `phrase` is the wording of an input."""
 
 T = TypeVar("T")
 _STATE: Final = {"hint": str | None, "retryable": bool, "retry_after": float | int | None}
-"""The fields of an error that decide what follows it."""
+"""The types of the fields of an error that determine what happens next."""
 
 _UNREADABLE: Final = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 _EDITED: Final = "its key does not match its request: it was edited by hand"
@@ -65,8 +65,12 @@ class Record(msgspec.Struct, frozen=True):
 
 
 class Written(msgspec.Struct, frozen=True, omit_defaults=True):
-    """A file that a session wrote. `sha256` None: it removed it. `text` None: too long to be kept, or no text.
-    `before` is the digest of the former content; None: there was no such file."""
+    """A file that a session wrote.
+
+    - `sha256` None: the session removed it.
+    - `text` None: it is too long to be kept, or isn't text.
+    - `before` is the digest of the former content; None if the file is new.
+    """
 
     path: str
     sha256: str | None = None
@@ -75,20 +79,22 @@ class Written(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Facts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The files of an answer: those that it depends on, with digests of what was read, and those that it wrote."""
+    """The files of an answer: the files that it depends on, with the digests that were read, and the files that it
+    wrote."""
 
     reads: tuple[FileRead, ...] = ()
     writes: tuple[Written, ...] = ()
 
 
 class Order(msgspec.Struct, frozen=True):
-    """`out` of a race: the branches that ended before it was decided, in the order they did; the last one decided."""
+    """The `out` of a race: the branches that ended before it was decided, in this order; the last one decided it."""
 
     ended: tuple[int, ...] = ()
 
 
 class Meta(msgspec.Struct, frozen=True, omit_defaults=True):
-    """Facts about a record that aren't part of its identity. `ws`, `home`: the directories that its texts name."""
+    """Facts about a record that aren't part of its identity. `ws` and `home` are the directories that its texts
+    name."""
 
     origin: str = ""
     provider: str = ""
@@ -115,11 +121,11 @@ class BadLine(ValueError):
 _read = msgspec.json.Decoder(Record).decode
 _plain = msgspec.json.Decoder().decode
 canonical = msgspec.json.Encoder(order="sorted").encode
-"""JSON in the one form that keys are taken of: sorted, without spaces, UTF-8."""
+"""Return JSON in the form of which keys are computed: sorted, without spaces, UTF-8."""
 
 
 def encoded(data: object) -> bytes:
-    """A record as a line, with its line end."""
+    """Return a record as a line, with its line end."""
     return canonical(data) + b"\n"
 
 
@@ -128,7 +134,7 @@ def head() -> dict[str, object]:
 
 
 def read(line: bytes) -> Record:
-    """The record of a line, in the present format; `v` is the version of the line. Raises `BadLine`."""
+    """Return the record of a line, in the current format; `v` is the version of the line. Raises `BadLine`."""
     try:
         record = _read(line)
         if record.v < VERSION:
@@ -141,7 +147,7 @@ def read(line: bytes) -> Record:
 
 
 def _upgraded(data: dict[str, Any]) -> dict[str, Any]:
-    """A line of format 1 in the present format. Raises `BadLine` for a key that is not that of the request."""
+    """Convert a line of format 1. Raises `BadLine` if the key does not match the request."""
     from prose_kernel.cassettes import old_format
 
     new, req = {**data, "v": VERSION}, data.get("req")
@@ -163,14 +169,14 @@ def _why(line: bytes, problem: Exception) -> str:
 
 
 def plain(line: bytes) -> dict[str, Any]:
-    """A whole line as plain data in the present format, unknown fields included. Raises `BadLine`."""
+    """Return a whole line as plain data in the current format, including unknown fields. Raises `BadLine`."""
     data = _object(line)
     version = data.get("v", VERSION)
     return _upgraded(data) if isinstance(version, int) and version < VERSION else data
 
 
 def mapping(part: msgspec.Raw) -> dict[str, Any]:
-    """A part of a record as plain data; anything else than an object is empty."""
+    """Return a part of a record as plain data; empty if it isn't an object."""
     try:
         return _object(part)
     except BadLine:
@@ -188,7 +194,8 @@ def _object(text: bytes | msgspec.Raw) -> dict[str, Any]:
 
 
 def part(raw: msgspec.Raw, kind: type[T], what: str = "it is not a record") -> T:
-    """A part of a record, fields of newer versions left out. Raises `BadLine`, which begins with `what`."""
+    """Return a part of a record, without fields of newer versions. Raises `BadLine`, whose message begins with
+    `what`."""
     try:
         return codec.decode(raw, kind)
     except (*_UNREADABLE, TypeError, ValueError) as problem:
@@ -196,7 +203,7 @@ def part(raw: msgspec.Raw, kind: type[T], what: str = "it is not a record") -> T
 
 
 def failure(record: Record) -> Exception:
-    """The error that an attempt ended with. Raises `BadLine`."""
+    """Return the error that ended an attempt. Raises `BadLine`."""
     try:
         error = codec.decode_error(record.out)
         state = vars(error)
@@ -225,13 +232,14 @@ def answer_of(record: Record) -> SessionResult | Exception | Verdict | Pick | Fi
 
 
 def plain_answer(answer: object) -> Any:
-    """An answer or a failure as plain data, as a record has it."""
+    """Return an answer or a failure as plain data, in the form of a record."""
     out = codec.encode_error(answer) if isinstance(answer, Exception) else codec.encode(answer)
     return codec.loads(out, object)
 
 
 def damage(record: Record) -> str | None:
-    """Why a record cannot answer anything; None for one that can. Its key must be that of what it was asked."""
+    """Return why a record cannot answer anything, for example because its key does not match its request; None if it
+    can."""
     try:
         req = _plain(record.req)
         part(record.meta, Meta), part(record.facts, Facts)
@@ -248,7 +256,7 @@ def damage(record: Record) -> str | None:
 
 
 def key_of(req: Mapping[str, Any]) -> str:
-    """The key of a record with this `req`. Names of variables aren't part of it."""
+    """Return the key of a record with this `req`. Names of variables aren't part of it."""
     parts = ((name, canonical(_without_names(name, req[name]))) for name in sorted(req))
     return keys.key_of(str(req.get("kind")), parts).digest
 
@@ -258,18 +266,18 @@ def _without_names(name: str, value: Any) -> Any:
 
 
 def usage_facts(usage: Usage | None) -> Mapping[str, float]:
-    """The consumption of an answer, as `meta` holds it."""
+    """Return the usage of an answer in the form of `meta`."""
     found = {name: getattr(usage, field, 0) for name, field in _USAGE.items()}
     return {name: value for name, value in found.items() if value}
 
 
 def usage_of(record: Record) -> Usage:
-    """The consumption of an answer when it was recorded."""
+    """Return the usage of an answer when it was recorded."""
     facts = part(record.meta, Meta).usage
     requests, tokens_in, tokens_out = (int(facts.get(name, 0)) for name in ("requests", "in", "out"))
     return Usage(requests, tokens_in, tokens_out, facts.get("cost", 0.0))
 
 
 def without_facts(result: SessionResult) -> SessionResult:
-    """A session's answer without the other fields of its record, and without unrecorded fields."""
+    """Return a session's answer without the fields that a record holds elsewhere, or not at all."""
     return structs.replace(result, writes=(), reads=(), usage=None, answer_file=None, patches=())
