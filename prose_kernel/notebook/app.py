@@ -1,8 +1,8 @@
 """The kernel process: sockets, threads and the connection file around one `ProseKernel`.
 
-`ipykernel.kernelapp` would do it too, but it brings IPython's whole shell along, which costs start-up time and memory
-for parts that this kernel never uses. What is left out: capturing file descriptors (warnings stay on the process's own
-stderr), profiles, GUI loops, and the shell-channel thread that exists only to serve subshells.
+`ipykernel.kernelapp` would do this too, but it loads IPython's whole shell, which costs start-up time and memory for
+parts that this kernel never uses. This module doesn't capture file descriptors (warnings stay on the process's stderr),
+and has no profiles, no GUI loops, and no shell-channel thread, which exists only to serve subshells.
 """
 
 # mypy: disable-error-code="no-untyped-call,attr-defined,misc"
@@ -42,7 +42,7 @@ from prose_kernel.runs import languages
 from prose_kernel.runs.run_parts import offer_commands
 
 _LINGER = 1000
-"""Milliseconds that a closing socket may take to get its last messages out."""
+"""Milliseconds that a closing socket waits to send its last messages."""
 
 
 class ProseApp(Application, ConnectionFileMixin):
@@ -76,7 +76,7 @@ class ProseApp(Application, ConnectionFileMixin):
 
     @catch_config_error
     def initialize(self, argv: list[str] | None = None) -> None:
-        """Everything up to the first message. Raises `SystemExit` when the connection file is unusable."""
+        """Prepare everything for the first message. Raises `SystemExit` if the connection file is unusable."""
         super().initialize(argv)
         self._refuse_words()
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # until the kernel brings its own handler
@@ -90,10 +90,10 @@ class ProseApp(Application, ConnectionFileMixin):
             ParentPollerUnix(parent_pid=parent).start()
 
     def start(self) -> None:
-        """Serve until shutdown; every socket and thread is closed afterwards."""
+        """Serve until shutdown, then close every socket and thread."""
         atexit.register(self.close)
         self.kernel.start()
-        gc.freeze()  # modules stay: a later collection need not walk over them
+        gc.freeze()  # modules are never freed, so later collections need not visit them
         gc.enable()
         try:
             IOLoop.current().start()
@@ -102,8 +102,8 @@ class ProseApp(Application, ConnectionFileMixin):
             self.close()
 
     def _refuse_words(self) -> None:
-        """Unknown options are ignored with a warning, because some front ends give those of ipykernel; so are the words
-        after `-f FILE`, because `jupyter run FILE` passes its own words on."""
+        """Exit with an error if there are arguments but no `-f FILE`. With it they are ignored, because `jupyter run
+        FILE` passes its own arguments on, and some front ends pass the options of ipykernel."""
         if not self.extra_args or self.connection_file:
             return
         import shlex
@@ -134,7 +134,7 @@ class ProseApp(Application, ConnectionFileMixin):
             self.exit(1)
 
     def _write_connection(self) -> None:
-        """A file that was there is the client's own; one that was not is ours, and goes when the kernel does."""
+        """Write the connection file unless the client has made it. `close` deletes only a file written here."""
         if not Path(self.connection_file).exists():
             with self._writing():
                 self.write_connection_file()

@@ -8,7 +8,7 @@ from contextvars import Context
 from typing import Final
 
 _GRACE: Final = 0.5
-"""Seconds that work has at the end to show its last state."""
+"""Seconds that work may take to show its last state when the notebook closes."""
 
 
 class Background:

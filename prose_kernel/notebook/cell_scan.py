@@ -17,10 +17,10 @@ from prose_kernel.runs.languages import Language
 
 
 def own_language(code: str, default: Language) -> tuple[Language, str]:
-    """The language of a cell, and the cell without the `%%` line that names it.
+    """Return the language of a cell, and the cell without the `%%` line that names it.
 
-    The line is blanked out, so that every line and every offset of the rest stays where it is. Raises `UsageError` for
-    words after the name but `--profile NAME`.
+    The line is replaced by blanks, so that the line numbers and offsets of the rest do not change. Raises `UsageError`
+    if the name is followed by anything but `--profile NAME`.
     """
     language, text = spoken(code, default)
     found = _LANGUAGE.match(code)
@@ -42,7 +42,7 @@ _LANGUAGE = re.compile(r"(?:[ \t]*\n)*%%[ \t]*(\S*)([^\n]*)")
 
 
 def spoken(code: str, default: Language) -> tuple[Language, str]:
-    """The same for a cell that is still being typed: words after the name do not matter."""
+    """Do the same for a cell that is still being typed: invalid words after the name are ignored."""
     found = _LANGUAGE.match(code)
     language = languages.of_magic(found[1]) if found is not None else None
     if found is None or language is None:
@@ -60,7 +60,7 @@ def spoken(code: str, default: Language) -> tuple[Language, str]:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A piece of a cell: a magic line without its `%`, or program text. `line` is the 1-based line it starts on."""
+    """A part of a cell: a magic line without its `%`, or program text. `line` is its first line, counted from 1."""
 
     magic: bool
     text: str
@@ -71,9 +71,9 @@ _MAGIC = re.compile(r"^%.*$", re.M)
 
 
 def segments(code: str, language: Language | None = None) -> list[Segment]:
-    """A cell as program texts and magic lines in order. A magic is at the start of a line, outside of literals.
+    """Split a cell into program texts and magic lines, in order. A magic is at the start of a line, outside literals.
 
-    Program texts keep the line numbers of the cell: the lines before them are blank.
+    Program texts start with blank lines, so that their line numbers are those of the cell.
     """
     if "%" not in code:
         return [Segment(False, code, 1)]
@@ -95,11 +95,11 @@ def segments(code: str, language: Language | None = None) -> list[Segment]:
     return pieces
 
 
-# ---------------------------------------------------------------- what a cell is
+# ---------------------------------------------------------------- kinds of cells
 
 
 def has_statements(text: str) -> bool:
-    """False for blank lines and comments, which need no machine."""
+    """Return whether a text has more than blank lines and comments, which need no machine."""
     return any(line.strip() and not line.lstrip().startswith("#") for line in text.split("\n"))
 
 
@@ -107,18 +107,18 @@ _HELP = re.compile(r"\s*(?:\??[\w%-]+\?|\?[\w%-]+)\s*")
 
 
 def is_no_program(text: str) -> bool:
-    """Whether a cell as a whole is a cell magic, a command of the shell or a question for help."""
+    """Return whether a whole cell is a cell magic, a shell command or a request for help."""
     return text.lstrip().startswith(("%%", "!")) or _HELP.fullmatch(text) is not None
 
 
 KEEP = "--keep"
-"""The option of `%plan` that may be on the first line of a cell, too."""
+"""The option of `%plan` that may also be on the first line of a cell."""
 _LOOK_AHEAD = frozenset({"prompt", "plan", "graph", "explain"})
-"""Magics that, without arguments on the first line, inspect the program below them, so that it does not run."""
+"""Magics that, without arguments on the first line, show the program below them instead of running it."""
 
 
 def looks_ahead(pieces: list[Segment]) -> bool:
-    """Whether a cell begins with only such a magic, or with a statement after it whose body follows."""
+    """Return whether a cell begins with such a magic, without arguments or before a statement with its body below."""
     word, _, statement = pieces[0].text.partition(" ")
     if word not in _LOOK_AHEAD:
         return False

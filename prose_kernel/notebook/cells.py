@@ -56,17 +56,17 @@ _CHANGE_ALL = (["run"], ["reset"], ["provider"], ["restore"], ["back"])
 _UNDEFINED = frozenset({"E007", "E053", "E131", "E132", "E140", "V040"})
 """Errors about a name that nothing has defined."""
 _UNBOUND = "R201"
-"""The same while a program runs."""
+"""The error about such a name while a program runs."""
 _MAYBE_UNBOUND = "V701"
-"""The warning of the compiler before it."""
+"""The compiler's warning about a name that may be unbound."""
 _NEW_RUN_MAGICS = re.compile(r"^%(?:reset|restore|back)\b.*$", re.MULTILINE)
 _WITHOUT_RUN = re.compile(r"\s*%(?:reset|restore)\b")
 
 
 @dataclass(slots=True)
 class LastRun:
-    """A cell of the current run: its text when it last finished (None: it never did), and when it was last tried;
-    `given` are the Python variables that went into it."""
+    """A cell of the current run. `text` is its text when it last finished (None: never), `tried` its text when it last
+    ran, `given` the Python variables that were passed to it."""
 
     language: Language
     text: str | None = None
@@ -78,16 +78,16 @@ class Rewinder(Protocol):
     """A debugger, which may rewind a running text to one of its statements."""
 
     def text_begins(self) -> None:
-        """Note that a program text begins to run."""
+        """Note that a program text starts to run."""
         ...
 
     def way_back(self) -> tuple[int, int] | None:
-        """Return the number of that statement, and of the first record of the journal that is discarded; None without a
-        request to rewind. Called after the text has ended."""
+        """Return the number of the statement to rewind to, and the number of the first journal record to discard; None
+        if no rewind was requested. Called after the text has ended."""
         ...
 
     def again(self, number: int) -> None:
-        """Note that the text begins again, and pause before that statement."""
+        """Note that the text starts again, and pause before that statement."""
         ...
 
 
@@ -108,10 +108,10 @@ class FrontEnd:
 
 
 class Cells:
-    """A workspace fed cell by cell. All calls but `interrupt` belong to one event loop.
+    """Runs the cells of a notebook in one workspace. All calls except `interrupt` belong to one event loop.
 
-    `cwd` is the notebook's directory, `language` that of a cell which names none. `overrides` are settings that a magic
-    has chosen.
+    `cwd` is the notebook's directory, `language` the language of cells that name none. `overrides` are settings that
+    magics have changed.
     """
 
     def __init__(
@@ -124,11 +124,11 @@ class Cells:
         self._kernels = language or languages.default()
         self.overrides: dict[str, Any] = {}
         self.show_warnings = True
-        self.stepwise = False  # whether cells show what the machine did, statement by statement
-        self.started_workspace: Workspace | None = None  # the workspace, if there is one yet
-        self._stopped: Resumption | None = None  # a run that was restored, and whose last text was interrupted
-        self._unrestored: Path | None = None  # the journal of a run that is to be restored before the next cell
-        self._given: Given | None = None  # what was given to that run in this process
+        self.stepwise = False  # whether cells show the steps of the machine, statement by statement
+        self.started_workspace: Workspace | None = None  # the workspace, once it exists
+        self._stopped: Resumption | None = None  # a restored run whose last text was interrupted
+        self._unrestored: Path | None = None  # the journal of a run to restore before the next cell
+        self._given: Given | None = None  # inputs and decisions given to that run in this process
         self._task: asyncio.Task[object] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._in_program = False
@@ -136,8 +136,8 @@ class Cells:
         self.ran: dict[object, LastRun] = {}  # by cell, in the order in which they first ran
         self.provenance = Provenance()
         self.exercises = ExerciseProgress()
-        self.last_problem: Problem | None = None  # of the cell that has failed last
-        self.last_journal: Path | None = None  # of the run that has ended here last
+        self.last_problem: Problem | None = None  # of the cell that failed last
+        self.last_journal: Path | None = None  # of the run that ended last
         self.debugger: Rewinder | None = None
         self._hooks: list[StatementHook] = []
         self._view: CellView | None = None
@@ -148,20 +148,20 @@ class Cells:
 
     @cached_property
     def language(self) -> Language:
-        """The language of cells that name none, in the profile from the notebook's metadata when it is first read."""
+        """The language of cells that name none, in the profile that the notebook's metadata names at first use."""
         path = self.notebook_path
         return in_notebook(self._kernels, Path(self.cwd, path)) if path else self._kernels
 
     @property
     def settings(self) -> Settings:
-        """The settings in force. Raises `UsageError` when one makes no sense."""
+        """The settings in force. Raises `UsageError` if one is invalid."""
         from prose_kernel.runs import settings
 
         return settings.load(self.cwd, None, **self.overrides)
 
     @property
     def workspace(self) -> Workspace:
-        """The workspace, made at first use. Raises `UsageError` when a setting makes no sense."""
+        """The workspace, made at first use. Raises `UsageError` if a setting is invalid."""
         if self.started_workspace is None:
             self.started_workspace = self._new_workspace()
             self._hook(self.started_workspace)
@@ -191,11 +191,11 @@ class Cells:
 
     @property
     def current(self) -> Run | None:
-        """The run, if there is one yet."""
+        """The run, once it has started."""
         return self.started_workspace.current if self.started_workspace is not None else None
 
     def choose(self, **overrides: object) -> None:
-        """The providers of sessions and conditions, and the mode of recording (`settings.WHO_ANSWERS`), here and in
+        """Set the providers of sessions and conditions, and the recording mode (`settings.WHO_ANSWERS`), for this and
         later runs.
 
         Raises `UsageError` for invalid values; then nothing has changed.
@@ -205,7 +205,7 @@ class Cells:
         self.overrides.update(overrides)
         try:
             workspace.choose(**self.settings.who_answers)
-            _ = workspace.opened.services  # before the first cell has made them nothing has been checked yet
+            _ = workspace.opened.services  # making the services checks the values before the first cell
         except UsageError:
             self.overrides = before
             if workspace.settings.who_answers != former:
@@ -213,18 +213,18 @@ class Cells:
             raise
 
     async def connect(self, address: str) -> None:
-        """Run commands on other machines, in this and later runs; `off`: on this one. Raises `UsageError`; then nothing
-        has changed."""
+        """Run commands on the machines at `address` (`off`: on this machine), in this and later runs. If it raises
+        `UsageError`, nothing has changed."""
         await self.workspace.connect(address)
         self.overrides["remote"] = address
 
     @property
     def notebook_path(self) -> str:
-        """The notebook's own path from Jupyter; "" if it does not give one."""
+        """The notebook's path, as Jupyter reports it; "" if it does not."""
         return os.environ.get("JPY_SESSION_NAME", "")
 
     def programs(self, language: Language) -> Programs:
-        """The imports of texts of a language here, also before the run begins."""
+        """Return the imports of texts in a language; works before the run begins, too."""
         if self.started_workspace is not None:
             return self.started_workspace.imports.of(language)
         from prose_kernel.runs.imported_programs import contract_of
@@ -233,7 +233,7 @@ class Cells:
         return language.programs(self.cwd, program=contract_of(notebook), profile=self.settings.profile)
 
     def targets(self, language: Language) -> Any:
-        """Return the targets of `call` in a cell of a language; None for a language without calls."""
+        """Return the possible targets of `call` in a cell of a language; None for a language without calls."""
         profile = language.profile or self.settings.profile
         if profile not in languages.WITH_CALLS:
             return None
@@ -244,11 +244,11 @@ class Cells:
         """Raise `UsageError` if no run can be restored."""
 
     async def restore(self, how: Resumption, decisions: Mapping[str, bool] | None = None) -> None:
-        """Restore a run: the next cell continues it. Nothing of a run has begun here. `decisions` confirm its
-        approvals beforehand.
+        """End the current run and restore another one, which the next cell continues. `decisions` confirm its
+        approvals beforehand. Call `workspace.flush` afterwards to write its state.
 
         Raises `UsageError` if another process runs it, `GateRejected` if its approvals are not confirmed, and
-        `ResumeMismatch`; then no run is here. `workspace.flush` writes what it keeps.
+        `ResumeMismatch`; then there is no run.
         """
         from prose_kernel.runs.settings import DECIDES
         from prose_kernel.runs.workspace import Start, Workspace
@@ -287,7 +287,7 @@ class Cells:
             self._in_program = False
 
     async def end(self) -> None:
-        """End the run and every process of it; the next cell starts a new one."""
+        """End the run and all its processes; the next cell starts a new run."""
         workspace, self.started_workspace, self._stopped = self.started_workspace, None, None
         self._unrestored = None
         self._record, self.provenance, self.ran = None, Provenance(self.provenance), {}
@@ -311,14 +311,14 @@ class Cells:
             await self.started_workspace.reset()
 
     async def close(self) -> None:
-        """End the run and every process of it, and the work between cells."""
+        """End the run, all its processes, and the background work."""
         try:
             await self.end()
         finally:
             await self.background.close()
 
     def warm_up(self) -> None:
-        """Import what the first cell needs, ahead of time."""
+        """Import the modules that the first cell needs, ahead of time."""
         from prose_kernel.runs.workspace import load_what_cells_need
         from prose_kernel.views import cell_view, run_record
 
@@ -348,10 +348,10 @@ class Cells:
     async def run(
         self, code: str, output: Output, *, live: bool, language: Language | None = None, opening: Opening | None = None
     ) -> Problem | None:
-        """Run a cell to its end. Never raises: an error has been shown through `output.error` and is returned.
+        """Run a cell to its end. Never raises: an error is shown through `output.error` and returned.
 
-        `live` is true if a person is watching; `language` is that of a cell whose first line does not name one;
-        `opening` is the front end's id of the cell. An interrupt ends the cell with a problem named
+        `live` is true if a person is watching, `language` the language of the cell (None: its first line may name
+        one), `opening` the front end's id of the cell. An interrupt ends the cell with a problem named
         `KeyboardInterrupt`.
         """
         from prose_kernel.views.cell_view import CellView
@@ -392,17 +392,17 @@ class Cells:
         return None
 
     def remember(self, opening: Opening, language: Language | None, *, failed: bool) -> None:
-        """Record a finished cell of the run. A cell that runs again replaces its record; without an id every cell is a
-        new one."""
+        """Record a finished cell of the run. A cell that runs again replaces its record; a cell without an id is always
+        new."""
         key = object() if opening.key.startswith("text:") else opening.key
-        code = _NEW_RUN_MAGICS.split(opening.code)[-1]  # the cells above belong to an ended run
+        code = _NEW_RUN_MAGICS.split(opening.code)[-1]  # the text above such a magic belongs to an ended run
         ran = self.ran.setdefault(key, LastRun(language or self.language))
         ran.tried = code
         if not failed:
             ran.language, ran.text, ran.given = language or self.language, code, tuple(opening.given)
 
     def _panel(self, output: OutputWithPanel) -> LivePanel:
-        """The live view of running activities for a watched cell."""
+        """Return the live view of running activities for a watched cell."""
         from prose_kernel.views.live_panel import LivePanel
 
         self._panel_removing.output = output
@@ -413,7 +413,7 @@ class Cells:
         )
 
     async def again(self, cell: Cell, output: Output, view: CellView) -> None:
-        """Run a cell again from within another one, with its outputs there. Raises the errors of its programs."""
+        """Run a cell again inside another one, which shows its outputs. Raises the errors of its programs."""
         calling, running = self.provenance.calling, view.language
         failed = True
         opening = replace(cell.opening, run=CellRun(keeps=True))  # a new execution of the cell
@@ -430,7 +430,7 @@ class Cells:
                 self.provenance.begin(calling)
 
     def _linked(self, problem: Problem) -> Problem:
-        """Return the error with a link to its documentation, if that is on the web."""
+        """Return the problem with a link to its documentation, if that is on the web."""
         if not problem.code:
             return problem
         from prose_kernel.runs import reference_pages
@@ -481,7 +481,7 @@ class Cells:
         return value
 
     def declarations(self, text: str, language: Language) -> str:
-        """The statements that declare the parameters which a text reads, in a contract file opened as a notebook."""
+        """Return statements that declare the parameters read by a text, in a contract file opened as a notebook."""
         if language.profile != "prosescript" or not self.notebook_path:
             return ""
         from prose_kernel.notebook.contract_notebooks import declarations
@@ -497,7 +497,7 @@ class Cells:
             await show_news(self, output, live=view.live)
 
     async def _preview(self, pieces: list[Segment], output: Output, view: CellView) -> None:
-        """Run the magic that a cell begins with on the program below it, which does not run."""
+        """Run the magic at the start of a cell on the program below it, which does not run."""
         name, _, first = pieces[0].text.partition(" ")
         for piece in pieces[1:]:
             if piece.magic:
@@ -512,7 +512,7 @@ class Cells:
             if piece.magic:
                 find(piece.text, language)
         if any(p.magic and p.text.split(None, 1)[:1] in _CHANGE_ALL for p in pieces):
-            return  # the known names will have changed by then
+            return  # these magics will change the known names
         lines: list[str] = []
         for piece in pieces:
             if not piece.magic:
@@ -521,13 +521,13 @@ class Cells:
             else:
                 lines += [""] * (piece.line - len(lines))
         if self.declarations("\n".join(lines), language):
-            return  # names that are declared before the program below a magic runs
+            return  # these names are declared only when the program below a magic runs
         compiled = self.workspace.compile("\n".join(lines), language=language)
         if not compiled.ok:
             raise CompileError(compiled.diagnostics, self._hint("\n".join(lines), language, compiled.diagnostics))
 
     def _hint(self, text: str, language: Language, found: Sequence[Diagnostic]) -> str | None:
-        """A hint for a text with errors, as a whole: what may be missing is its language, or the names of a run that
+        """Return a hint for a text with errors as a whole: it may be in another language, or use names of a run that
         was lost with the kernel."""
         hint = self._other_language(text, language)
         unknown = any(one.code in _UNDEFINED and not one.hint for one in found)
@@ -539,10 +539,10 @@ class Cells:
         return f"{magic}restore brings back the names of the last run" if restorable(self, mine=True) else None
 
     def _other_language(self, text: str, language: Language) -> str | None:
-        """A hint for a text that isn't a program of its language, but a correct one of another."""
+        """Return a hint for a text that isn't a program in its language, but a correct one in another."""
         words = text.split(None, 2)
         reserved = words[1:2] == ["="] and language.completeness(f"{words[0]} = 1")[0] == "invalid"
-        # One word fits too many languages, and a word that is no name here is more likely a mistake, as in `let = 1`.
+        # One word is valid in too many languages; a reserved word as a name, as in `let = 1`, is more likely a mistake.
         if language.completeness(text)[0] == "invalid" and len(words) > 1 and not reserved:
             for other in languages.LANGUAGES.values():
                 if other is not language and not self.workspace.compile(text, language=other).diagnostics:
@@ -550,9 +550,9 @@ class Cells:
         return None
 
     async def program(self, text: str, view: CellView, name: str = "cell", language: Language | None = None) -> Value:
-        """Compile and run program text in the current run, shown through `view`.
+        """Compile program text and run it in the current run, shown through `view`.
 
-        Raises what `Workspace.run` raises, and `CompileError`: then nothing of it was executed.
+        Raises the errors of `Workspace.run`, and `CompileError`, in which case nothing was executed.
         """
         language = view.language = language or self.language
         await self._continue_with(text, language)
@@ -581,7 +581,7 @@ class Cells:
         finished statements are not run again."""
         run = self.current
         if run is not None and run.journal is not None and run.journal.abandoned:
-            # It was interrupted while it repeated its records, so that it can ask nothing more.
+            # The run was interrupted while its records were replayed, so it can make no more requests.
             await self._restored_from(run.journal.path)
         how, self._stopped = self._stopped, None
         if how is None:
@@ -596,9 +596,9 @@ class Cells:
                 self._stopped = None
 
     async def _restored_from(self, path: Path, rewind: Callable[[JournalRead], int | None] = lambda _: None) -> None:
-        """Restore the run of this notebook once more, up to the record that `rewind` returns; None: to its end.
-        Inputs and decisions that were given in this process hold. If that is interrupted or cannot be done now, the
-        next cell restores it, to its end. Raises `StateError` for a run that is restored, but cannot be kept."""
+        """Restore this notebook's run again, up to the record that `rewind` returns (None: to its end). Inputs and
+        decisions given in this process remain valid. If this is interrupted or fails, the next cell restores the run
+        to its end. Raises `StateError` if the restored run cannot be written."""
         from prose_kernel.runs.resumption import Resumption
         from prose_kernel.storage.journal_reading import read
 
@@ -607,7 +607,7 @@ class Cells:
             latest = self.started_workspace.context.given
             if self._unrestored is None or self._given is None:
                 self._given = latest
-            else:  # that workspace is not of the run, but began after the run could not be restored
+            else:  # this workspace was made after the run could not be restored
                 self._given.take_over(latest)
         given = self._given
         ending = asyncio.ensure_future(self.end())
@@ -615,10 +615,10 @@ class Cells:
             await asyncio.shield(ending)
             journal = read(path)
             await self.restore(Resumption(journal, rewind=rewind(journal)))
-        except ResumeMismatch:  # it would come again each time; the next cell begins a new run
+        except ResumeMismatch:  # another attempt would fail in the same way; the next cell begins a new run
             raise
         except (asyncio.CancelledError, RunError, UsageError) as error:
-            # A run that could not be recorded can ask nothing more, and another process may use this one.
+            # The run could not be recorded, so that it can make no more requests, or another process uses it.
             try:
                 await asyncio.shield(ending)
             finally:
@@ -657,7 +657,7 @@ class Cells:
         return await self._again(compiled, view, *back)
 
     async def _again(self, compiled: Compiled, view: CellView, number: int, record: int) -> Value:
-        """Run a text again after a rewind: answers from before `record` are reused."""
+        """Run a text again after a rewind, with the answers from journal records before `record`."""
         from prose_kernel.views.cell_view import CellView
 
         path = self.current.journal_file if self.current is not None else None
@@ -680,7 +680,7 @@ class Cells:
 
     @contextmanager
     def _watched(self, workspace: Workspace, view: CellView) -> Iterator[None]:
-        """Show the work of the machine in this context, if a person has requested it."""
+        """Show the steps of the machine in this context, if `stepwise` is set."""
         if not self.stepwise:
             yield
             return
@@ -698,7 +698,7 @@ class Cells:
                 view.aside(bundle(shown))
 
     def _directory_name(self, path: str) -> str:
-        """A directory as outputs may name it: relative to the notebook's, "" for one elsewhere."""
+        """Return a directory's name for outputs: relative to the notebook's directory, "" if it is elsewhere."""
         try:
             return str(Path(path).relative_to(self.cwd))
         except ValueError:
@@ -711,7 +711,7 @@ class Cells:
         return self._task is not None
 
     def interrupt(self) -> None:
-        """End the running cell, from any thread; a second call also ends its `finally` bodies. Idle: nothing."""
+        """End the running cell, if any; may be called from any thread. A second call also ends its `finally` bodies."""
         workspace, task, loop = self.started_workspace, self._task, self._loop
         if task is None or loop is None:
             return
@@ -728,7 +728,8 @@ class Cells:
             loop.call_soon_threadsafe(cancel)
 
     def note_stop(self) -> None:
-        """Record that an exception ends code of the running cell that never waits. Called in the task of that code."""
+        """Record that an exception stops code of the running cell that never waits. Call it in the task of that
+        code."""
         run = self.started_workspace.current if self.started_workspace is not None else None
         if run is not None and run.journal is not None:
             run.journal.note_stop()
@@ -736,11 +737,11 @@ class Cells:
     # ------------------------------------------------------------ bindings for front ends
 
     def names(self) -> Mapping[str, Named]:
-        """The names of the run, whichever language has bound them; none before the first cell."""
+        """Return the bound names of the run, in both languages; none before the first cell."""
         return self.started_workspace.bindings() if self.started_workspace is not None else {}
 
     def values(self) -> Mapping[str, Value]:
-        """Their values."""
+        """Return the values of these names."""
         return self.started_workspace.values() if self.started_workspace is not None else {}
 
     def inspect(self, code: str, cursor: int, detail: int = 0) -> Display | None:
@@ -751,7 +752,7 @@ class Cells:
         return bundle(found) if found is not None else None
 
     def help_page(self, word: str, language: Language | None = None) -> Display:
-        """The page of a cell such as `plan?`. Raises `UsageError` when nothing is known about the word."""
+        """Return the help page for a cell such as `plan?`. Raises `UsageError` if there is no help for the word."""
         from prose_kernel.notebook import inspection
 
         found = inspection.describe(self, word, language or self.language)
@@ -761,7 +762,7 @@ class Cells:
 
 
 def _help_wanted(code: str) -> str | None:
-    """The word of a cell such as `plan?`, `?exec` or `%bindings?`; None for every other cell."""
+    """Return the word in a cell such as `plan?`, `?exec` or `%bindings?`; None for every other cell."""
     text = code.strip()
     if "\n" in text or not (text.endswith("?") or text.startswith("?")):
         return None

@@ -1,7 +1,7 @@
-"""Check the answer to an exercise: what the run holds by now, and what the program that ran last did.
+"""Check the answer to an exercise: the values of the run, and the actions of the program that ran last.
 
 A check changes nothing: expressions are evaluated outside of the run, without providers and people, and events are read
-from its records (`views/run_record.py`).
+from the run's records (`views/run_record.py`).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class Finding:
 
 
 async def findings(cells: Cells, exercise: Exercise, language: Language) -> tuple[Finding, ...]:
-    """Look at every requirement of an exercise. Raises `UsageError` for a check that cannot be evaluated."""
+    """Check every requirement of an exercise. Raises `UsageError` for a check that cannot be evaluated."""
     return tuple([await _finding(cells, check, language) for check in exercise.checks])
 
 
@@ -62,8 +62,7 @@ async def _finding(cells: Cells, check: Check, language: Language) -> Finding:
 
 
 class Printing(PassedOn):
-    """An `Output` that keeps the output and results of programs for checks, and passes everything on to the real
-    one."""
+    """An `Output` that records the output and results of programs for checks, and passes everything on."""
 
     def __init__(self, output: Output) -> None:
         super().__init__(output)
@@ -114,7 +113,7 @@ async def _value(cells: Cells, check: Check, language: Language) -> Finding:
 
 
 def _same(value: Any, expected: Any) -> bool:
-    """Equality of data; `true` is not 1."""
+    """Return whether two values are equal data; `true` is not equal to 1."""
     if isinstance(value, bool) or isinstance(expected, bool):
         return value is expected
     if isinstance(value, str | ExecText) and isinstance(expected, str):
@@ -138,7 +137,7 @@ def _quoted(text: str) -> str:
     return f'"{clip(text, _SHOWN)}"' if text.strip() else "empty"
 
 
-# ---------------------------------------------------------------- what happened
+# ---------------------------------------------------------------- activities
 
 
 def _happened(activities: list[ActivityRecord], check: Check) -> Finding:
@@ -184,7 +183,7 @@ def _kinds(steps: tuple[Step, ...]) -> set[str]:
 
 
 def feedback(name: str, exercise: Exercise, found: tuple[Finding, ...], attempt: int) -> doc.Group:
-    """The text for the learner. `attempt` counts the checks that have failed before: each gives one hint more."""
+    """Return the text for the learner. `attempt` counts the failed checks before this one: each adds a hint."""
     wrong = [one for one in found if not one.passed]
     head = f"{name}: done, all requirements are met" if not wrong else f"{name}: not yet, {_met(found)}"
     checks = [

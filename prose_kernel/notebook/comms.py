@@ -1,5 +1,5 @@
-"""Comms of the kernel: channels that a front end opens to parts of it, besides cells (Jupyter messaging, Custom
-Messages). They are answered while a cell runs."""
+"""Comms of the kernel: channels that front ends open for other messages than cells (Jupyter messaging, Custom
+Messages). Their messages are handled while a cell runs."""
 
 # mypy: disable-error-code="no-untyped-call,union-attr,attr-defined,misc"
 from __future__ import annotations
@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from prose_kernel.notebook.messages import Message
 
 KINDS: Final = ("comm_open", "comm_msg", "comm_close")
-"""Messages of comms. They have no replies."""
+"""Message types of comms. They have no replies."""
 OPEN: Final = 64
-"""Channels that are open at the same time; the oldest are closed. Reloaded pages leave some open."""
+"""The most channels open at the same time; the oldest are closed first. Reloaded pages leave some open."""
 
 
 class Comm:
@@ -34,7 +34,7 @@ class Comm:
 
 
 class Comms:
-    """The open channels of the kernel, and what they can be opened to. Invalid messages are ignored."""
+    """The open channels of the kernel, and the targets that they can be opened to. Invalid messages are ignored."""
 
     def __init__(self, kernel: ProseKernel) -> None:
         self._kernel = kernel
@@ -42,7 +42,7 @@ class Comms:
         self.comms: dict[str, Comm] = {}
 
     def get_comm(self, comm_id: str) -> Comm | None:
-        """For the base class, which looks for widgets."""
+        """Return an open channel; the base class calls this to find widgets."""
         return self.comms.get(comm_id)
 
     def handlers(self) -> dict[str, Callable[[Any, Any, Message], None]]:

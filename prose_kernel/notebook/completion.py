@@ -1,4 +1,4 @@
-"""Completion at the cursor: what the language of the text offers, paths, magics.
+"""Completion at the cursor: words and names of the language, paths, magics.
 
 Positions count code points, as the Jupyter protocol does since 5.2 (a cursor after 😀 is at 1, where UTF-16 would
 say 2).
@@ -36,12 +36,12 @@ class Completions:
     matches: tuple[Offer, ...] = ()
 
     def moved(self, by: int) -> Completions:
-        """The same offers, `by` code points further on."""
+        """Return the same offers, `by` code points further right."""
         return Completions(self.start + by, self.end + by, self.matches)
 
 
 def complete(cells: Cells, code: str, cursor: int) -> Completions:
-    """The completions at a cursor position."""
+    """Return the completions at a cursor position."""
     cursor = max(0, min(cursor, len(code)))
     if code.startswith("%%") and "\n" not in code[:cursor]:
         return _magic(cells, code[:cursor], cursor, cells.language)
@@ -50,7 +50,7 @@ def complete(cells: Cells, code: str, cursor: int) -> Completions:
     line = code[code.rfind("\n", 0, cursor) + 1 : cursor]
     if where == "comment":
         return Completions(cursor, cursor)
-    if where == "code" and line.startswith(_STATEMENT):  # the rest is a program's line
+    if where == "code" and line.startswith(_STATEMENT):  # the rest of the line is program text
         code = code[: cursor - len(line)] + line.removeprefix(_STATEMENT)
         return complete(cells, code, len(code)).moved(len(_STATEMENT))
     if where == "code" and line.startswith("%"):
@@ -77,7 +77,7 @@ def _known(cells: Cells, language: Language) -> Any:
 def _targets(cells: Cells, language: Language) -> Any:
     try:
         return cells.targets(language)
-    except UsageError:  # a setting makes no sense
+    except UsageError:  # a setting is invalid
         return None
 
 
@@ -85,7 +85,7 @@ def _targets(cells: Cells, language: Language) -> Any:
 
 
 def _path(cells: Cells, code: str, cursor: int, start: int, kind: str) -> Completions:
-    """The last word of the text as a path below the directory that commands run in."""
+    """Complete the last word of the text as a path, below the working directory of commands."""
     word = re.search(r"[^\s\"'|&;<>()=]*\Z", code[start:cursor])
     typed = word.group() if word else ""
     base = cells.started_workspace.cwd if cells.started_workspace is not None else cells.cwd
@@ -164,13 +164,13 @@ def _arguments(cells: Cells, head: list[str], language: Language) -> list[str]:
 
 
 def _names(cells: Cells) -> set[str]:
-    """The names of the run that `%help` explains."""
+    """Return the names of the run that `%help` explains."""
     defined = cells.started_workspace.definitions() if cells.started_workspace is not None else ()
     return {*cells.names(), *(one.definition.name for one in defined)}
 
 
 def _providers(cells: Cells) -> list[str]:
-    """The providers that could be chosen here; with settings that make no sense, none."""
+    """Return the providers that can be chosen here; none if a setting is invalid."""
     from prose_kernel.models.providers.provider_name import known_names
 
     try:
@@ -187,7 +187,7 @@ def _judges(cells: Cells) -> list[str]:
 
 
 def _codes() -> list[str]:
-    """The diagnostic codes that the reference explains."""
+    """Return the diagnostic codes that the reference explains."""
     return [
         heading.key
         for page in reference_pages.pages()
@@ -197,7 +197,7 @@ def _codes() -> list[str]:
 
 
 def _cassettes(cells: Cells) -> list[str]:
-    """The names of the recordings next to the notebook."""
+    """Return the names of the recordings next to the notebook."""
     try:
         with os.scandir(cells.cwd / "cassettes") as entries:
             return sorted(entry.name.removesuffix(".jsonl") for entry in entries if entry.name.endswith(".jsonl"))
@@ -209,9 +209,9 @@ def _cassettes(cells: Cells) -> list[str]:
 
 
 def completeness_of(code: str, language: Language) -> tuple[str, str]:
-    """`complete`, `incomplete` or `invalid`, and the indentation that the next line wants; decided by the parser.
+    """Return `complete`, `incomplete` or `invalid`, as the parser decides, and the indentation of the next line.
 
-    `language` is that of a cell which names none. A cell that begins with `%%` may have several statements: it is
+    `language` is the language of cells that name none. A cell that begins with `%%` may have several statements: it is
     complete after a blank line.
     """
     language, text = spoken(code, language)

@@ -1,12 +1,12 @@
-"""A contract file as a notebook, and back; the parameters of its nodes in cells (prose-md.md 10).
+"""Convert contract files to notebooks and back, and declare the parameters of nodes in cells (prose-md.md 10).
 
 The front matter is a raw cell, the text from one heading to the next a Markdown cell, each fence of a script a code
-cell. Magics aren't part of a script: a magic line in a script becomes a comment, and a cell that has nothing else is
-kept in a fence `prose-notebook`, which is a code cell when the file is opened again.
+cell. Magics aren't part of a script: a magic line in a script becomes a comment, and a cell of magics only is kept in
+a fence `prose-notebook`, which becomes a code cell when the file is opened again.
 
-Below `prose` in its metadata a cell keeps what its text does not show and what differs from the usual: `open` and
-`close`, the lines of its fence; `end`, the blank lines below it. `exact` is the stretch of the file as it was, for what
-cannot be written back from these; it is used as long as the cell's text is the same. The notebook's metadata has
+A cell's metadata keeps under `prose` what its text does not show, if it differs from the usual form: `open` and
+`close`, the lines of its fence; `end`, the blank lines below it. `exact` is the cell's original text in the file, if
+these cannot reproduce it; it is used as long as the cell's text is unchanged. The notebook's metadata has
 `prose.contract`, with the file's byte order mark and line ends. Outputs are not part of a contract file.
 """
 
@@ -42,12 +42,12 @@ _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 
 
 def is_contract_notebook(metadata: Mapping[str, Any]) -> bool:
-    """Whether a notebook was made of a contract file."""
+    """Return whether a notebook was made from a contract file."""
     return _contract(metadata) is not None
 
 
 def as_notebook(text: str, name: str) -> dict[str, Any]:
-    """The notebook of a contract file, whose `text` is decoded and otherwise as it was read. Any text has one."""
+    """Return the notebook of a contract file. Its `text` is decoded and otherwise unchanged; any text is accepted."""
     marked = text.startswith(_BOM)
     text = text.removeprefix(_BOM)
     lines = _LINE.findall(text)
@@ -67,9 +67,9 @@ def as_notebook(text: str, name: str) -> dict[str, Any]:
 
 
 def as_file(notebook: Mapping[str, Any]) -> str:
-    """The contract file of a notebook: what `as_notebook` was given, where no cell was changed.
+    """Return the contract file of a notebook: the text that was passed to `as_notebook`, except for changed cells.
 
-    Raises `UsageError` for a cell with attachments, which a file of text cannot hold.
+    Raises `UsageError` for a cell with attachments, which a text file cannot hold.
     """
     contract = _contract(notebook.get("metadata", {})) or {}
     cells = [cell for cell in notebook["cells"] if _text(cell).strip() or _own(cell)]
@@ -91,7 +91,8 @@ def _contract(metadata: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 
 def _stretches(source: Source) -> list[tuple[Kind, int, int]]:
-    """The parts of a file that become cells, with their begins and ends. Blank lines belong to what is above them."""
+    """Return the parts of a file that become cells, with their starts and ends. Blank lines belong to the part above
+    them."""
     file, _ = read(source)
     scripts = {fence.span for node in file.nodes for fence in node.fences if fence.closed}
     scripts.update(one.span for one in file.blocks if one.kind == "fence" and one.closed and one.text == NOTEBOOK)
@@ -109,7 +110,7 @@ def _stretches(source: Source) -> list[tuple[Kind, int, int]]:
 
 
 def _piece(kind: Kind, raw: str, *, last: bool) -> Piece:
-    """The cell of a stretch."""
+    """Return the cell for a part of the file."""
     text, own = _read(kind, raw)
     usual = {"end": _end(last)}
     if kind == "code":
@@ -121,7 +122,7 @@ def _piece(kind: Kind, raw: str, *, last: bool) -> Piece:
 
 
 def _read(kind: Kind, raw: str) -> tuple[str, dict[str, str]]:
-    """The text of a cell, and what is around it in the file."""
+    """Return the text of a cell, and the text around it in the file."""
     raw = raw.replace("\r\n", "\n")
     first = next(iter(blocks(raw)), None) if kind == "code" else None
     if first is None or first.kind != "fence":
@@ -143,7 +144,7 @@ def _text(cell: Mapping[str, Any]) -> str:
 
 
 def _own(cell: Mapping[str, Any]) -> dict[str, str]:
-    """What is below `prose` in a cell's metadata, as far as it is text."""
+    """Return the entries under `prose` in a cell's metadata that are texts."""
     own = cell.get("metadata", {}).get("prose")
     return {key: value for key, value in own.items() if isinstance(value, str)} if isinstance(own, Mapping) else {}
 
@@ -172,7 +173,7 @@ def _render(kind: Kind, text: str, own: Mapping[str, str], *, last: bool) -> str
 
 
 def _script(text: str) -> str | None:
-    """The script of a code cell, magics as comments; None where it has nothing else."""
+    """Return the script of a code cell, with magics as comments; None if the cell has no script."""
     if not text.strip() or ("%" not in text and text.strip()[0] not in "!?" and not text.rstrip().endswith("?")):
         return text
     language, program = spoken(text, languages.default())
@@ -193,7 +194,7 @@ def _opener(script: str | None) -> str:
 
 
 def _fence(lines: Iterable[str], own: Mapping[str, str], usual: str) -> tuple[str, str]:
-    """The lines around a script: those that it had, longer where one of its lines would close the fence."""
+    """Return the lines around a script: the original ones, or longer ones if a line of the script would close them."""
     opener = own.get("open", usual)
     found = _SIGNS.search(opener)
     if found is None or (opener[found.end() :].split() or [""])[0] != usual[3:]:
@@ -209,7 +210,7 @@ def _fence(lines: Iterable[str], own: Mapping[str, str], usual: str) -> tuple[st
 
 
 def _closer(opener: str) -> str:
-    """The usual line below a fence that begins with the line `opener`."""
+    """Return the usual closing line of a fence that begins with the line `opener`."""
     found = _SIGNS.search(opener)
     return opener[: found.end()] if found is not None else "```"
 
@@ -220,13 +221,13 @@ def _end(last: bool) -> str:
 
 # ---------------------------------------------------------------- parameters
 
-# A cell has no contract. What its script reads of a node's interface is declared before the cell runs, as statements:
-# `input` for a parameter, which is supplied by `%input` or asked for, `const` for the default of an optional one.
+# A cell has no contract. So the parameters that its script reads are declared by statements before the cell runs:
+# `input` for a parameter, which `%input` supplies or the user types, `const` for the default of an optional one.
 
 
 def declarations(notebook: Path, text: str, bound: Collection[str], supplied: Collection[str]) -> str:
-    """The statements that declare what `text` reads of the interfaces in a notebook, and nothing has `bound`. "" where
-    there is none, and for a notebook that isn't a contract file or cannot be read."""
+    """Return statements that declare the parameters read by `text` that are not yet `bound`: "" if there are none, and
+    for a notebook that isn't a contract file or cannot be read."""
     lines: dict[str, str] = {}
     for node in _nodes(notebook):
         for one in contract_of(node).inputs:
@@ -241,7 +242,7 @@ def declarations(notebook: Path, text: str, bound: Collection[str], supplied: Co
 
 
 def _nodes(notebook: Path) -> Iterator[Node]:
-    """The nodes with a script."""
+    """Yield the nodes that have a script."""
     try:
         content = plain_files.read(notebook)
         text = content.decode("utf-8-sig") if notebook.name.endswith(SUFFIX) else _of_notebook(notebook.name, content)
@@ -259,7 +260,7 @@ def _of_notebook(name: str, content: bytes) -> str:
 
 
 def _reads(text: str, name: str) -> bool:
-    """Whether a text has a name that it doesn't declare itself."""
+    """Return whether a text uses a name that it doesn't declare itself."""
     own = re.search(rf"^[ \t]*(?:let|const|input)[ \t]+{re.escape(name)}\b", text, re.MULTILINE)
     return own is None and re.search(rf"(?<![\w.-]){re.escape(name)}(?![\w-])", text) is not None
 

@@ -1,4 +1,4 @@
-"""Tasks that earlier runs in the directory of a notebook have left (docs/reference/exec-and-tasks.md)."""
+"""Find the tasks that earlier runs left in a notebook's directory (docs/reference/exec-and-tasks.md)."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 class EarlierTasks:
-    """Looks once, when the first cell runs. `state_dir` returns the name of the state directory; it raises `UsageError`
-    when a setting makes no sense. `follow_ups` are the continuations that wait, with the directories of their runs."""
+    """Looks for such tasks once, when the first cell runs. `state_dir` returns the name of the state directory, or
+    raises `UsageError` if a setting is invalid. `follow_ups` are waiting continuations with their runs' directories."""
 
     def __init__(self, cwd: Path, state_dir: Callable[[], str]) -> None:
         self._cwd = cwd
@@ -22,14 +22,14 @@ class EarlierTasks:
         self.follow_ups: list[tuple[Path, TaskFollowUp]] = []
 
     def is_due(self) -> bool:
-        """Whether there is something to look at. The modules of tasks are not loaded for this."""
+        """Return whether `look` has yet to be called and there may be tasks. Loads no modules of tasks."""
         if not self._looked and not (self._cwd / self._state_dir() / "tasks").is_dir():
             self._looked = True
         return not self._looked
 
     async def look(self, *, live: bool) -> tuple[TaskSnapshot, ...]:
-        """Record what could not be finished as interrupted, and return it. Without a person watching (`live`), nothing
-        is returned: a later kernel reports it."""
+        """Mark unfinished tasks as interrupted, and return them. Unless a person is watching (`live`), return none: a
+        later kernel reports them."""
         if not self.is_due():
             return ()
         from prose_kernel.processes.tasks.recovery import recover_all

@@ -1,4 +1,4 @@
-"""How far a person has come with the exercises of a notebook, and what the last program printed."""
+"""A learner's progress in the exercises of a notebook, and the output of the last program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class ExerciseProgress:
         self._solved: set[str] = set()
 
     def listen(self, output: Output, cwd: Path) -> Output:
-        """Return an output for a cell that keeps what programs print, if there are exercises in this directory."""
+        """Return an output for a cell; it records what programs print if this directory has exercises."""
         if not (cwd / "checks").is_dir():
             return output
         from prose_kernel.notebook.checking import Printing

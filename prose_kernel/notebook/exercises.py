@@ -1,6 +1,6 @@
-"""Files of exercises: a teacher writes them next to a notebook, `checks/NOTEBOOK.yaml` (docs/how-to/teaching.md).
+"""Read files of exercises, which a teacher writes next to a notebook: `checks/NOTEBOOK.yaml` (docs/how-to/teaching.md).
 
-They are read at the first check. A file that makes no sense is one `UsageError` that says where.
+They are read at the first check. An invalid file raises one `UsageError`, which names the place.
 """
 
 from __future__ import annotations
@@ -46,15 +46,15 @@ _Place: TypeAlias = tuple[str | int, ...]
 
 
 class Check(Struct, frozen=True, forbid_unknown_fields=True, rename={"is_": "is"}):
-    """One requirement. Of the fields before `is` exactly one says what is looked at.
+    """One requirement. Exactly one of the fields before `is` is set; it selects the checked fact.
 
     - `value`: an expression of the language; without `is`, `contains` or `matches` it must be true.
-    - `output`: `true`; what the program printed and gave, without blanks at its ends.
-    - `command`, `session`, `judged`, `gate`: a part of the text of a command that ran, a session that was asked, a
-      condition that was decided, or the name of a gate that opened.
-    - `commands`, `sessions`, `gates`: how many there were; `at_least` instead of exactly.
-    - `parallel`: in how many branches side by side something ran; `at_least` instead of exactly.
-    - `step`: a kind of statement that the program has to have: `loop`, `parallel`, `if`, `try`, `gate`, `block` ...
+    - `output`: `true`; checks the printed text and the results of the program, without blanks at its ends.
+    - `command`, `session`, `judged`, `gate`: a part of the text of a command that ran, a session's task, a decided
+      condition, or the name of a gate.
+    - `commands`, `sessions`, `gates`: their number; with `at_least` the smallest allowed number.
+    - `parallel`: the number of parallel branches in which something ran; with `at_least` the smallest allowed number.
+    - `step`: a kind of statement that the program must have: `loop`, `parallel`, `if`, `try`, `gate`, `block` ...
     """
 
     expects: str
@@ -77,11 +77,11 @@ class Check(Struct, frozen=True, forbid_unknown_fields=True, rename={"is_": "is"
 
     @property
     def feature(self) -> str:
-        """The checked facts."""
+        """The name of the field that selects the checked fact."""
         return next(name for name in _FEATURES if getattr(self, name) is not None)
 
     def problem(self) -> str | None:
-        """The reason why the check is invalid, or None."""
+        """Return why the check is invalid, or None."""
         chosen = [name for name in _FEATURES if getattr(self, name) is not None]
         if len(chosen) != 1:
             return f"exactly one of {', '.join(_FEATURES)} says what is looked at" + (
@@ -113,8 +113,8 @@ class Wrong(Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Exercise(Struct, frozen=True, forbid_unknown_fields=True):
-    """One exercise. `before` is what the cells above it do, `solution` an answer that passes, `answers` what sessions
-    and conditions get when the solution is tried (the format of the `scripted` provider)."""
+    """One exercise. `before` is the program of the cells above it, `solution` an answer that passes, `answers` the
+    answers to sessions and conditions when the solution is tried (in the format of the `scripted` provider)."""
 
     task: str
     checks: tuple[Check, ...]
@@ -141,9 +141,9 @@ class Exercises(Struct, frozen=True):
 
 @functools.lru_cache(4)
 def _parsed(text: str, name: str) -> _File:
-    """The exercises in a file's text. Every %check of a notebook reads its file; YAML takes 30 ms for one lesson.
+    """Return the exercises in a file's text. Raises `UsageError`.
 
-    Raises `UsageError`.
+    Cached, because every %check of a notebook reads its file, and YAML takes 30 ms for one lesson.
     """
     import yaml
 
@@ -177,7 +177,7 @@ def _mistake(name: str, text: str, where: _Place, problem: str, hint: str | None
 
 
 def _line(text: str, where: _Place) -> int | None:
-    """The line of a place in a text of YAML."""
+    """Return the line of a place in a YAML text."""
     import yaml
 
     node, line = yaml.compose(text, yaml.SafeLoader), None
@@ -194,7 +194,7 @@ def _line(text: str, where: _Place) -> int | None:
 
 
 def _first_mistake(data: object) -> tuple[_Place, str, str | None] | None:
-    """Return the place of the first mistake, with its description and hint; None for one of another kind."""
+    """Return the place of the first mistake, with its description and hint; None for another kind of mistake."""
     places: list[tuple[_Place, object, type[Struct]]] = []
     exercises = data.get("exercises") if isinstance(data, dict) else None
     for name, exercise in exercises.items() if isinstance(exercises, dict) else ():
@@ -246,7 +246,7 @@ def _wanted(kind: object) -> str:
 
 
 def read(path: Path, default: Language, shown: str = "") -> Exercises:
-    """Read a file of exercises; `shown` is how messages call it. Raises `UsageError`."""
+    """Read a file of exercises, called `shown` in messages. Raises `UsageError`."""
     shown = shown or path.name
     try:
         text = plain_files.read_text(path, _LARGEST)
@@ -267,7 +267,7 @@ def read(path: Path, default: Language, shown: str = "") -> Exercises:
 
 
 def files(directory: Path, notebook: str = "") -> list[Path]:
-    """The files of exercises next to a notebook, its own first."""
+    """Return the files of exercises next to a notebook; the notebook's file comes first."""
     try:
         found = sorted((directory / DIRECTORY).glob("*.yaml"))
     except OSError:
@@ -276,7 +276,7 @@ def files(directory: Path, notebook: str = "") -> list[Path]:
 
 
 def find(directory: Path, notebook: str, wanted: str, default: Language) -> tuple[Exercises, str]:
-    """The exercise of a name, in the file of the notebook or in another one next to it. Raises `UsageError`."""
+    """Find an exercise by its name, in the notebook's file or another one next to it. Raises `UsageError`."""
     known: dict[str, Exercises] = {}
     unreadable: UsageError | None = None
     file, _, name = wanted.rpartition("/")

@@ -1,9 +1,9 @@
-"""A notebook as one program, and a program as a notebook.
+"""Convert a notebook to one program, and a program to a notebook.
 
-A program of several cells is their texts one below the other. Constructs that only cells allow are written as in
-programs (`Language.merged`); magics become comments, and options of `prose run` at the top; words of a notebook are
-comments. Cells that cannot be expressed in one program are refused, with the reason. Blank lines are kept: between two
-cells there is one, and a cell that has another number of them above it says so in its metadata.
+The program consists of the texts of all cells. Constructs that only cells allow are rewritten (`Language.merged`).
+Magics become comments, and settings also options of `prose run` in the first line; Markdown cells become comments.
+Cells that cannot be part of one program are refused, with the reason. Blank lines are kept: between two cells there is
+one; a cell with another number of blank lines above it has the number in its metadata.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from prose_kernel.runs.languages import Compiled
 
 ROUNDS = 8
-"""How often a joined text is changed and compiled again; each round fixes all findings of the one before."""
+"""How often a joined text is changed and compiled again; each round fixes all findings of the previous one."""
 
 _OPTIONS = {"input": "--input", "provider": "--provider", "judge": "--judge", "trust": "--trust", "remote": "--remote"}
 _LOOKS = frozenset(
@@ -38,8 +38,8 @@ _LOOKS = frozenset(
         *("stale", "check"),
     )
 )
-"""Magics that only look: a program runs the same without them."""
-_SETTINGS = frozenset((*_OPTIONS, "cassette", "cd", "cwd", "gate"))  # by themselves they inspect, too
+"""Magics that only show something: a program runs the same without them."""
+_SETTINGS = frozenset((*_OPTIONS, "cassette", "cd", "cwd", "gate"))  # without arguments they only show something, too
 
 
 _RESETS = re.compile(r"^%reset\b.*$", re.MULTILINE)
@@ -47,8 +47,8 @@ _RESETS = re.compile(r"^%reset\b.*$", re.MULTILINE)
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A cell to export: its name in messages, and how many blank lines stand above it. `left_out` is the reason why it
-    isn't part of the program; it is kept as a comment then."""
+    """A cell to export. `name` is its name in messages, `words` marks text for people, `left_out` is the reason why it
+    isn't part of the program but a comment, `gap` the number of blank lines above it."""
 
     text: str
     name: str
@@ -71,16 +71,16 @@ class Exported:
 
 
 def as_program(parts: Iterable[Part], default: Language, read: Callable[[str], tuple[str, Language]]) -> Exported:
-    """One program that does what the cells do. `read` gives the text of a program file that `%run` names.
+    """Return one program that does the same as the cells. `read` returns the text and language of a file for `%run`.
 
-    Raises `UsageError`, with the reason, for what cannot be one program.
+    Raises `UsageError`, with the reason, if the cells cannot be one program.
     """
     return _Program(default, read).of(list(parts))
 
 
 @dataclass(slots=True)
 class _Program:
-    """A program while it is put together: its lines, and the cell that each came from."""
+    """A program under construction: its lines, and for each line the name of its cell."""
 
     default: Language
     read: Callable[[str], tuple[str, Language]]
@@ -102,7 +102,7 @@ class _Program:
         return Exported(text, language, tuple(self.options), tuple(self.remarks))
 
     def _since_reset(self, parts: Sequence[Part]) -> Sequence[Part]:
-        """The cells of the last run of a notebook: those from the last `%reset` on."""
+        """Return the cells of a notebook's last run: the cells after the last `%reset`."""
         for number in range(len(parts) - 1, -1, -1):
             part = parts[number]
             found = None if part.words or part.left_out else list(_RESETS.finditer(part.text))
@@ -128,7 +128,7 @@ class _Program:
         return next((language for language, _ in used.values()), self.default)
 
     def _add(self, text: str, part: Part) -> None:
-        lines = text.rstrip().split("\n")  # white space at the end of a cell means nothing
+        lines = text.rstrip().split("\n")  # white space at the end of a cell has no meaning
         while lines and not lines[0].strip():
             del lines[0]
         added = [*([""] * part.gap if self.lines else []), *lines]
@@ -156,7 +156,7 @@ class _Program:
         )
 
     def _magic(self, line: str, name: str, language: Language) -> str:
-        """The program text for a magic line."""
+        """Return the program text for a magic line."""
         word, _, rest = line.partition(" ")
         if languages.of_magic(word) is not None:  # as magics are written in Python
             word, _, rest = rest.strip().partition(" ")
@@ -184,7 +184,7 @@ class _Program:
     # ------------------------------------------------------------ the whole text
 
     def _merged(self, text: str, language: Language) -> str:
-        """The text as a program. Raises `UsageError` for one that cannot be."""
+        """Rewrite constructs that only cells allow. Raises `UsageError` if the text cannot be a program."""
         for _ in range(ROUNDS):
             compiled = language.compile(Source.of(text, "program"))
             edits = {edit.span: edit for edit in language.merged(compiled)}
@@ -211,7 +211,7 @@ class _Program:
 
 
 def _option(word: str, rest: str) -> Iterator[str]:
-    """The shell command for a magic."""
+    """Yield the options of `prose run` for a magic."""
     words = shlex.split(rest)
     if word == "provider" and words[:1] == ["scripted"] and len(words) == 2:
         yield f"--provider scripted --script {shlex.quote(words[1])}"
@@ -233,16 +233,16 @@ def _cassette(rest: str) -> Iterator[str]:
 
 
 def comment(text: str) -> str:
-    """Words as comment lines."""
+    """Return text as comment lines."""
     return "\n".join(f"# {line}" if line else "#" for line in text.split("\n"))
 
 
-# ---------------------------------------------------------------- a notebook of a program
+# ---------------------------------------------------------------- a notebook from a program
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A cell of a notebook that is made of a program. `own` is what it keeps below `prose` in its metadata, such as
+    """A cell of a notebook that is made from a program. `own` are the entries under `prose` in its metadata, such as
     `gap`, the number of blank lines above it."""
 
     kind: Literal["code", "markdown", "raw"]
@@ -251,10 +251,10 @@ class Piece:
 
 
 def as_cells(program: Any, source: Source, language: Language) -> list[Piece]:
-    """The cells of a program: comments between top-level statements become Markdown, statements code.
+    """Split a program without errors into cells: comments between top-level statements become Markdown cells.
 
     Cells begin at top-level statements with a blank line or a comment above them, and never between a name's use and
-    its definition below. The program has no errors.
+    its definition below.
     """
     lines = source.text.split("\n")
     words = _comment_lines(program, source, language, lines)
@@ -293,7 +293,7 @@ _MARKER = re.compile(r"#[# \t]*NBVAL_\w+[ \t]*")
 
 
 def _comment_lines(program: Any, source: Source, language: Language, lines: Sequence[str]) -> set[int]:
-    """The numbers of lines that hold words for people and stand between top-level statements."""
+    """Return the numbers of lines with comments for people, between top-level statements."""
     found = {
         number
         for number, line in enumerate(lines, 1)
@@ -308,7 +308,7 @@ def _comment_lines(program: Any, source: Source, language: Language, lines: Sequ
 
 
 def _next_code(number: int, words: set[int], lines: Sequence[str]) -> int | None:
-    """The number of the next line that is code; None at the end."""
+    """Return the number of the next line of code; None if there is none."""
     for later in range(number + 1, len(lines) + 1):
         if later not in words and lines[later - 1].strip():
             return later
@@ -316,13 +316,13 @@ def _next_code(number: int, words: set[int], lines: Sequence[str]) -> int | None
 
 
 def _inside(program: Any, source: Source, number: int) -> bool:
-    """Whether a line is inside of a top-level statement, below its first line."""
+    """Return whether a line is inside a top-level statement, below its first line."""
     start = source.line_starts[number - 1]
     return any(item.span.start < start < item.span.end for item in program.items)
 
 
 def _starts(program: Any, source: Source, language: Language) -> set[int]:
-    """The numbers of lines with which a cell of code may begin: comments in the code belong to what is below."""
+    """Return the numbers of lines at which a code cell may begin: comments belong to the code below them."""
     found = {source.line_column(offset)[0] for offset in _boundaries(program, source, language)}
     for number in sorted(found):
         while number > 1 and source.line_text(number - 1).startswith("#"):
@@ -332,8 +332,8 @@ def _starts(program: Any, source: Source, language: Language) -> set[int]:
 
 
 def _boundaries(program: Any, source: Source, language: Language) -> list[int]:
-    """The places where a cell may begin: at top-level statements, unless something above uses a name that is defined
-    there or below. None where the program may end early, because in a cell that would end only the cell."""
+    """Return the offsets where a cell may begin: top-level statements, unless text above uses a name that is defined
+    there or below. A program that may end early stays one cell, because in a cell that would end only the cell."""
     starts = [item.span.start for item in program.items]
     if any(language.ends(program)):
         return starts[:1]
@@ -348,8 +348,8 @@ def _boundaries(program: Any, source: Source, language: Language) -> list[int]:
 
 
 def notebook_data(pieces: Sequence[Piece], language: Language, own: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """A notebook file of these cells, for the kernel of their language. The ids of cells depend only on their text.
-    `own` is what the notebook keeps below `prose` in its metadata."""
+    """Return the notebook file of these cells, for the kernel of their language. The ids of cells depend only on their
+    text. `own` are the entries under `prose` in the notebook's metadata."""
     known: set[str] = set()
     return {
         "cells": [_cell(piece, known) for piece in pieces],

@@ -1,8 +1,8 @@
-"""Whether an interrupt may stop code where it is.
+"""Decide whether an interrupt may stop code at its current instruction.
 
 An interrupt cancels the task of a cell at its next wait. Code that never waits is stopped by an exception that a signal
-handler raises, between any two instructions. Writes and turns must not end half-way: a journal whose last line was
-written, but not counted, could not be read any more. So such code is finished first, and stopped a moment later.
+handler raises between two instructions. Writes and turns must not end half-way: a journal whose last line was written
+but not counted could no longer be read. So they are finished first, and the code is stopped a moment later.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _FINISHED_FIRST: Final = tuple(
         "access.atomic",
         "access.jsonl",
         "cassettes.cassette_store",
-        "runtime.execution_context",  # events: their listeners keep count of what was bound
+        "runtime.execution_context",  # the listeners of events count bindings
         "runtime.journal",  # and `journal_…`
         "runtime.open_request",
         "runtime.parallel_branches",
@@ -39,8 +39,8 @@ _FINISHED_FIRST: Final = tuple(
 def may_stop(frame: FrameType | None) -> bool:
     """Return whether an exception may be raised in this frame of the main thread.
 
-    It counts which code was called since the running coroutine was resumed, and the coroutine itself. What awaits the
-    coroutine doesn't count: a provider that computes is called by the journal.
+    Only the running coroutine and the functions called by it count. The coroutines that await it don't: a provider that
+    computes is awaited by the journal.
     """
     if not in_cell.get():
         return False  # an output is being sent

@@ -1,7 +1,7 @@
 """The history of executed cells: one small SQLite file in Jupyter's data directory.
 
-A thread of its own writes it, so that cells do not wait. If the file cannot be written, the history of this session
-is kept in memory.
+A separate thread writes it, so that cells do not wait. If the file cannot be written, the history of this session is
+kept in memory.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ create table if not exists history
 
 
 class History:
-    """The history of one kernel. `add` never blocks; the readers wait for what was added before."""
+    """The history of one kernel. `add` never blocks; reading waits until earlier additions are written."""
 
     def __init__(self, path: Path | None) -> None:
         self._path = path
@@ -40,7 +40,7 @@ class History:
         self._session = 0
 
     def add(self, line: int, code: str, output: str | None) -> None:
-        """Keep one executed cell; `line` is its execution count."""
+        """Add an executed cell; `line` is its execution count."""
         if self._thread is None:
             thread = threading.Thread(target=self._write, name="history", daemon=True)
             with suppress(RuntimeError):  # no thread can be started: the next cell tries again
@@ -49,7 +49,7 @@ class History:
         self._queue.put((0, line, encodable(code), None if output is None else encodable(output)))
 
     def close(self) -> None:
-        """Everything added is kept when this returns."""
+        """Write everything that was added, and stop the thread."""
         if self._thread is not None:
             self._queue.put(None)
             self._thread.join(timeout=2)
@@ -58,12 +58,12 @@ class History:
     # ------------------------------------------------------------ reading
 
     def tail(self, count: int) -> list[Entry]:
-        """The last `count` cells, oldest first."""
+        """Return the last `count` cells, oldest first."""
         rows = self._rows("order by session desc, line desc limit ?", (max(count, 0),))
         return rows[::-1] if rows is not None else self._remembered()[-count:] if count > 0 else []
 
     def range(self, session: int, start: int, stop: int | None) -> list[Entry]:
-        """Lines `start` to before `stop` of a session; 0 is this one, negative ones count back from it."""
+        """Return the lines from `start` to before `stop` of a session: 0 is this one, -1 the one before it."""
         self._wait()
         session = session if session > 0 else self._session + session
         last = stop if stop is not None else 1 << 62
@@ -71,7 +71,7 @@ class History:
         return rows if rows is not None else [e for e in self._remembered() if start <= e[1] < last]
 
     def search(self, pattern: str, count: int | None, unique: bool) -> list[Entry]:
-        """Cells that match a glob pattern, oldest first; with `unique` the newest of equal ones."""
+        """Return cells that match a glob pattern, oldest first; with `unique` only the newest of equal ones."""
         rows = self._rows("where input glob ? order by session, line", (pattern,))
         if rows is None:
             rows = [e for e in self._remembered() if fnmatchcase(e[2], pattern)]
@@ -91,7 +91,7 @@ class History:
             done.wait(timeout=2)
 
     def _rows(self, rest: str, values: Iterable[object]) -> list[Entry] | None:
-        """Rows from the file, None when there is none to read."""
+        """Return rows from the file; None if there is no readable file."""
         import sqlite3
 
         self._wait()

@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def inspect(cells: Cells, code: str, cursor: int, detail: int = 0) -> doc.Block | None:
-    """The documentation of the word at the cursor or just before it; None: there is none.
+    """Return the documentation of the word at the cursor or just before it, or None.
 
-    In a text only an interpolated name is looked up; in a comment nothing. `detail` 1 shows a binding whole.
+    In a text only interpolated names have documentation, in a comment nothing. `detail` 1 shows a whole binding.
     """
     word, start = word_at(code, cursor)
     if not word:
@@ -40,7 +40,7 @@ def inspect(cells: Cells, code: str, cursor: int, detail: int = 0) -> doc.Block 
 
 
 def _called(cells: Cells, code: str, cursor: int, language: Language) -> str:
-    """The contract of what a call at the cursor leads to, or what one of its inputs is."""
+    """Return the contract of the target of a call at the cursor, or the description of one of its inputs."""
     start = code.rfind("\n", 0, cursor) + 1
     if code.startswith("%call ", start):
         from prose_kernel.notebook.magics.calls import script
@@ -50,7 +50,7 @@ def _called(cells: Cells, code: str, cursor: int, language: Language) -> str:
         return ""
     try:
         targets = cells.targets(language)
-    except UsageError:  # a setting makes no sense
+    except UsageError:  # a setting is invalid
         return ""
     return "" if targets is None else language.called_at(code, cursor, targets)
 
@@ -62,7 +62,7 @@ def _interpolated(code: str, start: int) -> bool:
 def describe(
     cells: Cells, word: str, language: Language, *, whole: bool = True, property_first: bool = False
 ) -> doc.Block | None:
-    """What is known about a word: bindings, agents, functions and imported programs before the language's own words."""
+    """Return help for a word: bindings, agents, functions and imported programs come before words of the language."""
     if word.startswith("%%"):
         return next((_usage(*one) for one in cell_magics() if word in " ".join(one).split()), None)
     if word.startswith("%"):

@@ -3,9 +3,9 @@
 
 A cell runs through the same `Cells` as in the kernel, on an event loop in a separate thread, because IPython's loop
 is busy with the cell that waits for it. An interrupt reaches the Prose cell first: its commands end, its `finally`
-bodies run, and then the Python cell ends with the error. It reaches the cell wherever the cell waits, and the machine
-lets the loop look around in long computations; code of another package that never waits (a listener, a front end's own
-hook) cannot be stopped from here, since Python interrupts the main thread only.
+bodies run, and then the Python cell ends with the error. It takes effect wherever the cell waits, and the machine
+yields to the loop during long computations. Code of another package that never waits (a listener, a front end's hook)
+cannot be stopped, because Python interrupts only the main thread.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MAGIC = "%prose "
 _LISTED = 20
 
 
-# ---------------------------------------------------------------- what comes out
+# ---------------------------------------------------------------- results
 
 
 class Bindings(Mapping[str, object]):
@@ -70,7 +70,7 @@ class Bindings(Mapping[str, object]):
         self._bind = bind
 
     def __getitem__(self, name: str) -> object:
-        __tracebackhide__ = True  # IPython shows the line that asked for the name, not this one
+        __tracebackhide__ = True  # IPython shows the line that reads the name, not this one
         values = self._cells.values()
         if name not in values:
             raise NotBound(name, tuple(values))
@@ -106,7 +106,7 @@ class Bindings(Mapping[str, object]):
 
 
 class NotBound(KeyError):
-    """A name that is not bound in the run; says which names are."""
+    """The error for a name that is not bound in the run; it lists the bound names."""
 
     def __init__(self, name: object, known: tuple[str, ...]) -> None:
         super().__init__(name)
@@ -121,7 +121,7 @@ class NotBound(KeyError):
 
 
 class CellResult:
-    """The last value of a `%%prose` cell, as IPython's result: shown as the kernel shows it."""
+    """The last value of a `%%prose` cell as IPython's result, displayed as in the kernel."""
 
     def __init__(self, display: Display) -> None:
         self._display = display
@@ -134,11 +134,11 @@ class CellResult:
 
 
 class ProseCellError(Exception):
-    """A `%%prose` or `%%vvm` cell failed. Raised as a subclass that is called like the problem (`ExecError` …)."""
+    """A `%%prose` or `%%vvm` cell failed. Raised as a subclass with the name of the problem (`ExecError` …)."""
 
     problem: Problem
     of_line: bool
-    """It is that of a `%prose` line, where a magic has no `%` of its own as it has in a `%%prose` cell."""
+    """Whether a `%prose` line failed: magics have no second `%` there, unlike in a `%%prose` cell."""
 
     def _render_traceback_(self) -> list[str]:
         lines = self.problem.lines("%prose explain")
@@ -149,12 +149,12 @@ _HINT = "\x1b[2mhint: "
 
 
 def _in_python(hint: str) -> str:
-    """A hint that names line magics of the kernel, as they are typed here: `%prose bindings` for `%bindings`."""
+    """Return a hint with line magics as they are typed in Python: `%prose bindings` instead of `%bindings`."""
     return re.sub(rf"(?<![%\w])%(?=(?:{'|'.join(all_magics())})\b)", MAGIC, hint)
 
 
 def as_exception(problem: Problem, *, of_line: bool = False) -> ProseCellError:
-    """A problem as an exception whose name, text and traceback are the problem's own."""
+    """Return an exception with the name, text and traceback of a problem."""
     own = {"__module__": "prose_kernel", "problem": problem, "of_line": of_line}
     kind = type(problem.ename, (ProseCellError,), own)
     error = kind(problem.evalue)
@@ -162,12 +162,12 @@ def as_exception(problem: Problem, *, of_line: bool = False) -> ProseCellError:
     return error
 
 
-# ---------------------------------------------------------------- where outputs go
+# ---------------------------------------------------------------- outputs
 
 
 class ShellOutput(Output):
-    """`Output` through IPython's own streams and display publisher. `whole_cell` is true if no code of the person has
-    displayed anything in the cell."""
+    """`Output` through IPython's streams and display publisher. `whole_cell` is true if the cell has no other code
+    that may display something."""
 
     def __init__(self, shell: Any, whole_cell: bool) -> None:
         self.whole_cell = whole_cell
@@ -183,7 +183,7 @@ class ShellOutput(Output):
 
     @property
     def in_place(self) -> bool:
-        """Whether what was shown can be replaced later; a terminal would show it once more."""
+        """Whether displays can be replaced later; a terminal would show them a second time."""
         kernel = getattr(self._shell, "kernel", None)
         return kernel is not None and replaces_displays(kernel.get_parent("shell"))
 
@@ -208,7 +208,7 @@ class ShellOutput(Output):
         self.value = display
 
     def error(self, problem: Problem) -> None:
-        """Shown by IPython, when the magic raises."""
+        """Do nothing: IPython shows the error when the magic raises it."""
 
     def clear(self, *, wait: bool = False) -> None:
         self.flush()
@@ -224,7 +224,7 @@ class ShellOutput(Output):
 
 
 class TerminalAsker:
-    """The person at an IPython prompt: questions are answered on the main thread, which waits for the cell anyway."""
+    """Asks the person at an IPython prompt, on the main thread, which waits for the cell anyway."""
 
     magic = MAGIC
 
@@ -239,7 +239,7 @@ class TerminalAsker:
         return await self._ask(prompt, decides=False)
 
     async def ask_form(self, prompt: str, form: Form) -> str:
-        """A decision is typed below its question: what was typed or pasted before that does not count."""
+        """Ask a question. A decision must be typed after it: text typed or pasted earlier is discarded."""
         return await self._ask(prompt, decides=form.kind in question_forms.DECISIONS)
 
     async def _ask(self, prompt: str, *, decides: bool) -> str:
@@ -253,7 +253,7 @@ class TerminalAsker:
         print(terminal(text))
 
     def serve(self) -> None:
-        """Answer a question that waits; called on the main thread."""
+        """Ask a waiting question; called on the main thread."""
         try:
             prompt, decides, answer = self.questions.get_nowait()
         except queue.Empty:
@@ -277,8 +277,8 @@ class TerminalAsker:
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """The words after `%%prose`: Python names that go in, bindings that come out, those of them as DataFrames, and
-    the profile of the cell."""
+    """The words after `%%prose`: Python variables to pass in, bindings to pass out, bindings to pass out as
+    DataFrames, and the profile of the cell."""
 
     ins: tuple[str, ...] = ()
     outs: tuple[str, ...] = ()
@@ -287,7 +287,7 @@ class Arguments:
 
 
 def arguments(line: str, magic: str = "prose") -> Arguments:
-    """Read `--profile NAME`, `--in NAME … --out NAME … --frame NAME …` behind `%%magic`.
+    """Read `--profile NAME`, `--in NAME … --out NAME … --frame NAME …` after `%%magic`.
 
     Raises `UsageError` for anything else.
     """
@@ -312,7 +312,7 @@ def arguments(line: str, magic: str = "prose") -> Arguments:
 
 @dataclass
 class Front(FrontEnd):
-    """`%%prose` in one IPython shell."""
+    """The front end of `%%prose` in one IPython shell."""
 
     shell: Any
     thread: LoopThread = field(default_factory=LoopThread)
@@ -320,7 +320,7 @@ class Front(FrontEnd):
     def __post_init__(self) -> None:
         self._request: tuple[Any, Any] = ([], {})
         self._output: ShellOutput | None = None
-        self._framed: dict[str, tuple[str, ...]] = {}  # what cells bring out as DataFrames, by their keys
+        self._framed: dict[str, tuple[str, ...]] = {}  # bindings that cells pass out as DataFrames, by cell key
         kernel = getattr(self.shell, "kernel", None)
         self._terminal = TerminalAsker() if kernel is None else None
         self._channel = None if kernel is None else StdinChannel(kernel, lambda: self._request, self._show, MAGIC)
@@ -341,14 +341,14 @@ class Front(FrontEnd):
         loop.call_soon_threadsafe(lambda: loop.call_later(seconds, work))
 
     def _cell_ended(self, result: object) -> None:
-        """Any cell of the notebook: it may have changed a variable that one of our cells uses."""
+        """Update the panel after any cell, which may have changed a variable that one of our cells uses."""
         if self.panel is not None:
             self.panel.ended()
 
     # ------------------------------------------------------------ the magics
 
     def cell(self, language: Language, line: str, code: str) -> CellResult | None:
-        """`%%prose`, `%%vvm`: run a cell. Raises a `ProseCellError` called like the problem."""
+        """Run a `%%prose` or `%%vvm` cell. Raises a `ProseCellError` with the name of the problem."""
         by = f"%%{language.magic}"
         try:
             given = arguments(line, language.magic)
@@ -360,17 +360,18 @@ class Front(FrontEnd):
         except (UsageError, ValueError) as problem:
             raise as_exception(simple("UsageError", str(problem), getattr(problem, "hint", None))) from None
         taken, digests = (*given.outs, *given.frames), _given(language, values)
+        # the blank line stands for the line of the magic, so that line numbers are right
         opening = replace(self._opening(), code=f"\n{code}", language=language, given=digests, taken=taken)
         self._framed[opening.key] = given.frames
-        result = self._run(language, opening, values, whole_cell=True)  # lines are counted from that of the magic
+        result = self._run(language, opening, values, whole_cell=True)
         self._bring_out(given, by)
         return result
 
     def line(self, language: Language, line: str) -> CellResult | None:
-        """`%prose …`: a statement (`%prose let x = 1`), or a line magic of the kernel without its `%`.
+        """Run `%prose …`: a statement (`%prose let x = 1`), or a line magic of the kernel without its `%`.
 
-        What is a program is run as one; so `%prose exec "make"` runs a statement and `%prose exec make` the magic. Only
-        the name of a magic is that magic, the name of a binding shows it.
+        Text that is a program runs as one: `%prose exec "make"` runs a statement, `%prose exec make` a magic. The name
+        of a binding shows its value; the name of a magic without arguments runs the magic.
         """
         text = line.strip() or "help"
         if text in self.bindings:
@@ -381,16 +382,16 @@ class Front(FrontEnd):
 
     def _is_program(self, text: str, language: Language) -> bool:
         if text in all_magics():
-            return False  # though a single word may be an expression
+            return False  # although a single word may be an expression
         try:
             compiled = self.cells.workspace.compile(text, language=language)
         except UsageError:
-            return False  # a wrong setting, which is shown when the line runs
+            return False  # a setting is invalid, which the line reports when it runs
         word = text.split(None, 1)[0]
         return compiled.ok or (word not in all_magics() and text != word)
 
     def bind(self, name: str, value: object) -> None:
-        """`prose[name] = value`. Raises `TypeError` where that cannot be."""
+        """Run `prose[name] = value`. Raises `TypeError` if the name or the value cannot be bound."""
         if not isinstance(name, str) or not name.isidentifier():
             raise TypeError(f"{name!r} cannot be the name of a binding")
         from prose_kernel.notebook.python_values import without_frames
@@ -402,7 +403,7 @@ class Front(FrontEnd):
             raise TypeError(f"{problem}; {problem.hint}" if problem.hint else str(problem)) from None
 
     def _python(self, name: str, by: str) -> object:
-        """A Python variable as it goes into a cell. Raises `UsageError`."""
+        """Return the value of a Python variable as it is passed to a cell. Raises `UsageError`."""
         from prose_kernel.notebook.python_values import without_frames
 
         try:
@@ -444,13 +445,13 @@ class Front(FrontEnd):
         opening = Opening.of(code, cell_id if isinstance(cell_id, str) else None, number, metadata)
         last = self.cells.provenance.last
         if last is not None and (last.key, last.number) == (opening.key, opening.number):
-            opening = replace(opening, run=last.run)  # another line of the same run
+            opening = replace(opening, run=last.run)  # another line of a cell that is running
         return replace(opening, python=python)
 
     async def _give(
         self, opening: Opening, values: Mapping[str, object], by: str, language: Language | None = None
     ) -> None:
-        """Bind Python values; the cell that does it is known for it. Raises `UsageError`."""
+        """Bind Python values, and record the cell `opening` as their origin. Raises `UsageError`."""
         from prose_kernel.notebook.python_values import give
 
         self.cells.provenance.begin(opening)
@@ -514,7 +515,7 @@ class Front(FrontEnd):
         return await self.cells.run(opening.code, output, live=live, language=language, opening=opening)
 
     def _begin(self) -> bool:
-        """Whether a person is watching this cell where displays can be replaced. Whoever is there can be asked."""
+        """Prepare for questions of a cell. Return whether a person is watching it where displays can be replaced."""
         if self._channel is None:
             return False
         kernel = self.shell.kernel
@@ -523,7 +524,7 @@ class Front(FrontEnd):
         return self._channel.available and replaces_displays(self._request[1])
 
     def _wait(self, work: Coroutine[Any, Any, T]) -> T:
-        """Wait for the cell; a keyboard interrupt is passed on to it, and then its end is waited for."""
+        """Wait for the end of the cell, also after a keyboard interrupt, which is passed on to the cell."""
         serve = self._terminal.serve if self._terminal is not None else lambda: None
         return self.thread.wait(work, self.cells.interrupt, serve, raises=False)
 
@@ -546,7 +547,7 @@ class Front(FrontEnd):
 
 
 def _offer(panel: Panel) -> None:
-    """Front ends can open channels to the panel."""
+    """Let front ends open channels to the panel."""
     import comm
 
     def opened(link: Any, message: Mapping[str, Any]) -> None:
@@ -558,7 +559,7 @@ def _offer(panel: Panel) -> None:
 
 
 def _given(language: Language, values: Mapping[str, object]) -> dict[str, str]:
-    """Digests of Python values as they go into a cell; "" for one that cannot."""
+    """Return digests of Python values as they are passed to a cell; "" for a value that cannot be passed."""
     found = {}
     for name, value in values.items():
         try:
@@ -570,7 +571,7 @@ def _given(language: Language, values: Mapping[str, object]) -> dict[str, str]:
 
 _fronts: dict[int, Front] = {}
 _register_atexit: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
-"""Its callbacks run while threads can still begin, which the end of a run needs."""
+"""Its callbacks run while threads can still be started, which ending a run needs."""
 
 
 def _close_all() -> None:
@@ -579,7 +580,7 @@ def _close_all() -> None:
 
 
 def load(shell: Any) -> None:
-    """`%load_ext prose_kernel`: the magics, and the name `prose` unless the notebook uses it for something else."""
+    """Run `%load_ext prose_kernel`: add the magics, and the name `prose` unless the notebook uses it already."""
     if id(shell) in _fronts:
         return
     if not _fronts:
@@ -598,7 +599,7 @@ def load(shell: Any) -> None:
 
 
 def unload(shell: Any) -> None:
-    """`%unload_ext prose_kernel`: end the run and take the magics away."""
+    """Run `%unload_ext prose_kernel`: end the run and remove the magics."""
     front = _fronts.pop(id(shell), None)
     if front is None:
         return

@@ -1,9 +1,9 @@
-"""The kernel: Jupyter requests in, exactly one reply each, outputs on IOPub (docs/reference/jupyter.md 1.2, 6).
+"""The kernel: sends one reply to each Jupyter request, and outputs on IOPub (docs/reference/jupyter.md 1.2, 6).
 
-One event loop on the main thread runs cells and answers everything else meanwhile; commands run on the engine's own
-thread. Differences from `ipykernel`'s base class: interrupts cancel the running cell instead of
-ending the process; completion, inspection and kernel info are answered while a cell runs; only features that exist are
-advertised; malformed and unknown requests get an error reply instead of silence.
+One event loop on the main thread runs cells and answers other requests meanwhile; commands run on the engine's thread.
+Differences from `ipykernel`'s base class: interrupts cancel the running cell instead of ending the process; completion,
+inspection and kernel info are answered while a cell runs; only features that exist are advertised; malformed and
+unknown requests get an error reply instead of silence.
 """
 
 # mypy: disable-error-code="no-untyped-call,union-attr,attr-defined,misc"
@@ -57,12 +57,12 @@ CONCURRENT = frozenset(
 """Messages that are answered while a cell runs."""
 
 _ESCALATE_SECONDS = 0.2
-"""How long an interrupt waits for the loop before it stops code that never gives the loop a turn."""
+"""How long an interrupt waits for the loop before it stops code that never yields to the loop."""
 _SHUTDOWN_SECONDS = 5.0
 _TYPED = 1_000
-"""Cells with magics that are remembered for the debugger."""
+"""The most cells with magics that are kept for the debugger."""
 _ONE_CLOCK = timedelta(seconds=10)
-"""Two dates further apart than this were not taken from the same clock, or the clock was set in between."""
+"""Two dates further apart than this are from different clocks, or the clock was set in between."""
 
 
 class _Notebook(FrontEnd):
@@ -76,7 +76,7 @@ class _Notebook(FrontEnd):
 
 
 class ProseKernel(Kernel):
-    """OpenProse, or another language of `languages.py`, as a Jupyter kernel: that of a cell which names none."""
+    """The Jupyter kernel. `language` is the language of cells that name none."""
 
     implementation = "prose_kernel"
     implementation_version = __version__
@@ -90,7 +90,7 @@ class ProseKernel(Kernel):
         self.help_links = []  # JupyterLab would frame them; its Help menu has the reference from the extension
         self.comm_manager = Comms(self)
         self.shell_handlers = Guarded(self, {**self.shell_handlers, **self.comm_manager.handlers()})
-        # cells wait for each other on the shell channel; the control thread has another loop, and runs none
+        # cells wait for each other on the shell channel; the control thread has another loop and must not run them
         there = {kind: handler for kind, handler in self.control_handlers.items() if kind != "execute_request"}
         self.asker = StdinChannel(self, lambda: self._request, self._show_to_person)
         self.outputs = OutputsSoFar()
@@ -108,7 +108,7 @@ class ProseKernel(Kernel):
         self._forced = False
         self._delivered = threading.Event()
         self.typed: dict[str, None] = {}
-        """Cells that are more than program text: the place of each program text in them."""
+        """The texts of the last cells with magics, in which the debugger finds the places of programs."""
         self._debugger: KernelDebugger | None = None
         self.cells = Cells(Path.cwd(), self.asker, language, _Notebook(self))
         self.panel = Panel(self.cells, lambda seconds, work: self._loop.call_later(seconds, work))
@@ -123,7 +123,7 @@ class ProseKernel(Kernel):
         signal.signal(signal.SIGINT, self._on_sigint)
         # Import before the first message is answered, while the client still connects to the sockets. In a thread these
         # imports would compete with the output of an early cell, which would wait for them anyway.
-        with suppress(Exception):  # the first cell meets the same error and can show it
+        with suppress(Exception):  # the first cell will raise the same error, and can show it
             self.cells.warm_up()
 
     def pre_handler_hook(self) -> None:
@@ -137,13 +137,13 @@ class ProseKernel(Kernel):
         future = asyncio.run_coroutine_threadsafe(self._shut_down(), self._loop)
         with suppress(Exception):
             await asyncio.wait_for(asyncio.wrap_future(future), _SHUTDOWN_SECONDS)
-        if threading.current_thread() is self.control_thread:  # its loop ends: no later request is answered
+        if threading.current_thread() is self.control_thread:  # its loop ends, so later requests are not answered
             self.control_stream.stop_on_recv()
-            await asyncio.sleep(0)  # they begin
+            await asyncio.sleep(0)  # lets their tasks start
             later = asyncio.all_tasks() - {asyncio.current_task()}
             for task in later:
                 task.cancel()
-            await asyncio.wait([asyncio.gather(*later, return_exceptions=True)], timeout=1)  # one may resist
+            await asyncio.wait([asyncio.gather(*later, return_exceptions=True)], timeout=1)  # a task may resist
         return {"status": "ok", "restart": restart}
 
     async def _shut_down(self) -> None:
@@ -156,7 +156,7 @@ class ProseKernel(Kernel):
         self.history.close()
 
     async def _progressively_terminate_all_children(self) -> None:
-        """Do nothing: the process engine has ended all processes that it started, and there are no others."""
+        """Do nothing: the process engine has ended all its processes, and there are no others."""
 
     def close(self) -> None:
         """Release resources when the process ends without a shutdown request."""
@@ -168,12 +168,12 @@ class ProseKernel(Kernel):
     # ------------------------------------------------------------ dispatch
 
     async def dispatch_control(self, msg: Any) -> None:
-        """One message of the control channel. The ones after a shutdown are cancelled, which the stream would print."""
+        """Handle a message of the control channel. Messages after a shutdown are cancelled, which prints nothing."""
         with suppress(asyncio.CancelledError):
             await super().dispatch_control(msg)
 
     async def shell_main(self, subshell_id: str | None, msg: Any) -> None:
-        """One message of the shell channel. Cells wait for each other; what only looks at the state does not wait."""
+        """Handle a message of the shell channel. Cells wait for each other; requests that only read state do not."""
         header, ident = self._header(msg)
         if header.get("subshell_id"):
             self._refuse(header, ident, "this kernel has no subshells")
@@ -219,9 +219,9 @@ class ProseKernel(Kernel):
         self.session.send(stream, kind, content, parent=parent, ident=ident)
 
     async def _read_queue(self) -> None:
-        """Take in every request that has arrived by now; before an error reply, so that what comes after it runs."""
+        """Read every request that has arrived by now. Called before an error reply, so that later requests run."""
         self.shell_stream.flush()
-        for _ in range(3):  # let what has just been read take its place in the queue
+        for _ in range(3):  # let the requests just read take their places in the queue
             await asyncio.sleep(0)
         self._queued = set(self._waiting)
 
@@ -248,7 +248,7 @@ class ProseKernel(Kernel):
         cell_meta: Mapping[str, object] | None = None,
         cell_id: str | None = None,
     ) -> dict[str, object]:
-        """Run a cell; the reply says how it ended. All of its output has been sent by then."""
+        """Run a cell and return the content of its reply. By then all of its output has been sent."""
         parent = self.get_parent("shell")
         if isinstance(deleted := parent.get("metadata", {}).get("deletedCells"), list):
             self.cells.provenance.forget([key for key in deleted if isinstance(key, str)])
@@ -300,7 +300,7 @@ class ProseKernel(Kernel):
         }
 
     def _expressions(self, wanted: Mapping[str, object]) -> dict[str, object]:
-        """`user_expressions`: names of bindings, each as a MIME bundle."""
+        """Return the values for `user_expressions`, which are names of bindings: a MIME bundle each."""
         if not wanted:
             return {}
         from prose_kernel.views.cards import value_display
@@ -321,7 +321,7 @@ class ProseKernel(Kernel):
             self._output.stream("stdout", terminal(text if text.endswith("\n") else text + "\n"))
 
     def _log_answer(self, line: str) -> None:
-        """Add a typed answer to the outputs so far: the front end shows it by itself."""
+        """Add a typed answer to the outputs so far; no output is sent, because the front end shows the answer."""
         if self._output is not None and self._output.log is not None:
             self._output.log.add("stream", {"name": "stdin", "text": f"{line}\n"})
 
@@ -348,9 +348,9 @@ class ProseKernel(Kernel):
         self.session.send(stream, "interrupt_reply", {"status": "ok"}, parent, ident=ident)
 
     def _publish_status(self, status: str, channel: str, parent: Message | None = None) -> None:
-        """As in the base class. If a cell runs, the idle status of a control request (usually an interrupt) is followed
-        by busy: `jupyter console` takes any idle for the end of its cell, and would show the error of the interrupt
-        after the next cell."""
+        """Publish a status as the base class does. If a cell runs, the idle status of a control request (usually an
+        interrupt) is followed by busy: `jupyter console` takes any idle for the end of its cell, and would show the
+        error of the interrupt after the next cell."""
         super()._publish_status(status, channel, parent)
         if channel == "control" and status == "idle":
             with self._taking_turns:  # the idle of the cell itself comes after this
@@ -473,7 +473,7 @@ class ProseKernel(Kernel):
         }
 
     async def do_debug_request(self, msg: Message) -> dict[str, object]:
-        """A request of the Debug Adapter Protocol; called on the control thread."""
+        """Answer a request of the Debug Adapter Protocol; called on the control thread."""
         if self._debugger is None:
             from prose_kernel.debugger.jupyter import KernelDebugger
 
@@ -482,7 +482,7 @@ class ProseKernel(Kernel):
 
     @property
     def running_request(self) -> Message:
-        """The request of the cell that runs; empty while none does."""
+        """The request of the running cell; empty if no cell runs."""
         return self._request[1] if self._cell is not None else {}
 
     def interrupt_cell(self) -> None:
@@ -496,7 +496,7 @@ class ProseKernel(Kernel):
 
 
 def _current_task(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any] | None:
-    """The task whose step is being run; none in a callback, and none while the loop waits."""
+    """Return the task that the loop is executing; None in a callback, and while the loop waits."""
     try:
         return asyncio.current_task(loop)
     except RuntimeError:
@@ -504,7 +504,7 @@ def _current_task(loop: asyncio.AbstractEventLoop) -> asyncio.Task[Any] | None:
 
 
 def _order(one: Message, other: Message) -> int:
-    """Which of two headers was sent first, by the clock of their session: -1, 1, or 0 if that is unknown."""
+    """Compare when two headers were sent, by the clock of their session: -1, 1, or 0 if that is unknown."""
     first, second = one.get("date"), other.get("date")
     if one.get("session") != other.get("session") or not isinstance(first, datetime):
         return 0

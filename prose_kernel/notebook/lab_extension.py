@@ -1,7 +1,7 @@
-"""JupyterLab's additions to cells: marks on stale cells, findings in cells, and a panel that follows the run.
+"""Send the JupyterLab extension its data: stale cells, findings in cells, and the content of a panel about the run.
 
-The extension opens a channel to the target `prose_kernel:panel`. After each cell the kernel says through it which cells
-are stale; the rest only while the panel is shown. Without a channel nothing is computed. The messages:
+The extension opens a channel to the target `prose_kernel:panel`. After each cell the kernel sends the list of stale
+cells; it updates the panel only while that is shown. Without a channel nothing is computed. The messages:
 
 to the kernel    {"do": "cells", "cells": [[id, text], ...]}: the order of the notebook has changed
                  {"do": "show", "on": true}, {"do": "value", "name": ...}
@@ -32,31 +32,31 @@ SECONDS: Final = 0.3
 """Seconds between two checks of a running cell."""
 PREVIEW: Final = 120
 WHOLE: Final = 20_000
-"""Characters of a value that the panel unfolds."""
+"""The most characters of a value that the panel unfolds."""
 CELLS: Final = 5_000
 ANSWERS: Final = 1_000
-"""Kept answers of one cell that have a button."""
+"""The most kept answers of one cell that have a button."""
 RUNNING: Final = 100
-"""The number of running activities that are listed."""
+"""The most running activities that are listed."""
 
 
 class Panel:
-    """The target of the channels. Everything is called in one thread, or while no cell runs.
+    """The target of the channels. All methods are called in one thread, or while no cell runs.
 
-    `later` calls something after some seconds, where cells run.
+    `later` calls a function after some seconds, in the thread of cells.
     """
 
     def __init__(self, cells: Cells, later: Callable[[float, Callable[[], None]], object]) -> None:
         self._cells = cells
         self._later = later
-        self._links: dict[Comm, bool] = {}  # whether the panel is shown
-        self._ordered: Comm | None = None  # the last one that has sent its cells
+        self._links: dict[Comm, bool] = {}  # the open channels, and whether their panels are shown
+        self._ordered: Comm | None = None  # the last channel that has sent its cells
         self._sent: dict[str, tuple[object, object]] = {}  # the content of the panels: value and version by name
         self._kept: Mapping[str, Sequence[str]] = {}
         self._under_way: object = None
         self._looking = False
-        self._finding: asyncio.Task[None] | None = None  # the running look at files
-        # messages that wait for a look: to these links, after the end of this cell
+        self._finding: asyncio.Task[None] | None = None  # the running check of files
+        # messages that wait for a check of files: the channels, and the cell that has ended
         self._waiting_links: list[tuple[Sequence[Comm], str | None]] = []
 
     # ------------------------------------------------------------ channels
@@ -126,7 +126,7 @@ class Panel:
             self.begun()
 
     def rerun(self, cells: Sequence[Cell]) -> bool:
-        """Ask the front end to run stale cells of the notebook; false where it does not know them."""
+        """Ask the front end to run stale cells of the notebook. Return False if it does not know them."""
         known = set(self._cells.provenance.order)
         if self._ordered is None or any(cell.key not in known for cell in cells):
             return False
@@ -136,9 +136,9 @@ class Panel:
     # ------------------------------------------------------------ messages
 
     def _stale(self, links: Sequence[Comm]) -> None:
-        """Say which cells are stale: now, or when the files that answers depend on have been looked at.
+        """Send the list of stale cells: now, or when the files that answers depend on have been checked.
 
-        There is one look at a time. Messages that come up meanwhile wait for the end of the next one.
+        Only one check runs at a time. Messages that come up meanwhile wait for the end of the next check.
         """
         from prose_kernel.runs.freshness import depends_on_files
 
@@ -173,7 +173,7 @@ class Panel:
                 link.send({"kind": "stale", "stale": facts, "next": following, "after": after})
 
     def _who(self) -> dict[str, object]:
-        """The provider of sessions, and the consumption of the run so far; without a session no provider is named."""
+        """Return a message with the provider of sessions, which is "" before any session, and the usage of the run."""
         workspace = self._cells.started_workspace
         services = (
             workspace.current.started_services if workspace is not None and workspace.current is not None else None
@@ -196,7 +196,7 @@ class Panel:
         }
 
     def _follow_kept(self) -> None:
-        """Send the answers that a click can request again: those that the last runs of cells have kept."""
+        """Send the answers that a click can request again: the answers that the last runs of cells have kept."""
         run = self._cells.current
         kept = run.journal.kept_by_cells() if run is not None and run.journal is not None else {}
         cells = {**self._kept, **kept}
@@ -240,7 +240,7 @@ class Panel:
         return found
 
     def _running(self) -> None:
-        """The running activities, and the person or provider that is awaited; sent when they change."""
+        """Send the running activities, if they have changed."""
         activities = self._cells.record.open if self._cells.running else []
         found = []
         for one in activities[:RUNNING]:
@@ -260,7 +260,7 @@ class Panel:
                 link.send(message)
 
     def _check(self, link: Comm, cell: str, text: str, above: list[str]) -> None:
-        """Send the findings in a cell that is typed. While a cell runs there is no answer: the extension asks again."""
+        """Send the findings in a cell that is typed. Does nothing while a cell runs: the extension asks again."""
         from prose_kernel.notebook.live_checks import findings
 
         if not self._cells.running:
@@ -285,7 +285,7 @@ def _binding(name: str, named: Named, version: Version | None) -> dict[str, obje
 
 
 def _made(version: Version | None) -> dict[str, object]:
-    """Return the cell that made a value, for a click on it, and its inputs."""
+    """Return the cell that made a value, for a click on it, and the names that the value was made from."""
     if version is None:
         return {"cell": None, "by": "", "from": []}
     line, _ = version.source.line_column(version.span.start)

@@ -1,7 +1,7 @@
-"""The findings in a cell while it is typed, for the extension: what the compiler says of the cell as it is now.
+"""Check a cell while it is typed, for the JupyterLab extension.
 
-The cell is compiled as it would be when it runs, against the names of the run. Nothing runs, no run begins, and
-programs from elsewhere are neither fetched nor asked for (`load_contract`).
+The cell is compiled against the names of the run, as it would be when it runs. Nothing runs, no run begins, and no
+imported program is fetched or needs consent (`load_contract`).
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ if TYPE_CHECKING:
     from prose_kernel.runs.languages import Compiled, Language
 
 LONGEST: Final = 100_000
-"""Characters of a cell that is checked, and of those above it that are looked at."""
+"""The most characters of a cell that is checked, and of the text above it that is searched for names."""
 MOST: Final = 100
-"""Findings of a cell that are shown."""
+"""The most findings that are shown for a cell."""
 _NEEDS_A_NAME: Final = frozenset(
     {
         *("E007", "E017", "E018", "E025", "E053", "E108", "E131", "E132", "E135", "E140", "E162", "E170"),
         *("W007", "W108", "W119", "W135", "V040", "V051", "V701", "V707"),
     }
 )
-"""Findings about a name that nothing defines. A cell above, which has not run yet, may define it."""
+"""Codes of findings about an undefined name. A cell above that has not run yet may define the name."""
 _WORD: Final = re.compile(r"[A-Za-z_][\w-]*")
 
 
 def findings(cells: Cells, code: str, above: Iterable[str]) -> list[dict[str, object]]:
-    """The findings in a cell; `above` are the texts of the cells above it. Positions count UTF-16 units, as editors do.
-    Section 6 of docs/reference/jupyter.md."""
+    """Return the findings in a cell; `above` holds the texts of the cells above it. Positions count UTF-16 units, as
+    editors do. Section 6 of docs/reference/jupyter.md."""
     if len(code) > LONGEST:
         return []
     language, text = spoken(code, cells.language)
@@ -44,7 +44,7 @@ def findings(cells: Cells, code: str, above: Iterable[str]) -> list[dict[str, ob
         return []
     try:
         compiled = _compiled(cells, text, language)
-    except UsageError:  # a setting makes no sense: the cell will say so when it runs
+    except UsageError:  # a setting is invalid, which the cell reports when it runs
         return []
     shown = [one for one in compiled.diagnostics if not one.file and (one.severity == "error" or cells.show_warnings)]
     if any(one.code in _NEEDS_A_NAME for one in shown):
@@ -54,10 +54,10 @@ def findings(cells: Cells, code: str, above: Iterable[str]) -> list[dict[str, ob
 
 
 def _program(code: str, language: Language) -> str:
-    """The program text of a cell: its magic lines are blank, and every offset stays where it is."""
+    """Return the program text of a cell: magic lines are replaced by blanks, so that no offset changes."""
     pieces = segments(code, language)
     if code.startswith("%%") or code.strip().startswith("?") or code.rstrip().endswith("?"):
-        return ""  # the lines of a command, or a request for help
+        return ""  # a cell magic, or a request for help
     if not any(piece.magic for piece in pieces):
         return code
     lines = code.split("\n")
@@ -81,16 +81,16 @@ def _compiled(cells: Cells, text: str, language: Language) -> Compiled:
 
 
 def _names(one: Diagnostic, source: Source) -> set[str]:
-    """The names that a finding is about."""
+    """Return the names that a finding is about."""
     quoted = " ".join(re.findall(r"`([^`]+)`", one.message))
     return set(_WORD.findall(f"{source.slice(one.span)} {quoted}"))
 
 
 def _described(one: Diagnostic, text: str) -> dict[str, object]:
-    start = max(0, min(one.span.start, len(text) - 1))  # what is missing at the end is missing after the last character
+    start = max(0, min(one.span.start, len(text) - 1))  # something missing at the end is marked at the last character
     end = min(one.span.end, len(text))
     if end - start < 2 and (word := _WORD.match(text, start)):
-        end = word.end()  # of a statement, its first word
+        end = word.end()  # mark a whole word, such as the first word of a statement
     message = f"{one.message} [{one.code}]" + (f"\nhint: {one.hint}" if one.hint else "")
     return {
         "from": _units(text, start),

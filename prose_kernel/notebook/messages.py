@@ -1,4 +1,4 @@
-"""Jupyter messages: the outputs of a cell on IOPub, and handlers that answer every request, even a malformed one."""
+"""Jupyter messages: send the outputs of a cell on IOPub, and answer every request, even a malformed one."""
 
 # mypy: disable-error-code="no-untyped-call,union-attr,attr-defined,misc"
 from __future__ import annotations
@@ -24,10 +24,10 @@ def error_content(problem: Problem) -> dict[str, object]:
 
 
 def replaces_displays(request: Message) -> bool:
-    """Whether the front end that sent a request replaces displays.
+    """Return whether the front end that sent a request replaces displays.
 
-    `jupyter console` ignores `update_display_data`: it would show the beginning of a session's answer for ever. It uses
-    jupyter_client, which numbers its messages, and names no cell; front ends that have cells name them.
+    `jupyter console` ignores `update_display_data`, so it would show the beginning of a session's answer forever. It
+    uses jupyter_client, which numbers its messages, and sends no cell id; front ends that have cells send one.
     """
     return "cellId" in request.get("metadata", {}) or not _NUMBERED.search(request["header"]["msg_id"])
 
@@ -38,10 +38,10 @@ _NUMBERED = re.compile(r"_\d+_\d+\Z")
 
 
 class CellOutput(Output):
-    """`Output` over IOPub. Every message carries the request of its own cell, independent of other activity."""
+    """`Output` over IOPub. The parent of every message is the request of the cell, whatever else is running."""
 
     def __init__(self, kernel: Kernel, parent: Message, execution_count: int, log: CellLog | None = None) -> None:
-        """`log` keeps what is shown, for pages that are loaded again."""
+        """Make the output of a cell. `log` records the outputs for pages that are loaded again."""
         self.log = log
         self._kernel = kernel
         self._parent = parent
@@ -85,7 +85,7 @@ class CellOutput(Output):
 
 
 class SilentOutput(CellOutput):
-    """For `silent` requests: nothing is published."""
+    """The output of `silent` requests: nothing is published."""
 
     def _send(self, kind: str, content: dict[str, object]) -> None:
         return
@@ -97,7 +97,7 @@ Handler = Callable[[Any, Any, Message], Awaitable[None] | None]
 
 
 class Guarded(dict[str, Handler]):
-    """Handlers that always reply: an unknown or malformed request, and our defects, get an error reply."""
+    """Handlers that always reply: unknown and malformed requests, and our defects, cause an error reply."""
 
     def __init__(self, kernel: Kernel, handlers: Mapping[str, Handler]) -> None:
         super().__init__({kind: _guard(kernel, handler) for kind, handler in handlers.items()})
@@ -138,7 +138,7 @@ _LARGEST = 1 << 62
 
 
 def _wrong(kind: str, content: object) -> str | None:
-    """Why the content of a request cannot be used. Nulls are taken away, and absurd numbers cut."""
+    """Return why the content of a request cannot be used, or None. Removes nulls and limits absurd numbers."""
     if not isinstance(content, dict):
         return "its content is not a mapping"
     if kind not in _REQUIRED:

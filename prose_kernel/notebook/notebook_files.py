@@ -1,4 +1,4 @@
-"""The checked content of a notebook file: for `prose run`, `prose test` and `prose export`."""
+"""Read and check notebook files, for `prose run`, `prose test` and `prose export`."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _KERNEL: Final = (("kernelspec", "language"), ("language_info", "name"), ("kerne
 
 
 def language_info(language: Language) -> dict[str, Any]:
-    """The language info of a kernel for front ends. JupyterLab writes it into the metadata of each notebook that it
-    opens; a notebook without it counts as changed."""
+    """Return the language info of a kernel for front ends. JupyterLab writes it into the metadata of each notebook that
+    it opens; a notebook without it counts as changed."""
     return {
         "codemirror_mode": {"mime": language.mode, "name": language.magic},
         "file_extension": language.suffixes[0],
@@ -36,8 +36,8 @@ def language_info(language: Language) -> dict[str, Any]:
 
 
 def decoded(name: str, content: bytes) -> tuple[str, dict[str, Any]]:
-    """The text of a notebook and what it holds, completed: all that is read of format 4 is there, and of its type; an
-    older format is not looked into. Raises `UsageError` for a file that isn't a notebook, and for a newer format."""
+    """Return the text and the data of a notebook. In format 4, missing parts are added and all types are checked; older
+    formats are not checked. Raises `UsageError` for a file that isn't a notebook, and for a newer format."""
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError:
@@ -76,7 +76,7 @@ def _check(name: str, data: Any) -> None:
 
 
 def _wrong(cell: Any) -> str:
-    """The part of a cell that violates the format; "" if it can be used."""
+    """Return the part of a cell that violates the format; "" if the cell is valid."""
     if not isinstance(cell, dict) or not isinstance(cell.get("cell_type"), str):
         return "the `cell_type`"
     source = cell.get("source")
@@ -96,8 +96,8 @@ def _wrong(cell: Any) -> str:
 
 
 def language_of(metadata: Mapping[str, Any]) -> Language | None:
-    """The language of cells that name none, in the notebook's profile; None for a notebook of another kernel. Raises
-    `UsageError` for an unknown profile."""
+    """Return the language of cells that name none, in the notebook's profile; None for a notebook of another kernel.
+    Raises `UsageError` for an unknown profile."""
     for part, key in _KERNEL:
         kernel = metadata.get(part)
         name = kernel.get(key) if isinstance(kernel, dict) else None
@@ -107,8 +107,8 @@ def language_of(metadata: Mapping[str, Any]) -> Language | None:
 
 
 def in_profile_of(language: Language, metadata: Mapping[str, Any]) -> Language:
-    """The language in the profile that a notebook's metadata names: `prose.profile` (prose-md.md 10). Raises
-    `UsageError` for an unknown one."""
+    """Return the language in the profile that a notebook's metadata names: `prose.profile` (prose-md.md 10). Raises
+    `UsageError` for an unknown profile."""
     own = metadata.get("prose")
     profile = own.get("profile") if isinstance(own, dict) else None
     if not isinstance(profile, str) or language.name != languages.default().name:
@@ -117,8 +117,8 @@ def in_profile_of(language: Language, metadata: Mapping[str, Any]) -> Language:
 
 
 def in_notebook(language: Language, path: Path) -> Language:
-    """The same for the notebook in a file, which may be missing, or be saved later. A contract file that was opened as
-    a notebook is in ProseScript."""
+    """Return the language in the profile of a notebook file, which may be missing or not yet saved. The profile of a
+    contract file is ProseScript."""
     from prose_kernel.access import plain_files
 
     if path.name.endswith(SUFFIX):

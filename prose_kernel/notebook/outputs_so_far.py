@@ -1,10 +1,9 @@
-"""The outputs of cells so far, for a page that was reloaded while they ran (docs/reference/jupyter.md 6).
+"""Keep the outputs of cells so far, for a page that was reloaded while they ran (docs/reference/jupyter.md 6).
 
-JupyterLab shows the outputs of an execution only in the page that has requested it: after a reload their request is
-unknown, and they are dropped. So the kernel keeps the outputs of its last cells as they are now (streams joined,
-displays replaced, cleared ones gone). The extension asks for them on the control channel (`prose_outputs_request`),
-shows them, and continues with the later messages: each one carries its cell and its number, so that none is shown
-twice or lost between the answer and the messages.
+JupyterLab shows the outputs of an execution only in the page that requested it: a reloaded page doesn't know the
+request, and drops them. So the kernel keeps the current outputs of its last cells (streams joined, displays replaced,
+cleared outputs removed). The extension requests them on the control channel (`prose_outputs_request`), shows them, and
+continues with the later messages: each message has its cell and a number, so that none is lost or shown twice.
 """
 
 from __future__ import annotations
@@ -15,19 +14,19 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 REQUEST: Final = "prose_outputs_request"
-"""The request of a page: `{"cells": [ids]}`, cells that ran when it was left. The answer holds these, and the one that
-runs now: `{"cells": [{cell, request, count, done, number, outputs: [{kind, content}]}]}`."""
+"""The request of a page: `{"cells": [ids]}`, the cells that ran when it was left. The answer has these and the running
+cell: `{"cells": [{cell, request, count, done, number, outputs: [{kind, content}]}]}`."""
 CELLS: Final = 200
-"""Cells whose outputs are kept."""
+"""The most cells whose outputs are kept."""
 MOST: Final = 5_000_000
-"""Characters that are kept of one cell; later output is omitted, with a note."""
+"""The most characters that are kept of one cell; later output is omitted, with a note."""
 
 Content = dict[str, Any]
 
 
 @dataclass(slots=True)
 class CellLog:
-    """The outputs of one execution of a cell. `request` is the id of the message that asked for it."""
+    """The outputs of one execution of a cell. `request` is the id of the execute request."""
 
     cell: str
     request: str
@@ -40,7 +39,7 @@ class CellLog:
     _size: int = 0
 
     def add(self, kind: str, content: Content) -> int:
-        """Add an output that is about to be sent. Returns its number in this execution."""
+        """Add an output that is about to be sent, and return its number in this execution."""
         with self.lock:
             self.number += 1
             if kind == "clear_output":
@@ -96,7 +95,7 @@ class CellLog:
 
 
 class OutputsSoFar:
-    """The outputs of the last cells, the newest execution of each."""
+    """The outputs of the newest execution of each of the last cells."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()  # cells run on the main thread, the request is answered on the control thread
@@ -112,7 +111,7 @@ class OutputsSoFar:
         return log
 
     def answer(self, content: object) -> dict[str, object]:
-        """The content of the reply to a page."""
+        """Return the content of the reply to a page."""
         wanted = content.get("cells", ()) if isinstance(content, Mapping) else ()
         named = {key for key in wanted if isinstance(key, str)} if isinstance(wanted, Sequence) else set()
         with self._lock:

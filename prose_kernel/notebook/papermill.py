@@ -1,8 +1,8 @@
-"""Parameters for notebooks of our kernels; papermill loads this module through the entry point of its engines.
+"""Let papermill pass parameters to notebooks of our kernels; it loads this module through its entry point for engines.
 
-papermill asks a translator for the text of the cell that it injects, and has no entry point for translators; but it
-loads the engines of all installed packages when it is imported, and the translator is registered then. The engine
-itself is papermill's own.
+A translator writes the cell that papermill injects. papermill has no entry point for translators, but it loads the
+engines of all installed packages when it is imported; this module registers the translators then. The engine itself is
+papermill's.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ _TYPES = {'"': "text", "[": "list", "{": "object", "t": "boolean", "f": "boolean
 
 
 def translator(language: Language) -> type[Translator]:
-    """Writes parameters as statements of a language, and finds those that a cell declares."""
+    """Return a translator that writes parameters as statements of a language, and reads the ones of a cell."""
 
     class LanguageTranslator(Translator):  # type: ignore[misc]
         @classmethod
         def codify(cls, parameters: Mapping[str, object], comment: str = "Parameters") -> str:
-            """The text of the injected cell. Raises `PapermillException` for what has no counterpart."""
+            """Return the text of the injected cell. Raises `PapermillException` for a value without counterpart."""
             lines = [f"# {comment}\n"]
             for name, value in parameters.items():
                 named = isinstance(name, str) and _NAME.fullmatch(name)  # `on:` in YAML is a boolean
@@ -46,14 +46,14 @@ def translator(language: Language) -> type[Translator]:
 
         @classmethod
         def inspect(cls, parameters_cell: Any) -> list[Parameter]:
-            """The parameters that a cell declares; a comment after one is its help."""
+            """Return the parameters that a cell declares; a comment after one is its help."""
             return _declared(parameters_cell["source"], language)
 
     return LanguageTranslator
 
 
 def _bindable(language: Language, name: str) -> bool:
-    """Whether a name can be bound: it isn't a reserved word, and has the form of a name."""
+    """Return whether a name can be bound: it has the form of a name, and isn't a reserved word."""
     return language.compile(Source.of(language.bind(name, 0, name), "parameters")).ok
 
 
@@ -73,7 +73,7 @@ def _declared(text: str, language: Language) -> list[Parameter]:
 
 
 class ProseEngine(NBClientEngine):  # type: ignore[misc]
-    """papermill's own engine, under our name."""
+    """papermill's engine, under our name."""
 
 
 for _language in languages.LANGUAGES.values():

@@ -1,8 +1,7 @@
-"""Python values in a run, and back: each becomes a statement of the program, traced and stored like any other.
+"""Pass Python values to a run and back: each becomes a statement of the program, traced and stored like any other.
 
-DataFrames cross as arrays of objects, one for each row. pandas and polars are not imported for that: a value is a
-DataFrame only where its library has been loaded already, and one is made with the library that is loaded, or with the
-one that was asked for.
+DataFrames are passed as arrays of objects, one for each row. pandas and polars are not imported for that: a value can
+be a DataFrame only if its library is loaded, and a new DataFrame is made with the requested or the loaded library.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ if TYPE_CHECKING:
 Library = Literal["pandas", "polars"]
 LIBRARIES: Final[tuple[Library, ...]] = ("pandas", "polars")
 MOST: Final = 1_000_000
-"""Values of one DataFrame that become a text of the program."""
+"""The most values of one DataFrame that may become program text."""
 _NOT_THEIRS: Final = object()
 
 
@@ -46,9 +45,9 @@ class GivenImage(GivenFile):
 async def give(
     cells: Cells, values: Mapping[str, object], by: str = "%%prose --in", language: Language | None = None
 ) -> None:
-    """Bind Python values in the run under their names. `by` is what asked for it, for messages.
+    """Bind Python values in the run under their names. `by` names the requesting syntax in messages.
 
-    Raises `UsageError` for a value that has no counterpart and for a name that cannot be bound.
+    Raises `UsageError` for a value without counterpart and for a name that cannot be bound.
     """
     workspace = cells.workspace
     language = language or workspace.language
@@ -61,7 +60,7 @@ async def give(
 
 
 def _kept(value: object, cells: Cells) -> object:
-    """The value with its image, if it is one, in a file of the state directory. Raises `UsageError`."""
+    """Return the value; an image is first saved to a file in the state directory. Raises `UsageError`."""
     if not isinstance(value, GivenImage):
         return value
     file = Path(cells.workspace.start.cwd, cells.workspace.settings.state_dir, value.path)
@@ -70,15 +69,15 @@ def _kept(value: object, cells: Cells) -> object:
     return replace(value, path=str(file))
 
 
-# ---------------------------------------------------------------- in
+# ---------------------------------------------------------------- Python to Prose
 
 
 def without_frames(value: object, what: str) -> object:
-    """A DataFrame as rows, a series or array as a list, a number of theirs as a Python number; the bytes of an image or
-    PDF, and an object that IPython shows as PNG (an image of Pillow), as a `GivenImage`; all else as it is.
+    """Convert a DataFrame to rows, a series or array to a list, a number of their libraries to a Python number, and the
+    bytes of an image or PDF, or an object that IPython shows as PNG (a Pillow image), to a `GivenImage`.
 
-    Missing values (NaN, NaT, null) become None, dates and times ISO text. An index that says something becomes the
-    first columns. Raises `UsageError`, which begins with `what`.
+    Other values are returned unchanged. Missing values (NaN, NaT, null) become None, dates and times ISO text. An index
+    other than 0, 1, 2 … becomes the first columns. Raises `UsageError`, whose message begins with `what`.
     """
     if isinstance(value, (list, tuple)):
         return [without_frames(item, what) for item in value]
@@ -92,7 +91,8 @@ def without_frames(value: object, what: str) -> object:
 
 
 def _image(value: object, what: str) -> object:
-    """A `GivenImage` of bytes, or of what can draw itself; all else as it is. Raises `UsageError`."""
+    """Convert bytes, or an object that can draw itself, to a `GivenImage`; return other values unchanged. Raises
+    `UsageError`."""
     draw = getattr(value, "_repr_png_", None)
     data = draw() if callable(draw) and not isinstance(value, type) else value
     if not isinstance(data, (bytes, bytearray)):
@@ -163,7 +163,7 @@ def _check(names: Sequence[str], rows: int, what: str) -> None:
 
 
 def _cell(value: Any, what: str) -> object:
-    """A value of a DataFrame as Python's own. Raises `UsageError`."""
+    """Convert a value in a DataFrame to a plain Python value. Raises `UsageError`."""
     match value:
         case None | bool() | int() | str():
             return value
@@ -181,7 +181,7 @@ def _cell(value: Any, what: str) -> object:
             return None if value != value else value.isoformat()  # NaT differs from itself
         case timedelta():
             return None if value != value else str(value)
-    if callable(item := getattr(value, "tolist", None)):  # of numpy
+    if callable(item := getattr(value, "tolist", None)):  # a value of numpy
         return _cell(item(), what)
     if type(value).__module__.startswith("pandas") and type(value).__name__ in ("NAType", "NaTType"):
         return None
@@ -190,12 +190,12 @@ def _cell(value: Any, what: str) -> object:
     raise UsageError(f"{what} holds a {type(value).__name__}", hint="give it as text: df[name].astype(str)")
 
 
-# ---------------------------------------------------------------- out
+# ---------------------------------------------------------------- Prose to Python
 
 
 def frame(name: str, value: Value, library: str | None = None) -> object:
-    """An array of objects as a DataFrame: with the library that is asked for, else the one that is loaded, else the one
-    that is installed. Output of a command counts as the data that it contains. Raises `UsageError`.
+    """Convert an array of objects to a DataFrame, with the requested library, else the loaded one, else the installed
+    one. Output of a command is parsed as data. Raises `UsageError`.
     """
     rows = _rows(name, value)
     chosen = _library(library)
@@ -224,7 +224,7 @@ def _rows(name: str, value: Value) -> list[dict[str, Any]]:
 
 
 def _library(wanted: str | None) -> Any:
-    """Raises `UsageError`."""
+    """Return the module for DataFrames. Raises `UsageError`."""
     if wanted is not None and wanted not in LIBRARIES:
         raise UsageError(f"{wanted} makes no DataFrames here", hint=f"one of {', '.join(LIBRARIES)}")
     names = (wanted,) if wanted else sorted(LIBRARIES, key=lambda one: one not in sys.modules)
@@ -238,8 +238,8 @@ def _library(wanted: str | None) -> Any:
 
 
 def _pandas_column(pandas: Any, values: list[Any]) -> Any:
-    """Whole numbers and booleans keep their types in columns with missing values, which pandas would not do by
-    itself."""
+    """Return a column in which whole numbers and booleans keep their types in spite of missing values; pandas would
+    convert them."""
     known = [value for value in values if value is not None]
     if len(known) == len(values) or not known:
         return values

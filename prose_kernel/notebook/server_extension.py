@@ -1,5 +1,5 @@
-"""Contract files in JupyterLab: an extension of the Jupyter server lets its contents manager open `NAME.prose.md` as a
-notebook and save it as Markdown (docs/reference/jupyter.md 10). All other files stay with the contents manager.
+"""Open contract files in JupyterLab: an extension of the Jupyter server whose contents manager opens `NAME.prose.md` as
+a notebook and saves it as Markdown (docs/reference/jupyter.md 10). All other files are left to the base class.
 
 The manager's class is extended when the extension is linked, before the server makes the manager. Other extensions
 that do the same, and managers of other stores, continue to work.
@@ -32,7 +32,7 @@ def _load_jupyter_server_extension(app: ServerApp) -> None:
 
 
 def with_contract_files(manager: type[Any]) -> type[Any]:
-    """A class of contents managers that opens contract files as notebooks where it is asked for a notebook."""
+    """Return a subclass of a contents manager that opens contract files as notebooks if a notebook is requested."""
     return type(f"{manager.__name__}WithContractFiles", (_WithContractFiles, manager), {"__doc__": manager.__doc__})
 
 
@@ -59,7 +59,7 @@ def _as_notebook(path: str, type: str | None) -> bool:
 
 
 def _then(found: Any, change: Callable[[Model], Model]) -> Any:
-    """The changed model, or an awaitable of it where the model is awaited."""
+    """Return the changed model; if the model is awaitable, an awaitable of the changed one."""
     if not inspect.isawaitable(found):
         return change(found)
 
@@ -70,7 +70,7 @@ def _then(found: Any, change: Callable[[Model], Model]) -> Any:
 
 
 def _notebook(model: Model, path: str) -> Model:
-    """The model of a text as that of a notebook. `hash` and the times stay those of the file."""
+    """Convert the model of a text file to the model of a notebook, which keeps the `hash` and the times of the file."""
     if model["content"] is None:
         return {**model, "type": "notebook", "format": None, "mimetype": None}
     import nbformat
@@ -84,7 +84,7 @@ def _notebook(model: Model, path: str) -> Model:
 
 
 def _file(model: Model) -> Model:
-    """The model of a notebook as that of a text. Raises `HTTPError` for what a contract file cannot hold."""
+    """Convert the model of a notebook to that of a text file. Raises `HTTPError` if it cannot be a contract file."""
     from tornado.web import HTTPError
 
     from prose_kernel.errors import UsageError

@@ -1,13 +1,13 @@
 """Ask the user of a notebook over the stdin channel; every wait for an answer can be cancelled.
 
-A question goes to the front end that has sent the cell, over a channel that no other client reads, and only that front
-end can answer it. Its metadata holds the form of the question (`runtime/question_forms.py`): the JupyterLab extension
-makes buttons and fields of it, any other front end shows its input box; the answer is the same `input_reply` in both
+A question is sent to the front end that has sent the cell, over a channel that no other client reads, and only that
+front end can answer it. Its metadata has the form of the question (`runtime/question_forms.py`): the JupyterLab
+extension shows buttons and fields, any other front end its input box; the answer is the same `input_reply` in both
 cases.
 
-A reloaded page is a new client. The metadata of a question therefore holds a key of its cell, which the extension keeps
-for its tab: with it, the same tab requests on the control channel (`prose_question_request`) to receive the questions
-in place of its old page.
+A reloaded page is a new client. So the metadata of a question has a key of its cell, which the extension keeps for its
+tab. With this key the reloaded page requests the questions of the old page on the control channel
+(`prose_question_request`).
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ from prose_kernel.runtime.question_forms import Form, Part
 from prose_kernel.views.escaping import markdown, visible
 
 AGAIN = "prose_question_request"
-"""The request of a page that has a key: `{"key": ...}`. The answer says whether the key is `known`, and if so whether
-a question is `waiting`."""
+"""The request of a page that has a key: `{"key": ...}`. The answer has `known` (whether the key is valid) and `waiting`
+(whether a question waits)."""
 _POLL_SECONDS = 0.02
 _SENT_SECONDS = 1.0
 
 Address = tuple[Any, Any]
-"""Identity and message of the request for which a front end is asked."""
+"""The client's identity and the message of the request that a question belongs to."""
 
 
 @dataclass(slots=True)
 class _Page:
-    """The front end that is asked in one cell: its sender, or the one that has shown the key. `address` is replaced
-    as a whole, by the control thread too."""
+    """The client that answers the questions of a cell: its sender, or a later client with the key. `address` is always
+    replaced as a whole, because the control thread replaces it, too."""
 
     request: object
     address: Address
@@ -50,7 +50,7 @@ class _Page:
 
 @dataclass(slots=True)
 class _Open:
-    """A question that waits, where it was asked, and the id of the message that asks it."""
+    """A waiting question, the address to which it was sent, and the id of its message (`asked`)."""
 
     prompt: str
     form: Form | None
@@ -59,7 +59,7 @@ class _Open:
 
     @property
     def first(self) -> bytes | None:
-        """The identity of the front end that is asked."""
+        """The identity of the client to which the question was sent."""
         ident = self.address[0]
         found = (ident[0] if ident else None) if isinstance(ident, list) else ident
         return found or None
@@ -68,10 +68,10 @@ class _Open:
 class StdinChannel:
     """The `Asker` of a kernel: ours, or the IPython kernel that `%%prose` runs in.
 
-    `kernel` needs `session`, `stdin_socket`, `iopub_socket` and `iopub_thread`. `current` gives the identity and the
-    parent message of the executing request; it is called at each question, because parallel questions belong to the
-    same cell. `available` follows `allow_stdin` of the current request; `show` writes next to the program's own output.
-    `magic` is the prefix of magics in this notebook.
+    `kernel` needs `session`, `stdin_socket`, `iopub_socket` and `iopub_thread`. `current` returns the identity and the
+    message of the executing request; it is called for each question, because parallel questions belong to the same
+    cell. `available` follows `allow_stdin` of the current request; `show` writes to the output of the cell. `magic` is
+    the prefix of magics in this notebook.
     """
 
     def __init__(
@@ -86,18 +86,18 @@ class StdinChannel:
         self._open: _Open | None = None
         self.available = False
         self.heard: Callable[[str], None] = lambda line: None
-        """Called with a question and its answer, as front ends show them."""
+        """Called with the line of a question and its answer, as front ends show them."""
 
     def show(self, text: str) -> None:
         self._show(text)
 
     async def ask(self, prompt: str) -> str:
-        """One line from the person. Raises `NoPerson` when the front end has no input channel, `EOFError` at the
-        end of input. Questions are asked one at a time."""
+        """Ask for one line of text. Raises `NoPerson` if the front end has no input channel, `EOFError` at the end of
+        input. Questions are asked one at a time."""
         return await self._ask(prompt, None)
 
     async def ask_form(self, prompt: str, form: Form) -> str:
-        """The same; a front end that can shows the form instead of the line."""
+        """Do the same with a form, which front ends show if they can."""
         return await self._ask(prompt, form)
 
     async def _ask(self, prompt: str, form: Form | None) -> str:
@@ -132,8 +132,8 @@ class StdinChannel:
         return value
 
     async def _outputs_are_sent(self) -> None:
-        """Wait until all outputs are on their way: they have their own channel and thread, and a text that
-        arrives after the question would appear below the box instead of above it."""
+        """Wait until all outputs are sent: they have a separate channel and thread, and a text that arrives after the
+        question would appear below the input box instead of above it."""
         sent = asyncio.Event()
         loop = asyncio.get_running_loop()
         self._kernel.iopub_thread.schedule(lambda: loop.call_soon_threadsafe(sent.set))
@@ -161,8 +161,8 @@ class StdinChannel:
         question.asked = sent["header"]["msg_id"]
 
     def _withdraw(self, question: _Open) -> None:
-        """Notify the front end that the answer is no longer needed: in the metadata of a message that is true anyway,
-        so that a front end which ignores it gets nothing new."""
+        """Tell the front end that the answer is no longer needed, in the metadata of a status that is true anyway: a
+        front end that ignores the metadata notices nothing."""
         kernel = self._kernel
         metadata = {"prose": {"withdrawn": question.asked}}
         with suppress(Exception):  # it must not hide the error that ended the question
@@ -179,7 +179,7 @@ class StdinChannel:
 
     def asked_again(self, stream: Any, ident: Any, parent: Any) -> None:
         """Answer `prose_question_request`; called on the control thread. A client with the key of the cell is the same
-        tab under a new identity: open questions are sent there, no longer to its old identity."""
+        tab with a new identity: open questions are sent to it instead of the old identity."""
         content = parent.get("content")
         key = str(content.get("key", "")) if isinstance(content, dict) else ""
         page = self._page
@@ -198,10 +198,10 @@ class StdinChannel:
     # ------------------------------------------------------------ the answer
 
     def _answer(self, question: _Open) -> str | None:
-        """The answer, if it has come.
+        """Return the answer, or None if it has not arrived.
 
-        Skipped: messages of a client that was not asked, a late answer to a question that was withdrawn (if the front
-        end names the question), and invalid messages.
+        Skips invalid messages, messages of other clients, and late answers to withdrawn questions (if the front end
+        names the question).
         """
         socket, session = self._kernel.stdin_socket, self._kernel.session
         wanted, first = (question.asked, _id(question.address[1])), question.first
@@ -226,7 +226,7 @@ def _id(request: Any) -> object:
 
 
 def described(form: Form) -> dict[str, object]:
-    """Return a form as the extension reads it. Its texts are made harmless and contain no hidden characters."""
+    """Return the data of a form for the extension. Its texts are made harmless and contain no hidden characters."""
     field = form.field
     return {
         "kind": form.kind,

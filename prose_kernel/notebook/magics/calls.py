@@ -30,7 +30,7 @@ _INPUT: Final = re.compile(r"([A-Za-z_][\w-]*)=")
 _SPACE: Final = re.compile(r"\s*")
 _WORD: Final = re.compile(r"""(?:[^\s"']|"(?:[^"\\]|\\.)*"|'[^']*'|["'])+""")
 _LONGEST_LINE: Final = 60
-"""Characters of a default that a field of one line shows."""
+"""The most characters of a default in a field of one line."""
 
 
 def script() -> Language:
@@ -57,7 +57,7 @@ async def call(given: Call) -> None:
 
 
 def offered(cells: Cells, words: Sequence[str]) -> list[str]:
-    """What may follow `%call` and some words."""
+    """Return completions for the word after `%call` and some words."""
     targets = cells.targets(script())
     if targets is None:
         return []
@@ -69,7 +69,7 @@ def offered(cells: Cells, words: Sequence[str]) -> list[str]:
 
 
 def _read(text: str) -> tuple[str, dict[str, Any]]:
-    """The name, and the values by input. Raises `UsageError`."""
+    """Return the name of the function, and the values by input. Raises `UsageError`."""
     first = _WORD.match(text)
     if first is None:
         raise call.wrong("too few words")
@@ -87,7 +87,7 @@ def _read(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def _value_at(text: str, at: int) -> tuple[Any, int]:
-    """A value and its end: JSON if it is in brackets or braces and parses, else a word as a shell reads it."""
+    """Return a value and its end: JSON if it is in brackets or braces and valid, else a word as a shell reads it."""
     if text[at : at + 1] in ("[", "{"):
         with contextlib.suppress(ValueError, RecursionError):
             return json.JSONDecoder().raw_decode(text, at)
@@ -100,7 +100,7 @@ def _unquoted(word: str) -> str:
 
 
 def _value(text: str) -> Any:
-    """A value that was typed into a field: as on the line, without quotes."""
+    """Return the value of a text typed into a field, which is read as on the line but without quotes."""
     value, end = _value_at(text, 0) if text[:1] in ("[", "{") else (text, len(text))
     return text if text[end:].strip() else value
 
@@ -117,14 +117,14 @@ def _is_path(name: str) -> bool:
 
 
 def _target(cells: Cells, name: str) -> Any:
-    """The callee; None for an unknown name, which the checker reports."""
+    """Return the callee; None for an unknown name, which the checker reports."""
     targets = cells.targets(script())
     found = targets.find(name, {}, path=_is_path(name)) if targets is not None else None
     return found if hasattr(found, "inputs") else None
 
 
 def _placed(one: Diagnostic, source: Source, inputs: Mapping[str, Any], magic: str) -> Diagnostic:
-    """A finding in the statement, at the word of the magic that it is about; a hint begins with `magic`."""
+    """Move a finding in the statement to its word in the magic line; a hint begins with the prefix `magic`."""
     key = [*inputs][one.line - 2] if 1 < one.line <= len(inputs) + 1 else ""
     text = source.text
     at = text.find(f" {key}=") + 1 if key else len("%call ")
@@ -139,7 +139,7 @@ def _placed(one: Diagnostic, source: Source, inputs: Mapping[str, Any], magic: s
 
 
 async def _asked(given: Call, target: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The values that a person gives: for all inputs if the line has none, else for those that are missing. None in a
+    """Ask the person for values: of all inputs if the line has none, else of the missing ones. Returns no values in a
     run without a person."""
     wanted = [one for one in target.inputs if one.name not in inputs and not (inputs and one.optional)]
     asker = given.cells.asker
@@ -167,7 +167,7 @@ def _part(one: Any, about: str) -> Part:
 
 
 async def _values(given: Call, wanted: Sequence[Any], answer: str) -> dict[str, Any]:
-    """The answer of a form is an object. Another line is the first input; the others are asked for one by one."""
+    """Read the answer. A form gives a JSON object. Other text is the first input; the others are asked one by one."""
     data = json_in(answer) if answer.lstrip().startswith("{") else None
     if isinstance(data, dict):
         names = {one.name: one for one in wanted}

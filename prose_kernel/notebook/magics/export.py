@@ -1,4 +1,4 @@
-"""The magic `%export`: the notebook so far as one program."""
+"""The magic `%export`: write the notebook so far as one program."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ async def export(call: Call) -> None:
 
 
 def parts(cells: Cells) -> list[Part]:
-    """The cells of the run, each as it was when it last finished; one that never finished is left out.
+    """Return the cells of the run, each with its text when it last finished. Unfinished ones are marked as left out.
 
-    Their order is that of the notebook, if the front end gives it (deleted cells are left out then), else that of their
-    first runs.
+    They are in the order of the notebook, if the front end reports it (without deleted cells), else in the order of
+    their first runs.
     """
     from prose_kernel.notebook.exporting import Part
 
@@ -73,7 +73,7 @@ _EXPORTS = re.compile(r"%(?:\w+ )?export\b.*\Z")
 
 
 def write(call: Call, name: str, text: str, language: Language, *, force: bool) -> None:
-    """Raises `UsageError` for a name that does not fit, or that something else has."""
+    """Write a program file. Raises `UsageError` for a name with a wrong suffix, and for an existing file."""
     from prose_kernel.access import atomic, plain_files
 
     if not name.endswith(language.suffixes):

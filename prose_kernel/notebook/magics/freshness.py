@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 PREVIEWS = 200
-"""Bindings whose values `%bindings` unfolds: the last ones."""
+"""The most bindings whose values `%bindings` unfolds; they are the last ones."""
 _NONE = "No cell is stale."
 _NOT_AGAIN = ("%reset", "%restore", "%back", "%rerun", "!")
 
@@ -71,7 +71,7 @@ async def ask(call: Call) -> None:
 
 
 async def _rerun_here(call: Call) -> None:
-    """Run stale cells until none is left, each cell once: a cell whose inputs turn out to be the same does not run."""
+    """Run stale cells until none is left, each cell once. A cell does not run if its inputs turn out unchanged."""
     cells = call.cells
     done: list[Cell] = []
     current = cells.provenance.calling
@@ -108,7 +108,7 @@ def _heading(cell: Cell) -> doc.Group:
 
 
 async def _looked_at(cells: Cells) -> Freshness:
-    """The cells, after a look at the files that their answers depend on."""
+    """Check the files that the cells' answers depend on, and return the freshness of the cells."""
     from prose_kernel.runs.freshness import look_at_files
 
     await look_at_files(cells.provenance)
@@ -142,7 +142,7 @@ async def bindings(call: Call) -> None:
 
 
 def browsable(cells: Cells) -> Display:
-    """The table of `%bindings`. A person with our extension can unfold each value, and sees what made it."""
+    """Return the table of `%bindings`. With our extension each value can be unfolded, and its origin is shown."""
     names = cells.names()
     plain = bundle(tables.bindings(names))
     if not names:
@@ -163,7 +163,7 @@ def browsable(cells: Cells) -> Display:
 
 
 def _unfolded(text: str) -> str:
-    """The beginning of a value, as HTML in one line: Markdown ends a block of HTML with an empty one."""
+    """Return the beginning of a value as one line of HTML, because an empty line would end the HTML in Markdown."""
     shown, rest = preview(text)
     lines = (shown if not rest else f"{shown}\n{rest}").split("\n")
     return f"<pre>{'&#10;'.join(map(inline_text, lines))}</pre>"
@@ -185,7 +185,7 @@ def _version(cells: Cells, name: str) -> Version:
 
 
 def _history(cells: Cells, name: str, version: Version) -> doc.Group:
-    """The origin of a name, and its former values, the latest first."""
+    """Return the origin of a name, and its former values, the latest first."""
     named = cells.names().get(name)
     statement = doc.Listing(clip(version.statement, 200), version.language.magic, indent=2)
     what = named.kind if named is not None else "definition"
@@ -198,7 +198,7 @@ def _history(cells: Cells, name: str, version: Version) -> doc.Group:
 
 
 def _difference(cells: Cells, name: str) -> doc.Block:
-    """The differences between the value of a name and the last other one that it had."""
+    """Return the differences between the value of a name and its last other value."""
 
     provenance = cells.provenance
     versions = [one for one in provenance.names[name] if one.known]
@@ -216,16 +216,16 @@ def _difference(cells: Cells, name: str) -> doc.Block:
 
 
 LINES: Final = 4_000
-"""Lines of each text that are compared one by one."""
+"""The most lines of a text that are compared one by one."""
 SHOWN: Final = 400
-"""Lines of a difference that are shown."""
+"""The most lines of a difference that are shown."""
 DEEP: Final = 1_000
-"""Characters of the path of a place in data; what lies deeper is compared as a whole."""
+"""The most characters of the path of a place in data; deeper values are compared as a whole."""
 _MISSING: Final = object()
 
 
 def difference(old: object, new: object, old_text: str, new_text: str) -> list[str]:
-    """The differences, line by line; the texts are the values as people read them. Nothing where they are equal."""
+    """Return the differences of two values, line by line; none if they are equal. The texts are their display texts."""
     if isinstance(old, (dict, list)) and type(old) is type(new):
         found = _shortened(_of_data(old, new))
         if found:
@@ -241,7 +241,7 @@ def difference(old: object, new: object, old_text: str, new_text: str) -> list[s
 
 def _unified(before: list[str], after: list[str]) -> Iterator[str]:
     lines = difflib.unified_diff(before, after, lineterm="", n=2)
-    return (line for number, line in enumerate(lines) if number > 1)  # without the names of files
+    return (line for number, line in enumerate(lines) if number > 1)  # without the header lines of files
 
 
 def _shortened(lines: Iterator[str]) -> list[str]:
@@ -255,7 +255,7 @@ def _shortened(lines: Iterator[str]) -> list[str]:
 
 
 def _of_data(old: object, new: object) -> Iterator[str]:
-    """The places in which two values differ: `- $.a: 1`, `+ $.a: 2`."""
+    """Yield the places in which two values differ: `- $.a: 1`, `+ $.a: 2`."""
     agenda: list[tuple[str, object, object]] = [("$", old, new)]
     while agenda:
         path, one, other = agenda.pop()
@@ -272,7 +272,7 @@ def _of_data(old: object, new: object) -> Iterator[str]:
 
 
 def _aligned(one: list[object], other: list[object]) -> Iterator[tuple[int, object, object]]:
-    """The items of two lists by their places; what was put in or taken out in one place moves no others."""
+    """Yield the items of two lists in pairs; an insertion or deletion in one place does not shift other pairs."""
     head = 0
     while head < min(len(one), len(other)) and _same(one[head], other[head]):
         head += 1

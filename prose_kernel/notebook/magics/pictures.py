@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from prose_kernel.views.run_record import CellRecord
 
 CELLS = 40
-"""Cells that one diagram draws: the last ones."""
+"""The most cells that one diagram draws; they are the last ones."""
 _NOTHING = "No cell has run a program yet."
 _TIMES = "--times"
 _SCRIPTS = "--scripts"
@@ -59,7 +59,7 @@ def _program(call: Call, text: str, name: str, language: Language) -> Part:
 
 
 def _parts(call: Call, cells: Sequence[CellRecord]) -> list[Part]:
-    """The programs of cells that ran, with what became of their steps."""
+    """Return the programs of cells that ran, with the outcomes of their steps."""
     from prose_kernel.language.flow import Step
     from prose_kernel.views.diagram import Part
     from prose_kernel.views.run_pictures import marks
@@ -101,7 +101,7 @@ async def profile(call: Call) -> None:
 
 
 def _options(call: Call, of: Magic) -> tuple[tuple[str, ...], bool]:
-    """The words but for `--times`, and whether it is there. Raises `UsageError`."""
+    """Return the words without `--times`, and whether it was among them. Raises `UsageError`."""
     words = tuple(word for word in call.words if word != _TIMES)
     unknown = [word for word in words if word.startswith("-") or (of is not graph and word != "all")]
     if unknown or len(words) > 1:
@@ -116,7 +116,7 @@ def _cells(call: Call, *, whole: bool) -> list[CellRecord]:
 
 
 def _nothing(call: Call, all_of_them: str, *, whole: bool) -> str:
-    """The text if nothing has taken time; earlier programs may have, if only the last one was looked at."""
+    """Return the text for a drawing without steps; it mentions earlier programs if only the last one was drawn."""
     from prose_kernel.views.run_pictures import NOTHING
 
     if whole or len(call.cells.record.cells) < 2:
@@ -125,7 +125,7 @@ def _nothing(call: Call, all_of_them: str, *, whole: bool) -> str:
 
 
 def _show(call: Call, display: Display, timed: bool) -> None:
-    """Figures that differ from run to run are for a person: in the metadata, or with `--times` in the output itself."""
+    """Show a display. Figures that differ from run to run are in its metadata, or with `--times` in the output."""
     call.show(Display(display.person, display.facts) if timed and display.person else display)
 
 

@@ -1,4 +1,4 @@
-"""Line magics about the effects of a text: `%prompt` and `%plan`. Nothing runs."""
+"""Line magics that show the requests of a text without running it: `%prompt` and `%plan`."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ async def plan(call: Call) -> None:
 
 
 async def _plan_of_cell(call: Call, text: str, language: Language) -> None:
-    """The answers that this cell would keep if it ran again with `rerun = "keep"`."""
+    """Show the answers that this cell would keep if it ran again with `rerun = "keep"`."""
     from prose_kernel.notebook.magics import previews
     from prose_kernel.runs.planned_run import PlannedCell
     from prose_kernel.runtime import open_request

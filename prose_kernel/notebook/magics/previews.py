@@ -1,5 +1,5 @@
-"""Programs before they run: `%prompt` shows each session as it would be sent, in sections with their sizes; `%plan` the
-sessions, commands and gates that a program comes to, as far as they are known, and the highest cost of its sessions."""
+"""The output of `%prompt` and `%plan`, which show programs before they run: each session as it would be sent, in
+sections with their sizes; the known sessions, commands and gates of a program, and the highest cost of its sessions."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.machine import Preview
 
 SESSIONS = 20
-"""Sessions of `%prompt` that are shown whole; of the rest only the number."""
+"""The most sessions that `%prompt` shows; the rest is counted."""
 SHOWN = 100
-"""Sessions, commands and gates of `%plan` that are shown; the rest is counted."""
+"""The most sessions, commands and gates that `%plan` shows; the rest is counted."""
 _TEXT = 4_000
 
 
@@ -34,7 +34,7 @@ def _where(preview: Preview) -> str:
 
 
 def prompts(previews: Sequence[Preview], services: SessionServices) -> doc.Block:
-    """All sessions of a text. Nothing in it differs from run to run."""
+    """Return all sessions of a text. Nothing in the output differs from run to run."""
     if not previews:
         return doc.paragraph("There is no session in it.")
     shown = [_prompt(preview, services) for preview in previews[:SESSIONS]]
@@ -60,7 +60,7 @@ def _prompt(preview: Preview, services: SessionServices) -> doc.Block:
 
 
 def _sections(description: Description) -> list[tuple[str, str]]:
-    """The parts of the message, each with its size."""
+    """Return the titles, with sizes, and the texts of the parts of the message."""
     parts = [("tools", description.schemas)] if description.schemas else []
     parts += [("system prompt", description.system)] if description.system else []
     parts += [(part.section, part.text) for part in description.message.parts]
@@ -68,7 +68,7 @@ def _sections(description: Description) -> list[tuple[str, str]]:
 
 
 def _recording(preview: Preview, description: Description) -> list[tuple[str, str]]:
-    """Its record; on a miss, the nearest one and the differences, and how to record it where the mode does not."""
+    """Return rows about the recording. On a miss: the nearest record, its differences, and how to record in replay."""
     if preview.unknown and description.found is not None:
         names = ", ".join(preview.unknown)
         return [("recording", f"unknown before the run: it depends on {names}")]
@@ -83,8 +83,8 @@ def _recording(preview: Preview, description: Description) -> list[tuple[str, st
 
 
 def plan(found: Sequence[Preview], left_out: Sequence[str], services: SessionServices) -> doc.Group:
-    """Everything in source order, each with its text and what is not known of it, and the sum at the end. `left_out`
-    names the parts that the sum omits."""
+    """Return all requests in source order, each with its text and its unknown inputs, and the total cost at the end.
+    `left_out` names the costs that the total omits."""
     shown = [_planned(number, preview, services) for number, preview in enumerate(found[:SHOWN], 1)]
     blocks: list[doc.Block] = [doc.line(doc.Strong(_head(found))), *(block for block, _ in shown)]
     if more := len(found) - len(shown):
@@ -96,7 +96,7 @@ def plan(found: Sequence[Preview], left_out: Sequence[str], services: SessionSer
 
 
 def plan_of_cell(planned: PlannedRun, gap: str, rerun: str) -> doc.Group:
-    """The requests of a cell that has run before: which keep their answers, and why the others are asked."""
+    """Return the requests of a cell that has run before: which keep their answers, and why the others are asked."""
     rows = [
         ("kept" if one.kept else "asked", one.what, "; ".join([*([one.why] if one.why else []), *one.files]))
         for one in planned_requests(planned)
@@ -114,7 +114,7 @@ def plan_of_cell(planned: PlannedRun, gap: str, rerun: str) -> doc.Group:
 
 
 def uncounted(compiled: Compiled, language: Language) -> list[str]:
-    """The costs that the sum leaves out."""
+    """Return the names of costs that the total leaves out."""
     from prose_kernel.language.flow import kinds_of
 
     left_out = ["conditions that a model decides"] if list(language.judged_texts(compiled.program)) else []
@@ -130,7 +130,7 @@ def _head(found: Sequence[Preview]) -> str:
 
 
 def _planned(number: int, preview: Preview, services: SessionServices) -> tuple[doc.Block, float | None]:
-    """One of them, and its highest cost: None if that is not known."""
+    """Return a request, and its highest cost, or None if that is unknown."""
     cost: float | None = 0.0
     notes: list[str] = []
     match preview:
@@ -154,7 +154,7 @@ def _planned(number: int, preview: Preview, services: SessionServices) -> tuple[
             notes = [f"answered by {description.who}", *([f"model {description.model}"] if description.model else [])]
             each = " for each request" if cost and description.tools else ""
             notes.append(f"at most {dollars(cost)}{each}" if cost is not None else "cost unknown")
-            cost = None if each else cost  # a session with tools makes as many requests as it likes
+            cost = None if each else cost  # a session with tools may make any number of requests
     if preview.unknown:
         notes.append(f"depends on {', '.join(preview.unknown)}")
     head = f"{what} ({_where(preview)})" + "".join(f" · {note}" for note in notes)
@@ -163,7 +163,7 @@ def _planned(number: int, preview: Preview, services: SessionServices) -> tuple[
 
 
 def _total(costs: Sequence[float | None], uncounted: Sequence[str]) -> str:
-    """The sum, and what is not in it."""
+    """Return the total cost, and the costs that it omits."""
     known, unknown = [cost for cost in costs if cost is not None], sum(cost is None for cost in costs)
     amounts = [f"{doc.counted(len(known), 'session')} at most {dollars(sum(known))}"] if known else []
     amounts += [f"{doc.counted(unknown, 'session')} an amount that is not known"] if unknown else []

@@ -1,4 +1,4 @@
-"""The table of line magics, how they are looked up and run, and hints for magics of other kernels."""
+"""Register, find and run line magics, and give hints for magics of other kernels."""
 
 from __future__ import annotations
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One use of a magic: its words (as a shell would split them), the text as written, where to show things.
+    """One use of a magic: its words (as a shell would split them), its text as typed, and the output to show things in.
 
-    `below` is the program text after the magic, for those that look at it instead of letting it run.
+    `below` is the program text below a magic that shows it instead of letting it run.
     """
 
     cells: Cells
@@ -54,7 +54,8 @@ Run = Callable[[Call], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True)
 class Magic:
-    """A magic: how it is written, what it does in one line, what runs it. `raw`: its text is not split into words."""
+    """A magic: its usage, its effect in one line (`summary`), and its function. `raw`: its text isn't split into
+    words."""
 
     name: str
     usage: str
@@ -85,8 +86,8 @@ _defined: dict[str, Magic] = {}
 
 @functools.cache
 def all_magics() -> Mapping[str, Magic]:
-    """All magics by name. The modules that define them are imported with the first call; those of a room that was
-    taken out of the installation are left out."""
+    """Return all magics by name. The first call imports the modules that define them, except for modules of a room that
+    is missing from the installation."""
     for module in _MODULES:
         if importlib.util.find_spec(module.rpartition(".")[0]) is not None:
             importlib.import_module(module)
@@ -119,13 +120,13 @@ _GROUPS: Mapping[str, str] = {
 
 
 def grouped() -> Mapping[str, tuple[str, ...]]:
-    """The magics of one line by what they are for, in the order of `%help`; of a magic with several names, one."""
+    """Return the names of line magics by purpose, in the order of `%help`, with one name of each magic."""
     known = all_magics()
     return {title: tuple(name for name in names.split() if name in known) for title, names in _GROUPS.items()}
 
 
 def cell_magics() -> list[tuple[str, str]]:
-    """The first lines that make a whole cell something else: how each is written, and what the cell is then."""
+    """Return the usage and the summary of each cell magic: a first line that decides how the whole cell is read."""
     of_languages = [
         (f"%%{one.magic}", f"as the first line: the whole cell is {one.title}") for one in languages.LANGUAGES.values()
     ]
@@ -136,14 +137,14 @@ def cell_magics() -> list[tuple[str, str]]:
 
 
 def use(call: Call, magic: Magic, least: int, most: int) -> None:
-    """Raises `UsageError` when a magic is given too few or too many words."""
+    """Raise `UsageError` if a magic has too few or too many words."""
     if not least <= len(call.words) <= most:
         raise magic.wrong(f"too {'few' if len(call.words) < least else 'many'} words")
 
 
 def taken(words: list[str], option: str, magic: Magic, called: str = "") -> str | None:
-    """The word after an option; both are removed from the words. `called` is what the error calls the magic, where that
-    is more than its name. Raises `UsageError`."""
+    """Remove an option and the word after it from `words`, and return the word. `called` is the name of the magic in
+    errors, if it isn't `magic.name`. Raises `UsageError`."""
     if option not in words:
         return None
     at = words.index(option)
@@ -155,7 +156,7 @@ def taken(words: list[str], option: str, magic: Magic, called: str = "") -> str 
 
 
 def on_or_off(call: Call, magic: Magic, now: bool) -> bool:
-    """Return whether a magic is followed by `on` or `off`; without a word, show the current state. Raises
+    """Return whether the word after a magic is `on`; without a word, show and return the current state `now`. Raises
     `UsageError`."""
     use(call, magic, 0, 1)
     if not call.words:
@@ -174,7 +175,7 @@ def below(cells: Cells, given: str) -> Path:
 
 
 def read_program(call: Call, name: str, wanted_by: Magic) -> tuple[Source, Language]:
-    """A program file that was typed after a magic, and its language. Raises `UsageError`."""
+    """Read a program file whose name was typed after a magic, and return it with its language. Raises `UsageError`."""
     try:
         data = plain_files.read_named(below(call.cells, name))
     except (OSError, ValueError) as problem:
@@ -187,7 +188,7 @@ def read_program(call: Call, name: str, wanted_by: Magic) -> tuple[Source, Langu
 
 
 def find(line: str, language: Language | None = None) -> Magic:
-    """The magic of a line (without its `%`) in a cell of a language. Raises `UsageError` for an unknown one."""
+    """Find the magic for a line (without its `%`) in a cell of a language. Raises `UsageError` for an unknown magic."""
     name = line.partition(" ")[0].strip()
     if name.startswith("%"):
         known = [usage.split()[0] for usage, _ in cell_magics()]
@@ -202,7 +203,7 @@ def find(line: str, language: Language | None = None) -> Magic:
 
 
 def statement(hint: str, language: Language | None) -> str:
-    """A hint, which may be a statement that runs a command: where to write it from a cell of this language."""
+    """Return a hint. If it is an `exec` statement, and this language has none, add the kind of cell to write it in."""
     first = languages.default()
     if language in (None, first) or not hint.startswith('exec "'):
         return hint
@@ -232,11 +233,11 @@ _INSTEAD = {
 
 
 _MOST: Final = 200
-"""Characters of the user's own text in a hint."""
+"""The most characters of the user's text in a hint."""
 
 
 def _instead(name: str, line: str) -> str:
-    """The text to type instead of a magic that other kernels have, or that is misspelt."""
+    """Return the text to type instead of a misspelt magic, or a magic of other kernels."""
     if name in _SHELL:
         return f'exec "{clip(line, _MOST)}"'
     if name in _INSTEAD:
@@ -248,7 +249,7 @@ def _instead(name: str, line: str) -> str:
 
 
 _LONGEST: Final = 100_000
-"""Characters of a line of words with quotes."""
+"""The most characters of a line of words with quotes."""
 _QUOTING: Final = re.compile(r"['\"\\]")
 _PLAIN_WORDS: Final = re.compile(r"[^ \t\r\n]+")
 
@@ -268,8 +269,8 @@ def words_of(text: str, magic: str, usage: str) -> list[str]:
 
 
 async def run_line(cells: Cells, line: str, output: Output, view: CellView, below: str = "") -> None:
-    """Run a magic line (without its `%`); `below` is text that it looks at. Raises `UsageError`, and what the magic's
-    own work raises."""
+    """Run a magic line (without its `%`); `below` is the program text that it may show. Raises `UsageError`, and the
+    errors of the magic's work."""
     found = find(line, view.language)
     rest = line.partition(" ")[2]
     words = () if found.raw else tuple(words_of(rest, f"%{found.name}", found.usage))

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from prose_kernel.storage.runs import KeptRun
 
 _NAMES = 30
-"""Names that `%restore` lists."""
+"""The most names that `%restore` lists."""
 
 
 @magic(
@@ -109,7 +109,7 @@ async def back(call: Call) -> None:
 
 
 async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], options: set[str]) -> None:
-    """To a record of the journal, which the text describes. A cell that had begun has not ended then."""
+    """Go back to a point: a journal record, and words for it. A cell that had begun by then is unfinished again."""
     from prose_kernel.runs.resumption import branch, resumption
     from prose_kernel.runtime.clock import SystemClock
 
@@ -137,7 +137,7 @@ async def _go_back(call: Call, journal: JournalRead, point: tuple[int, str], opt
 
 
 def _cell_of(word: str, journal: JournalRead | None) -> TextRead:
-    """The cell of a number, the last one where several ran under it, or of a place as in `c3`. Raises `UsageError`."""
+    """Find a cell by its number (the last one if several have it), or by its place as in `c3`. Raises `UsageError`."""
     if journal is None:
         raise back.wrong("nothing has happened in the run yet")
     if word.startswith("c"):
@@ -150,11 +150,11 @@ def _cell_of(word: str, journal: JournalRead | None) -> TextRead:
     return found[-1]
 
 
-# ---------------------------------------------------------------- which run
+# ---------------------------------------------------------------- find the run
 
 
 def _run_of(cells: Cells, wanted: str) -> KeptRun | None:
-    """The run to restore, None when there is none and none was named. Raises `UsageError` for one that cannot be."""
+    """Return the run to restore; None if none is `wanted` and there is none. Raises `UsageError` if it is unusable."""
     from prose_kernel.storage import runs
 
     where = runs.places(cells.cwd, cells.settings.state_dir)
@@ -179,7 +179,7 @@ def _run_of(cells: Cells, wanted: str) -> KeptRun | None:
             way_on = one_before(cells) or f"prose runs rm {found.id} removes it"
             hint = f"{found.problem.hint}; or {way_on}" if found.problem.hint else way_on
             raise UsageError(str(found.problem), hint=hint)
-        if not cells.notebook_path and found.state == "running":  # that of another notebook, if there are others
+        if not cells.notebook_path and found.state == "running":  # it may belong to another notebook
             found = next((run for run in reversed(mine) if run.state != "running"), found)
             cells.asker.show("Warning: a later run of this directory is still running in another process.")
     journal = found.kept_journal()
@@ -193,7 +193,7 @@ def _run_of(cells: Cells, wanted: str) -> KeptRun | None:
 
 
 def _is_mine(cells: Cells, run: KeptRun) -> bool:
-    """Whether a run belongs to this notebook; where its path is not known, to its directory."""
+    """Return whether a run belongs to this notebook, or to its directory if the path of either notebook is unknown."""
     head = run.head
     assert head is not None
     if cells.notebook_path and head.notebook_path:
@@ -202,12 +202,12 @@ def _is_mine(cells: Cells, run: KeptRun) -> bool:
 
 
 def _may_be_mine(run: KeptRun) -> bool:
-    """Whether a run with a damaged journal may be one of a notebook: its log names no program file."""
+    """Return whether a run with a damaged journal may belong to a notebook: its log names no program file."""
     return run.has_journal and run.head is None and not run.program.endswith(runnable_suffixes())
 
 
 def _instead(cells: Cells) -> str:
-    """How to bring back another run than the one that has begun. Without its id, that would be this one again."""
+    """Return how to restore an earlier run than the one that has begun. `%restore` without an id would restore that."""
     magic = serial(cells.asker).magic
     then = one_before(cells)
     if not then and cells.workspace.opened.journal_file is None:
@@ -216,13 +216,13 @@ def _instead(cells: Cells) -> str:
 
 
 def one_before(cells: Cells) -> str:
-    """How to bring back the run of this notebook before the last one; "" if there is none."""
+    """Return how to restore the run of this notebook before the last one; "" if there is none."""
     earlier = restorable(cells, mine=True)
     return f"{serial(cells.asker).magic}restore {earlier[0]} brings back the one before" if earlier else ""
 
 
 def _nothing(cells: Cells) -> doc.Paragraph:
-    """That no run of this notebook is kept; it may have been renamed, so the last one next to it is named."""
+    """Report that this notebook has no kept run. It may have been renamed, so the last run next to it is named."""
     words = "There is nothing to restore: no run of this notebook is kept."
     others = restorable(cells)
     if others:
@@ -232,7 +232,7 @@ def _nothing(cells: Cells) -> doc.Paragraph:
 
 
 def restorable(cells: Cells, mine: bool = False) -> list[str]:
-    """The ids of runs that `%restore` could bring back here, the latest first; `mine`: those of this notebook."""
+    """Return the ids of runs that `%restore` can restore here, the latest first; `mine`: only of this notebook."""
     from prose_kernel.storage import runs
 
     try:
@@ -244,7 +244,7 @@ def restorable(cells: Cells, mine: bool = False) -> list[str]:
 
 
 def journal_of(call: Call) -> JournalRead | None:
-    """The journal of the run here; None before it has one. Raises `UsageError` where none is kept."""
+    """Return the journal of the run; None before the run begins. Raises `UsageError` if the run keeps no journal."""
     from prose_kernel.storage.journal_reading import read
 
     workspace = call.cells.started_workspace
@@ -268,7 +268,7 @@ def journal_of(call: Call) -> JournalRead | None:
 def _restored(
     cells: Cells, head: str, run_id: str, unfinished: Text | None = None, lost: Sequence[Asked] = ()
 ) -> doc.Group:
-    """The names that are back; the id of the run differs from run to run, and is in the metadata."""
+    """Return the restored names. The id of the run differs from run to run, so it is in the metadata."""
     blocks: list[doc.Block] = [doc.paragraph(head)]
     if names := [_named(what, found) for what, found in _what(cells)]:
         blocks.append(doc.Items(names))

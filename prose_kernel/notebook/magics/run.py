@@ -1,6 +1,6 @@
-"""Line magics: look at the run and change it from outside of the program (`%name`; in Python `%prose name`).
+"""Line magics that show the run, and change it from outside of the program (`%name`; in Python `%prose name`).
 
-A magic is never silently ignored: an unknown name or wrong use is a `UsageError` that says what to type instead.
+No magic is ignored silently: an unknown name or wrong use is a `UsageError` whose hint says what to type instead.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from prose_kernel.programs.resolver import RemotePrograms
 
 
-# ---------------------------------------------------------------- looking
+# ---------------------------------------------------------------- show
 
 
 @magic("%binding NAME", "show one binding in full")
@@ -119,7 +119,7 @@ async def boundaries(call: Call) -> None:
     call.show(doc.Table(("what", "here", "what follows"), rows))
 
 
-# ---------------------------------------------------------------- doing
+# ---------------------------------------------------------------- change
 
 
 @magic("%run FILE", "run a program file as a cell of this notebook")
@@ -204,7 +204,7 @@ _PIP_SECONDS = 3600.0
 
 
 def _pip_command() -> str:
-    """pip for the kernel's interpreter, or uv. Raises `UsageError` if neither is installed."""
+    """Return the command of pip for the kernel's interpreter, or of uv. Raises `UsageError` if both are missing."""
     python = shlex.quote(sys.executable)
     if importlib.util.find_spec("pip") is not None:
         return f"PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore {python} -m pip"
@@ -214,8 +214,8 @@ def _pip_command() -> str:
 
 
 def _installed() -> set[Path]:
-    """The directories of metadata of installed distributions. Their names hold name and version: to read these from the
-    files in them takes seventy times as long."""
+    """Return the metadata directories of installed distributions. Their names contain the distribution's name and
+    version: reading these from the files inside takes seventy times as long."""
     importlib.invalidate_caches()
     found: set[Path] = set()
     for place in map(Path, sys.path):
@@ -225,7 +225,7 @@ def _installed() -> set[Path]:
 
 
 def _loaded(changed: set[Path]) -> set[str]:
-    """The names of those that are installed now and of which a module is loaded in this process."""
+    """Return the names of changed distributions that are installed now, if this process has loaded a module of them."""
     import importlib.metadata
 
     names = set()
@@ -270,7 +270,8 @@ async def remote(call: Call) -> None:
 
 
 def _machines(call: Call) -> doc.Block | Display:
-    """Addresses and machine names differ from run to run: they are in the metadata."""
+    """Return the state of remote commands. Addresses and machine names differ from run to run, so they are in the
+    metadata."""
     settings = call.cells.settings
     workspace = call.cells.started_workspace
     state = workspace.remote if workspace is not None else None

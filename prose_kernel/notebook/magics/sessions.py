@@ -1,4 +1,4 @@
-"""Line magics about sessions: providers, judges, recordings, consumption."""
+"""Line magics about sessions: providers, judges, recordings, usage."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ RULES = ("first", "only", "off")
 _PROBLEMS = 5
 _MODES = ("off", "auto", "record", "replay")
 _REASONS = 50
-"""Judgements that `%judge why` shows."""
+"""The most judgements that `%judge why` shows."""
 _STEP = 20
-"""Answers of a calibration after which a notebook shows the progress."""
+"""The number of answers after which a notebook updates the progress of a calibration."""
 _CASSETTE_OPTIONS = {"mode": _MODES, "stale": ("warn", "fail", "ignore")}
 
 
-# ---------------------------------------------------------------- who answers
+# ---------------------------------------------------------------- providers and judges
 
 
 @magic(
@@ -89,7 +89,7 @@ async def judge(call: Call) -> None:
 
 
 def _reasons(call: Call) -> doc.Table:
-    """The last decisions in the run, with their judges and reasons."""
+    """Return the last decisions in the run, with their judges and reasons."""
     activities = [one for cell in call.cells.record.cells for one in cell.activities if one.kind == "judgement"]
     rows = [(clip(one.label, 100), one.verdict[0], one.by, one.verdict[1]) for one in activities[-_REASONS:]]
     head = ("question", "answer", "by", "reason")
@@ -210,7 +210,7 @@ def _cassette(call: Call) -> doc.Table:
     return doc.Table(("recording", ""), rows, ())
 
 
-# ---------------------------------------------------------------- consumption
+# ---------------------------------------------------------------- usage
 
 
 @magic("%usage", "what this run has consumed: sessions, judgements, tokens and cost by provider and model")

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
     from prose_kernel.runs.run_machines import Defined, Named
 
 WHOLE = 200_000
-"""Characters of one binding that `%binding` shows."""
+"""The most characters of one binding that `%binding` shows."""
 LOG_LINES = 500
-"""Lines of the log that `%state` shows: the last ones."""
+"""The most lines of the log that `%state` shows; they are the last ones."""
 _INDENT = 26
 _ACROSS = 80
 """The columns where the second column of `%help all` begins on a terminal, and where it ends."""
@@ -37,7 +37,7 @@ def _defined(cells: Cells, *kinds: str) -> list[Defined]:
 
 
 def bindings(names: Mapping[str, Named]) -> doc.Table:
-    """The table of `%bindings`: name, kind, size, where from, preview."""
+    """Return the table of `%bindings`: name, kind, size, origin, preview."""
     rows = []
     for name, named in islice(names.items(), doc.MOST):
         info, language = named.info, named.language
@@ -49,7 +49,7 @@ def bindings(names: Mapping[str, Named]) -> doc.Table:
 
 
 def binding(cells: Cells, name: str) -> doc.Group:
-    """Return one binding in full. Raises `UsageError` if there is none of that name."""
+    """Return one binding in full. Raises `UsageError` if there is no binding of that name."""
     names = cells.names()
     if name not in names:
         raise UsageError(f"there is no binding {name}", hint=nearest_hint(name, names, "%bindings lists them"))
@@ -90,7 +90,7 @@ def _exec_lines(value: ExecText) -> tuple[list[str], dict[str, object]]:
 
 
 def agents(cells: Cells) -> doc.Table:
-    """The table of `%agents`."""
+    """Return the table of `%agents`."""
     found = [one.definition for one in _defined(cells, "agent")]
     keys = ["model", "persist", "prompt"] + ["tools"] * any("tools" in agent.facts for agent in found)
     rows = [(agent.name, *(clip(agent.facts.get(key, ""), 60) for key in keys)) for agent in found]
@@ -109,10 +109,10 @@ def blocks(cells: Cells) -> doc.Table:
 
 
 def state(directory: str | None, log: str, database: str | None = None) -> doc.Group:
-    """The text of `%state`: where the run is, in memory without a directory, and its log.
+    """Return the text of `%state`: the log of the run, and its location; without a directory it is in memory.
 
-    The run's id differs from run to run, so it is in the facts: the text names the directory above, and omits the log's
-    first line.
+    The run's id differs from run to run, so it is only in the facts: the text names the parent directory, and omits the
+    first line of the log.
     """
     if directory is not None:
         log = log.partition("\n\n")[2]
@@ -129,7 +129,7 @@ def state(directory: str | None, log: str, database: str | None = None) -> doc.G
 
 
 def short_path(path: Path, base: Path) -> str:
-    """A path relative to the notebook's directory where it is below it, else absolute."""
+    """Return a path below `base` relative to it, another path unchanged."""
     try:
         return str(path.resolve().relative_to(base.resolve()))
     except ValueError:
@@ -140,7 +140,7 @@ def short_path(path: Path, base: Path) -> str:
 
 
 def overview(groups: Mapping[str, Sequence[str]], of_cells: Iterable[tuple[str, str]]) -> doc.Group:
-    """The text of `%help`: the names of all magics by what they are for, on less than a screen."""
+    """Return the text of `%help`: the names of all magics by purpose, on less than a screen."""
     rows = [("first line of a cell", " ".join(usage.split()[0] for usage, _ in of_cells))]
     rows += [(title, " ".join(f"%{name}" for name in names)) for title, names in groups.items() if names]
     more = "`%help NAME` explains one of them, or a word of the language; `%help all` lists them with their options."
@@ -149,7 +149,7 @@ def overview(groups: Mapping[str, Sequence[str]], of_cells: Iterable[tuple[str, 
 
 
 def magics(known: Iterable[Magic], of_cells: Iterable[tuple[str, str]]) -> doc.Forms:
-    """The table of `%help all`: what makes a whole cell something else, and the magics of one line."""
+    """Return the table of `%help all`: cell magics and line magics."""
     rows: dict[object, tuple[str, str]] = {}
     for magic in sorted(known, key=lambda magic: magic.usage):
         first = rows.setdefault(magic.run, (magic.usage, magic.summary))
@@ -161,7 +161,7 @@ def magics(known: Iterable[Magic], of_cells: Iterable[tuple[str, str]]) -> doc.F
 
 
 def _magic_lines(usage: str, summary: str) -> list[str]:
-    """A magic on a terminal: its effect next to it, or below a long one."""
+    """Return a magic as lines for a terminal: its summary is to its right, or below a long usage."""
     indent = " " * _INDENT
     lines = textwrap.wrap(summary, _ACROSS, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False)
     if len(usage) > _INDENT - 2:
@@ -170,6 +170,6 @@ def _magic_lines(usage: str, summary: str) -> list[str]:
 
 
 def helpful_words(language: Language) -> list[str]:
-    """Every word that `%help WORD` knows without a run."""
+    """Return every word that `%help WORD` knows without a run."""
     words = language.words()
     return sorted({*words.keywords, *words.properties, *all_magics()})

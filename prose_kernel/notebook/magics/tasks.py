@@ -39,22 +39,22 @@ _USAGE = "%exec [--wait SECONDS] [--in DIRECTORY] [--name TEXT] [--new] [--conti
 _display_numbers = itertools.count(1)
 
 CELL_MAGICS = ("task", "command")
-"""The words after `%%` that make the rest of the cell one command."""
+"""The words after `%%` for which the rest of the cell is one command."""
 
 
-# ---------------------------------------------------------------- starting
+# ---------------------------------------------------------------- start a command
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """The options in front of a command, and the command."""
+    """A command and its options: `fields` of the request, and the agent that `continues` with the result."""
 
     fields: Mapping[str, object]
     continues: str | None
 
 
 def read_options(text: str, name: str, body: str | None = None) -> Asked:
-    """The options at the beginning of a line, then the command: the rest of the line, or the body of the cell.
+    """Read the options at the beginning of a line, then the command: the rest of the line, or the body of the cell.
 
     Raises `UsageError`.
     """
@@ -94,7 +94,7 @@ def read_options(text: str, name: str, body: str | None = None) -> Asked:
 
 
 def _word(text: str, name: str) -> tuple[str, str]:
-    """The first word, as a shell reads it, and what follows."""
+    """Return the first word, as a shell reads it, and the rest."""
     source = io.StringIO(text)
     lexer = shlex.shlex(source, posix=True, punctuation_chars=False)
     lexer.whitespace_split = True
@@ -129,14 +129,14 @@ async def exec_(call: Call) -> None:
 
 
 async def run_cell(cells: Cells, line: str, body: str, output: Output, view: CellView) -> None:
-    """`%%task` and `%%command`: the cell is one command. `line` is the text after `%%`."""
+    """Run a cell with `%%task` or `%%command`, which is one command. `line` is the text after `%%`."""
     name, _, options = line.partition(" ")
-    body = body.replace("\r\n", "\n")  # a notebook written on Windows; a shell takes the \r for a part of the word
+    body = body.replace("\r\n", "\n")  # from a notebook written on Windows; a shell would read \r as a part of a word
     await run_command(cells, read_options(options.strip(), f"%%{name}", body), output, view)
 
 
 async def run_command(cells: Cells, asked: Asked, output: Output, view: CellView) -> None:
-    """Start a command and watch it for its window. An interrupt ends it, unless it is a task by then."""
+    """Start a command and watch it for its waiting time. An interrupt ends the command, unless it has become a task."""
     tasks = cells.workspace.opened.tasks
     caller = TaskCaller(workspace=str(cells.workspace.cwd), continues=asked.continues)
     watching = asked.fields.get("yield_time_ms") != 0
@@ -172,9 +172,9 @@ def _refusals() -> Iterator[None]:
 
 
 class _Card:
-    """The card of one task in one cell: updated when the task changes, and while a person watches once a second.
+    """The card of one task in one cell: updated when the task changes, and every second while a person watches.
 
-    Its last form depends only on the task.
+    The final card depends only on the task.
     """
 
     def __init__(self, tasks: TaskService, task_id: str, output: Output, display_id: str, live: bool) -> None:
@@ -187,13 +187,13 @@ class _Card:
 
     @classmethod
     async def show(cls, cells: Cells, tasks: TaskService, task_id: str, output: Output, *, live: bool) -> None:
-        """Show the card now, and keep it up to date after the cell has ended."""
+        """Show the card, and keep it up to date after the cell has ended."""
         card = cls(tasks, task_id, output, f"prose-task-{next(_display_numbers)}-{task_id[-8:]}", live)
         task = await card._draw(first=True)
         if not task.ended and getattr(output, "in_place", True):
             context = contextvars.copy_context()
             context.run(in_cell.set, False)
-            # the workspace's end ends the task, and the task's end ends this
+            # closing the workspace ends the task, which ends this
             cells.background.start(card._follow(), context)
 
     async def _draw(self, *, first: bool = False) -> TaskSnapshot:
@@ -229,7 +229,7 @@ class _Card:
                 changed.clear()
                 task = await self._draw()
         except TaskRefused:
-            return  # the run has ended, and its tasks were notified before
+            return  # the run has ended; its tasks sent their last events before
         finally:
             unsubscribe()
 
@@ -240,7 +240,7 @@ def _age(task: TaskSnapshot) -> float | None:
     return (datetime.now(UTC) - datetime.fromisoformat(task.started_at)).total_seconds()
 
 
-# ---------------------------------------------------------------- looking and stopping
+# ---------------------------------------------------------------- show and stop tasks
 
 
 @magic("%tasks [--all]", "list active tasks; --all includes those that have ended")
@@ -280,7 +280,7 @@ async def task_(call: Call) -> None:
 
 
 async def _follow(call: Call, service: TaskService, task: TaskSnapshot) -> None:
-    """The output so far, then what comes, until the task ends or the cell is interrupted."""
+    """Show the output so far and further output, until the task ends or the cell is interrupted."""
     shown = call.view.command_view()
     try:
         found = await service.follow(task.task_id, TaskCaller(), shown.feed)
@@ -328,7 +328,7 @@ async def resume(call: Call) -> None:
     from prose_kernel.notebook.python_values import give
 
     name = f"task_{found.number}_result"
-    language = languages.default()  # that of the continuation's text, whatever the notebook's is
+    language = languages.default()  # the language of the continuation's text, whatever the notebook's is
     await give(call.cells, {name: found.text}, language=language)
     text = _continuation(call.cells.workspace, found, name)
     value = await call.cells.program(text, call.view, language=language)
@@ -336,14 +336,14 @@ async def resume(call: Call) -> None:
 
 
 def _continuation(workspace: Workspace, found: TaskFollowUp, name: str) -> str:
-    """The program of a continuation. The output of the task comes as context: data, never a part of the program."""
+    """Return the program of a continuation. The task's output is its context: data, never a part of the program."""
     prompt = f"Task {found.number} has ended. Its result is in the context, as data. Go on from there."
     agents = (one for one in workspace.definitions() if one.definition.kind == "agent")
     agent = next((one for one in agents if one.definition.name == found.session), None)
     if agent is None:
         return f'session "{prompt}"\n  context: {name}\n'
     remembers = "memory" in agent.definition.facts and agent.language is languages.default()
-    keyword = "resume" if remembers else "session"  # whether another language's agent remembers is its own affair
+    keyword = "resume" if remembers else "session"  # agents of another language remember by their own rules
     return f'{keyword}: {found.session}\n  prompt: "{prompt}"\n  context: {name}\n'
 
 
@@ -361,7 +361,7 @@ async def _next_follow_up(cells: Cells) -> TaskFollowUp | None:
     return None
 
 
-# ---------------------------------------------------------------- the quiet line
+# ---------------------------------------------------------------- news about tasks
 
 
 async def show_news(cells: Cells, output: Output, *, live: bool) -> None:

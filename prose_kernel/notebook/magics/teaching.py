@@ -1,5 +1,4 @@
-"""Magics for learners: `%explain` explains a word, `%step` shows the work of the machine, `%check` checks the answer to
-an exercise."""
+"""Magics for learners: `%explain` explains a word, `%step` shows the machine's steps, `%check` checks an exercise."""
 
 from __future__ import annotations
 
@@ -20,20 +19,20 @@ from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.word_help import with_section
 
 _LINK = re.compile(r"\[([^\]\n]+)\]\((?!https?:)[^)\n]*\)")
-"""A link from page to page: it leads nowhere from a notebook."""
+"""A link from page to page, which does not work in a notebook."""
 
 _EXAMPLE = re.compile(r"^(```\w+) .*$", re.MULTILINE)
-"""The words after the language of an example are for its test."""
+"""The first line of an example; the words after its language are for its test."""
 
 _CORRECTED = re.compile(r"^```diff[^\n]*\n(.*?)^```$", re.MULTILINE | re.DOTALL)
-"""A program with a mistake, and its correction."""
+"""A program with a mistake, and its correction, as a diff."""
 
 _OF_VVM = re.compile(r"^#### [VR]\d", re.MULTILINE)
 
 _TITLES = ("reported", "corrected")
 _CELL = "text-align: left; vertical-align: top"
 _WIDEST = 80
-"""Columns of text up to which the two programs are next to each other."""
+"""The most columns of text for two programs side by side."""
 
 
 @magic(
@@ -79,7 +78,8 @@ def _section(call: Call, wanted: str) -> doc.Block:
 
 
 def _two_columns(diff: re.Match[str]) -> str:
-    """The two programs as a table. After a blank line inside of HTML, Markdown is read again, with its colours."""
+    """Return the two programs as a table. After a blank line inside HTML, Markdown is read again, so the programs are
+    highlighted."""
     language = "vvm" if _OF_VVM.search(diff.string) else "prose"
     programs = [fenced(program.rstrip(), language) for program in reference_pages.programs(diff[1])]
     cells = "".join(f'<td style="{_CELL}">\n\n{program}\n\n</td>\n' for program in programs)
@@ -88,7 +88,7 @@ def _two_columns(diff: re.Match[str]) -> str:
 
 
 def _two_text_columns(diff: re.Match[str]) -> str:
-    """The same as text; as a diff where they are too wide."""
+    """Return the two programs as a text table, or as a diff if they are too wide."""
     programs = [program.rstrip("\n").split("\n") for program in reference_pages.programs(diff[1])]
     table = doc.Table(_TITLES, list(zip_longest(*programs, fillvalue="")), indent=2)
     shown = plain_text(table)
@@ -146,7 +146,7 @@ async def check(call: Call) -> None:
 
 
 def _listed(call: Call) -> doc.Table:
-    """The exercises of the notebook; of all files next to it if its name is unknown."""
+    """Return the exercises of the notebook, or of all files next to it if its name is unknown."""
     from prose_kernel.notebook import exercises
 
     cells = call.cells
