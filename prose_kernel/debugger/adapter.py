@@ -1,8 +1,8 @@
-"""The Debug Adapter Protocol over a `Debugger`: a request in, a response out, events in between.
+"""The Debug Adapter Protocol: answers requests with a `Debugger`, and sends its events.
 
-JupyterLab sends some additional requests (`debugInfo`, `dumpCell`, `inspectVariables`, `richInspectVariables`); every
-other client may send those of the specification. Every message gets exactly one response: an invalid request is refused
-in words, and changes nothing.
+JupyterLab sends some additional requests (`debugInfo`, `dumpCell`, `inspectVariables`, `richInspectVariables`); other
+clients send the requests of the specification. Every request gets exactly one response: an invalid request is refused
+with a message, and changes nothing.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ Arguments = Mapping[str, Any]
 Body = dict[str, Any]
 
 _BREAKPOINTS: Final = 10_000
-"""Breakpoints of one text that are looked at."""
+"""The most breakpoints of one text."""
 _WORD: Final = 100_000
-"""Characters of an expression that are read."""
+"""The most characters of an expression."""
 
 
 class Refused(Exception):
-    """A request cannot be fulfilled; the text says why."""
+    """A request cannot be fulfilled; the message gives the reason."""
 
 
 class Adapter:
@@ -46,7 +46,7 @@ class Adapter:
         self._send = send
         self._host = host
         self._variables = Variables()
-        self._idle = Variables(typed=False)  # of the names while nothing is held
+        self._idle = Variables(typed=False)  # the names while no program is paused
         self._seq = 0
         self._commands: dict[str, Callable[[Arguments], Body | None]] = {
             "debugInfo": self._debug_info,
@@ -85,7 +85,7 @@ class Adapter:
     # ------------------------------------------------------------ requests and events
 
     async def handle(self, request: object) -> Body:
-        """The response to a request, whatever it is."""
+        """Return the response to a request, even to an invalid one."""
         given: Mapping[str, Any] = request if isinstance(request, Mapping) else {}
         command, arguments, number = given.get("command"), given.get("arguments"), given.get("seq")
         body: Body | None = None
@@ -94,7 +94,7 @@ class Adapter:
             body = await self._answer(command, arguments)
         except (Refused, ProseError) as error:
             problem = reason(error)
-        except Exception as error:  # a client that sends nonsense, or our mistake: always a response
+        except Exception as error:  # an invalid request, or our defect: always send a response
             problem = f"the request cannot be answered ({type(error).__name__})"
         self._seq += 1
         response: Body = {
@@ -147,7 +147,7 @@ class Adapter:
         }
 
     def _initialize(self, arguments: Arguments) -> Body:
-        self._variables.typed = arguments.get("clientID") != "jupyterlab"  # which would show the type, not the value
+        self._variables.typed = arguments.get("clientID") != "jupyterlab"  # shows types instead of values
         return {
             "supportsConfigurationDoneRequest": True,
             "supportsConditionalBreakpoints": True,
@@ -174,7 +174,7 @@ class Adapter:
         self._event("initialized", {})
 
     def _disconnect(self, arguments: Arguments) -> None:
-        """The client leaves: the program continues without breakpoints; with `terminateDebuggee` the cell is ended."""
+        """Continue the program without breakpoints when the client leaves; `terminateDebuggee` ends the cell."""
         if self.debugger.held is not None:  # a client that shows a paused program must learn that it continues
             self._event("continued", {"threadId": THREAD, "allThreadsContinued": True})
         self.debugger.reset()
@@ -219,7 +219,7 @@ class Adapter:
         chosen = filters if isinstance(filters, list) else []
         self.debugger.stops_on = frozenset(one for one in chosen if one in (ALL_ERRORS, UNCAUGHT))
 
-    # ------------------------------------------------------------ continuing
+    # ------------------------------------------------------------ continue
 
     def _go_on(self, how: Any) -> Body:
         if not self.debugger.go_on(how):
@@ -232,7 +232,7 @@ class Adapter:
         self.debugger.pause()
 
     def _run_to(self, arguments: Arguments) -> Body:
-        """Of our own: hold the program on this line, once."""
+        """Answer our own request `runTo`: pause the program on a line, once."""
         path, line = _path(arguments), _line(arguments.get("line"))
         found = self.debugger.run_to(path, line)
         if found is None:
@@ -240,8 +240,8 @@ class Adapter:
         return {"line": found, "allThreadsContinued": self.debugger.go_on()}
 
     def _step_back(self, arguments: Arguments) -> Body:
-        """Begin the cell again, and hold it before the statement that ran last; with `line`, before the last statement
-        there."""
+        """Run the cell again, and pause it before the statement that ran last, or with `line`, before the last
+        statement on that line."""
         held, cell = self.debugger.held, self.debugger.cell
         if held is None or held.released.done() or cell is None:
             raise Refused("no program is held in a cell that began while the debugger was on")
@@ -261,7 +261,7 @@ class Adapter:
         self.debugger.go_back(number)
         return {"allThreadsContinued": True}
 
-    # ------------------------------------------------------------ looking
+    # ------------------------------------------------------------ inspect
 
     def _frame(self, arguments: Arguments) -> StackFrame:
         held = self.debugger.held
@@ -318,7 +318,7 @@ class Adapter:
         return {"variables": found[begin:end]}
 
     def _inspect_variables(self, _: Arguments) -> Body:
-        """The names of the run, for while nothing is held. Sent for every output of a cell, so it must cost little."""
+        """Return the names of the run. Requested after every output of a cell, so it must be cheap."""
         self._idle.clear()
         names = list(self._host.names().items())
         listed = [self._idle.variable(name, value, language, name) for name, (value, language) in names[:MEMBERS]]
@@ -344,7 +344,7 @@ class Adapter:
         return self._host.rich(name, *found)
 
     async def _evaluate(self, arguments: Arguments) -> Body:
-        """Evaluate an expression in a frame without asking models or people; so do watches, hovers and conditions."""
+        """Evaluate an expression in a frame, without asking models or people; used for watches and hovers."""
         text = arguments.get("expression")
         if not isinstance(text, str) or len(text) > _WORD:
             raise Refused("`evaluate` needs an `expression`")
@@ -391,7 +391,7 @@ class Adapter:
 
 
 _IDLE: Final = 1_000_000_000
-"""Numbers from here on are those of the names while nothing is held."""
+"""Numbers from here on belong to names that are shown while no program is paused."""
 
 
 def _shifted(listed: Listed) -> Listed:

@@ -1,4 +1,4 @@
-"""Breakpoints: on which line, under which condition, after how many hits, and whether they only log."""
+"""Breakpoints with their lines, conditions, hit counts and log messages."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ Evaluate = Callable[[str], Awaitable[Value]]
 
 @dataclass(slots=True)
 class Breakpoint:
-    """A breakpoint as its client has set it on the line `wanted`; `line` is where it holds, None for nowhere."""
+    """A breakpoint that a client has set on the line `wanted`; `line` is the line on which it pauses, or None."""
 
     id: int
     path: str
@@ -45,8 +45,7 @@ class Breakpoint:
     hits: int = field(default=0, compare=False)
 
     def place(self, line: int | None) -> None:
-        """Its statement is known: the line where it begins, None where there is none. One that can never hold has
-        no line."""
+        """Set the line of the breakpoint's statement, None if there is none. An invalid breakpoint keeps no line."""
         if self.problem in ("", NOWHERE):
             self.line = line
             self.problem = NOWHERE if line is None else ""
@@ -56,8 +55,8 @@ class Breakpoint:
         return not (self.condition or self.hit_condition or self.log)
 
     async def is_met(self, evaluate: Evaluate) -> tuple[bool, str]:
-        """Whether the program is to be held here, and the message for the person: a condition that cannot be computed
-        holds it, so that the error is noticed."""
+        """Return whether to pause the program here, and a message for the person. A condition that cannot be computed
+        pauses the program, so that the error is noticed."""
         if self.condition:
             try:
                 value = await evaluate(self.condition)
@@ -71,7 +70,7 @@ class Breakpoint:
         return not self.hit_condition or _is_hit(self.hit_condition, self.hits), ""
 
     async def logged(self, evaluate: Evaluate, text_of: Callable[[Value], str]) -> str:
-        """The message with the values of the expressions in its braces."""
+        """Return the log message with the values of the expressions in its braces."""
         found, end = "", 0
         for match in _PIECE.finditer(self.log):
             try:
@@ -94,14 +93,14 @@ def _is_hit(text: str, hits: int) -> bool:
 
 
 def reason(error: Exception) -> str:
-    """An error in one line, with its hint."""
+    """Return an error as one line, with its hint."""
     hint = error.hint if isinstance(error, (CompileError, UsageError)) else None
     hint = hint or getattr(error, "hint", None)
     return f"{error} ({hint})" if hint else str(error)
 
 
 def evaluated_in(frame: StackFrame) -> Evaluate:
-    """Evaluates expressions as a frame sees its names."""
+    """Return a function that evaluates expressions with the names of a frame."""
 
     async def evaluate(text: str) -> Value:
         check_expression(text)

@@ -1,7 +1,7 @@
-"""The debugger of a kernel: `debug_request` on the control channel in, `debug_event` out (docs/how-to/debugging.md).
+"""The debugger of a kernel: answers `debug_request`, and sends `debug_event` (docs/how-to/debugging.md).
 
-A request arrives on the control thread and is answered in the loop that runs the cells, where a program that is held
-waits; so nothing needs a lock. Loaded with the first request: a kernel starts without it.
+A request arrives on the control thread and is answered in the loop that runs the cells, in which a paused program
+waits; so nothing needs a lock. The kernel loads this module with the first request.
 """
 
 # mypy: disable-error-code="no-untyped-call,attr-defined,union-attr"
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language
 
 _BUSY_SECONDS: Final = 5.0
-"""How long a request waits for a program that computes without a break."""
+"""How long a request waits for a program that computes without yielding to the loop."""
 
 
 class KernelDebugger:
@@ -37,7 +37,7 @@ class KernelDebugger:
         self._adapter = Adapter(kernel.cells.language, self._publish, self._read_cell, self)
 
     async def answer(self, request: object) -> dict[str, object]:
-        """The reply to a request. Called on the control thread; an interrupt must not wait for a busy program."""
+        """Return the reply to a request. Called on the control thread; interrupts must not wait for a busy program."""
         future = asyncio.run_coroutine_threadsafe(self._adapter.handle(request), self._loop)
         try:
             found: dict[str, object] = sendable(await asyncio.wait_for(asyncio.wrap_future(future), _BUSY_SECONDS))
@@ -58,19 +58,19 @@ class KernelDebugger:
     # ------------------------------------------------------------ cells
 
     def begins(self, code: str) -> None:
-        """A cell begins to run."""
+        """Note that a cell begins to run."""
         if self._adapter.started:
             self._adapter.debugger.begins(code)
 
     def ends(self) -> None:
-        """It has ended."""
+        """Note that the cell has ended."""
         if self._adapter.started:
             self._adapter.debugger.ends()
 
     # ------------------------------------------------------------ for the debug session
 
     def attached(self) -> None:
-        """A client has attached."""
+        """Start to pause programs for a client that has attached."""
         cells, debugger = self._kernel.cells, self._adapter.debugger
         for code in self._kernel.typed:
             self._adapter.texts.runs(code)
@@ -78,7 +78,7 @@ class KernelDebugger:
         cells.debugger = debugger
 
     def detached(self) -> None:
-        """The client has left."""
+        """Stop pausing programs, because the client has left."""
         cells = self._kernel.cells
         cells.remove_hook(self._adapter.debugger)
         cells.debugger = None
@@ -93,7 +93,7 @@ class KernelDebugger:
         return language, found
 
     def names(self) -> Mapping[str, tuple[Value, Language]]:
-        """Return the values of the run with their languages, for requests while no program is held."""
+        """Return the values of the run with their languages, for requests while no program is paused."""
         return {name: (named.info.value, named.language) for name, named in self._kernel.cells.names().items()}
 
     def mark(self) -> int:
@@ -102,7 +102,7 @@ class KernelDebugger:
         return run.journal.position if run is not None and run.journal is not None else 0
 
     def back(self) -> str:
-        """Prepare to begin the cell again. Return why that isn't possible, or an empty text."""
+        """Prepare to run the cell again. Return why that isn't possible, or an empty text."""
         run = self._kernel.cells.current
         if run is None or run.journal is None or not run.journal.abandon_text():
             return "going back needs the run's journal; the setting journal is off, or the run is kept in memory"
@@ -119,7 +119,7 @@ class KernelDebugger:
             return {"data": dict(shown.data), "metadata": {}}
         plain = shown.data["text/plain"]
         text, rest = preview(plain, lines=500, characters=50_000)
-        body = shown.data.get("text/markdown", fenced(text) + (f"\n\n… ({rest})" if rest else ""))  # that of a session
+        body = shown.data.get("text/markdown", fenced(text) + (f"\n\n… ({rest})" if rest else ""))  # of sessions
         return {"data": {"text/markdown": f"{head}\n\n{body}", "text/plain": plain}, "metadata": {}}
 
     # ------------------------------------------------------------ events
@@ -136,7 +136,7 @@ class KernelDebugger:
 
 
 def sendable(message: Any) -> Any:
-    """A message, without halves of characters, which no channel takes: a client or a program may have sent some."""
+    """Return a message without lone surrogates, which no channel can send; clients and programs may produce them."""
     try:
         json.dumps(message, ensure_ascii=False).encode()
         return message

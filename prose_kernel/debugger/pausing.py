@@ -1,8 +1,8 @@
 """Pause programs and continue them: the hook for breakpoints, steps, pauses and errors.
 
-A branch that is held keeps its turn (`runtime/statement_hook.py`), so nothing else of the program moves: one thread for
-the client, whichever branch it is. Work outside of the program continues: a command keeps running, and limits of time
-keep counting; answers wait until the program continues.
+A paused branch keeps its turn (`runtime/statement_hook.py`), so the other branches do not run either, and the client
+sees one thread. Work outside of the program continues: commands keep running, and time limits keep counting; answers
+wait until the program continues.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ ALL_ERRORS: Final = "all errors"
 UNCAUGHT: Final = "uncaught errors"
 
 _MARKS: Final = 200_000
-"""Statements of a cell back to which one can go."""
+"""The most statements of a cell that a client can go back to."""
 
 Send = Callable[[str, dict[str, Any]], None]
-"""Send an event of the protocol to the client."""
+"""Sends an event of the protocol to the client."""
 
 Reason = Literal["breakpoint", "step", "pause", "exception", "entry"]
 
@@ -62,14 +62,14 @@ class Step:
         here, there = s.branches, self.branches
         if here == there:
             return self.how == "in" or s.level < self.level + (self.how == "over")
-        if len(here) < len(there):  # a statement around the branch: it has been left, or its siblings' are over
+        if len(here) < len(there):  # an enclosing statement: the branch, or all its siblings, have ended
             return here == there[: len(here)] and (self.how == "in" or s.level <= self.level)
         return self.how == "in" and here[: len(there)] == there
 
 
 @dataclass(slots=True)
 class _Source:
-    """A text that runs: its source, so that its id stays its own, and the breakpoints by where statements begin."""
+    """A running text, and its breakpoints by the offsets of statements. `source` is kept so its id stays unique."""
 
     source: Source
     text: Text
@@ -77,32 +77,32 @@ class _Source:
 
 
 class Leave(BaseException):
-    """The text that is held is left, to begin again. No program meets it."""
+    """Ends a paused text that is to run again. Programs cannot catch it."""
 
 
 @dataclass(slots=True)
 class Cell:
-    """The text that runs: how many statements it has come to; where each of them began, and how many records the
-    journal had before it."""
+    """The running text: the `count` of statements it has reached; `marks` has for each statement the number of journal
+    records before it, and its source and offset."""
 
     count: int = 0
     marks: list[tuple[int, Source, int]] = field(default_factory=list)
 
 
 class Debugger:
-    """Holds programs. `send` takes events, `mark` says how many records the journal has. All calls in one loop."""
+    """Pauses programs. `send` sends events, `mark` returns the number of journal records. All calls are in one loop."""
 
     def __init__(self, texts: Texts, send: Send, mark: Callable[[], int] = lambda: 0) -> None:
         self.texts = texts
         self._send = send
         self._mark = mark
-        self.breakpoints: dict[str, list[Breakpoint]] = {}  # by the key of their text
+        self.breakpoints: dict[str, list[Breakpoint]] = {}  # by the keys of texts
         self.stops_on: frozenset[str] = frozenset()
         self.held: Held | None = None
         self.cell: Cell | None = None
-        self.goal: int | None = None  # the number of the statement at which to hold a cell that runs again
+        self.goal: int | None = None  # the number of the statement at which to pause a cell that runs again
         self._points = False
-        self._target: Breakpoint | None = None  # where to be held once
+        self._target: Breakpoint | None = None  # a place to pause at once
         self._step: Step | None = None
         self._pausing = False
         self._over = False  # the cell has been interrupted
@@ -124,7 +124,7 @@ class Debugger:
                 self.goal = None
                 return self._hold(s, node, "step")
         journal = s.host.journal
-        if self._over or (journal is not None and journal.has_more):  # a resumed cell is where it was before
+        if self._over or (journal is not None and journal.has_more):  # a resumed cell is repeating its earlier steps
             return None
         if self._pausing:
             return self._hold(s, node, "pause")
@@ -153,8 +153,8 @@ class Debugger:
         return known.points.get(node.span.start) if known.points else None
 
     def _meet(self, source: Source, language: str) -> _Source:
-        """A text runs for the first time: breakpoints that were set before it was known, or before a file was
-        edited, find their lines."""
+        """Register a text that runs for the first time, and find the lines of breakpoints that were set before it was
+        known, or before a file was edited."""
         text = self.texts.of_source(source, language)
         known = self._known[id(source)] = _Source(source, text, {})
         for point in self._of(text):
@@ -191,11 +191,11 @@ class Debugger:
         return found
 
     async def _consider(self, s: ExecutionContext, node: Node, point: Breakpoint) -> None:
-        """A breakpoint with a condition, a count or a message."""
+        """Pause at a breakpoint with a condition, a hit count or a log message, if it is met."""
         frame = s.frames(node)[0]
         met, problem = await point.is_met(evaluated_in(frame))
         if not met or self._over or all(point is not one for points in self.breakpoints.values() for one in points):
-            return  # meanwhile it may have been taken away, by a client that leaves too
+            return  # the client may have removed it meanwhile, or have left
         if point.log and not problem:
             language = languages.LANGUAGES[s.language]
             text = await point.logged(evaluated_in(frame), language.text_of)
@@ -226,7 +226,7 @@ class Debugger:
             self.held = None
             self._send("continued", {"threadId": THREAD, "allThreadsContinued": True})
 
-    # ------------------------------------------------------------ what a client wants
+    # ------------------------------------------------------------ requests of the client
 
     def go_on(self, how: Literal["over", "in", "out"] | None = None) -> bool:
         """Continue a paused program to its next breakpoint or the end of a step. Return False if none is paused."""
@@ -238,12 +238,12 @@ class Debugger:
         return True
 
     def pause(self) -> None:
-        """Hold the program at its next statement."""
+        """Pause the program at its next statement."""
         if self.held is None:
             self._pausing = True
 
     def set_breakpoints(self, path: str, wanted: list[Breakpoint]) -> list[Breakpoint]:
-        """Replace all breakpoints of a text. Those of an unknown text wait for it."""
+        """Replace all breakpoints of a text. The breakpoints of an unknown text take effect when it runs."""
         text = self.texts.at(path)
         for point in wanted:
             self._ids += 1
@@ -258,10 +258,10 @@ class Debugger:
 
     def _changed(self) -> None:
         self._points = bool(self.breakpoints) or self._target is not None
-        self._known = {}  # what runs finds its breakpoints again
+        self._known = {}  # running texts find their breakpoints again
 
     def run_to(self, path: str, line: int) -> int | None:
-        """Hold the program on this line, once, wherever it is held before; the line, None when nothing is there."""
+        """Pause the program on a line, once, if it does not pause before. Return the line of the statement, or None."""
         text = self.texts.at(path)
         found = text.line_for(line) if text is not None else None
         if text is not None and found is not None:
@@ -270,20 +270,20 @@ class Debugger:
         return found
 
     def begins(self, code: str) -> None:
-        """A cell begins to run."""
+        """Note that a cell begins to run."""
         self.texts.runs(code)
         self._over, self._step = False, None
 
     def text_begins(self) -> None:
-        """A program text of it begins to run."""
+        """Note that a program text of the cell begins to run."""
         self.cell = Cell()
 
     def go_back(self, number: int) -> None:
-        """Leave the text that is held, to begin it again and be held before the statement with that number."""
+        """End the paused text, to run it again and pause before the statement with that number."""
         held, cell = self.held, self.cell
         assert held is not None and cell is not None
         self._way_back = number, cell.marks[number - 1][0]
-        self.cell, self._over, self._step = None, True, None  # what still happens is not looked at
+        self.cell, self._over, self._step = None, True, None  # ignore the statements that still run
         held.released.set_exception(Leave())
 
     def way_back(self) -> tuple[int, int] | None:
@@ -294,7 +294,7 @@ class Debugger:
         self.goal, self._over = number, False
 
     def ends(self) -> None:
-        """It has ended, in whatever way. A step or a pause does not reach into the next one."""
+        """Note that the cell has ended. A step or a pause does not continue in the next cell."""
         self.cell, self.goal = None, None
         self._step, self._pausing, self._over = None, False, False
         if self._target is not None:
@@ -302,7 +302,7 @@ class Debugger:
         self._changed()
 
     def last_before(self, path: str, line: int) -> int | None:
-        """The number of the last statement of the text that began on this line, before the one that is held."""
+        """Return the number of the last statement on this line that ran before the current one, or None."""
         cell, text = self.cell, self.texts.at(path)
         if cell is None or text is None:
             return None
@@ -315,7 +315,7 @@ class Debugger:
         return None
 
     def reset(self) -> None:
-        """The client is gone: nothing holds the program any more."""
+        """Remove everything that could pause the program, because the client has left."""
         self.breakpoints, self._target = {}, None
         self._changed()
         self.stops_on = frozenset()
@@ -323,13 +323,13 @@ class Debugger:
         self.go_on()
 
     def text_of(self, frame: StackFrame) -> Text:
-        """The text that a frame runs in."""
+        """Return the text of a frame."""
         known = self._known.get(id(frame.source)) or self._meet(frame.source, frame.context.language)
         return known.text
 
 
 def as_protocol(point: Breakpoint) -> dict[str, Any]:
-    """A breakpoint as the protocol describes it."""
+    """Return a breakpoint in the form of the protocol."""
     found: dict[str, Any] = {
         "id": point.id,
         "verified": point.line is not None,

@@ -1,7 +1,7 @@
-"""The texts of a debug session: the path by which a client knows each of them, and where each can be held.
+"""The texts of a debug session: the path of each text, and the places where it can pause.
 
-A client knows a cell by a hash of exactly what was typed; a program runs what is left of it without magic lines. Both
-have the same lines, so places are given in lines, and each `Source` that runs is matched with its path once.
+The path of a cell is a hash of exactly its typed text; the text that runs has no magic lines. Both have the same lines,
+so places are given as lines, and each running `Source` is matched with its path once.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ CELL: Final = "cell"
 """The name of a cell's `Source`."""
 
 ReadCell = Callable[[str], "tuple[Language, Sequence[str]]"]
-"""The language of a cell, and the program texts in it as they run; each keeps the lines of the cell. Never raises."""
+"""Returns the language of a cell, and the program texts in it, each with the line numbers of the cell. Never raises."""
 
 
 def murmur2(data: bytes, seed: int = SEED) -> int:
-    """MurmurHash2 of 32 bits for x86."""
+    """Return the 32-bit MurmurHash2 of `data` (the variant for x86)."""
     factor, mask = 0x5BD1E995, 0xFFFFFFFF
     end = len(data) & ~3
     found = (seed & mask) ^ len(data)
@@ -49,7 +49,7 @@ def murmur2(data: bytes, seed: int = SEED) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """A statement: its lines, its column on the first one, and the line of the first statement inside it, if any."""
+    """A statement: its first and last line, its offset, and the line of the first statement inside it, if any."""
 
     line: int
     end: int
@@ -58,10 +58,10 @@ class Stop:
 
 
 def stops_in(source: Source, language: Language) -> list[Stop]:
-    """The statements of a text where it can be held, in order, outer ones first."""
+    """Return the statements at which a text can pause, in order, outer ones first."""
     try:
         spans = language.stops(language.compile(source, cell=True).program)
-    except RecursionError:  # a text that is nested too deeply to be looked at is still run
+    except RecursionError:  # the text is nested too deeply to be analysed; it can still run
         return []
     spans.sort(key=lambda span: (span.start, -span.end))
     lines = [source.line_column(span.start)[0] for span in spans]
@@ -80,7 +80,7 @@ def _last_line(source: Source, span: Span) -> int:
 
 @dataclass(slots=True)
 class Text:
-    """One text as a client knows it: a cell as it was typed, or a program file."""
+    """A text in the form that clients know: a cell as typed, or a program file."""
 
     path: str
     name: str
@@ -88,7 +88,7 @@ class Text:
     stops: list[Stop]
     is_cell: bool = True
     _lines: list[int] = field(init=False, repr=False)
-    _ends: list[int] = field(init=False, repr=False)  # where the longest of the statements so far ends
+    _ends: list[int] = field(init=False, repr=False)  # the greatest end among the statements so far
     _idle: list[bool] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -98,10 +98,10 @@ class Text:
         self._idle = [not line or line.startswith("#") for line in written]
 
     def line_for(self, wanted: int) -> int | None:
-        """The line on which a breakpoint that was set on `wanted` holds the program; None when there is none.
+        """Return the line on which a breakpoint set on line `wanted` pauses the program; None if there is none.
 
-        A line inside of a statement belongs to it; a line with no code, and one that only divides the parts of a
-        statement (`else:`), to the next statement.
+        A line inside a statement belongs to this statement; a line without code, or with only a divider such as
+        `else:`, to the next statement.
         """
         following = bisect_left(self._lines, wanted)
         after = self._lines[following] if following < len(self._lines) else None
@@ -110,7 +110,7 @@ class Text:
         inside = self._around(wanted, following)
         if inside is None:
             return after
-        # a blank line in a statement of several lines, without statements inside, is the statement's own
+        # a blank line in a multi-line statement without inner statements belongs to that statement
         if self._is_idle(wanted) and (inside.inner is not None or inside.end == inside.line):
             return after
         if inside.inner is not None and wanted > inside.inner:
@@ -118,8 +118,8 @@ class Text:
         return inside.line
 
     def _around(self, wanted: int, following: int) -> Stop | None:
-        """The innermost statement that has begun above a line and ends on it or below. Thousands of breakpoints are
-        placed together, so lines that no statement reaches are not searched."""
+        """Return the innermost statement that begins above a line and ends on or below it. It does not search for lines
+        that no statement reaches, because thousands of breakpoints are placed together."""
         at = following - 1
         while at >= 0 and self._ends[at] >= wanted:
             if self.stops[at].end >= wanted:
@@ -142,11 +142,11 @@ class Texts:
         self._cells: dict[str, str] = {}  # path of the cell that contains a program text
 
     def path_of(self, code: str) -> str:
-        """The path of a cell, by its exact text."""
+        """Return the path of a cell, which depends on its exact text."""
         return f"{PREFIX}{murmur2(code.encode('utf-8', 'replace'))}{self.suffix}"
 
     def cell(self, code: str) -> Text:
-        """A cell as it was typed."""
+        """Return the text of a cell as typed."""
         path = self.path_of(code)
         known = self.at(path)
         if known is None:
@@ -159,13 +159,13 @@ class Texts:
         return known
 
     def runs(self, code: str) -> None:
-        """A cell runs: what it runs is its own, even where another cell has the same program text."""
+        """Note that a cell runs: its program texts now belong to it, even if another cell has the same ones."""
         path = self.cell(code).path
         for piece in self._read_cell(code)[1]:
             self._cells[Source.of(piece, CELL).text] = path
 
     def of_source(self, source: Source, language: str) -> Text:
-        """The text that a source, which runs, belongs to."""
+        """Return the text that a running source belongs to."""
         path = self.known_path(source)
         known = self.at(path)
         if known is None or (source.name != CELL and known.content != source.text):
@@ -175,22 +175,22 @@ class Texts:
         return known
 
     def known_path(self, source: Source) -> str:
-        """The path of a source that runs."""
+        """Return the path of a running source."""
         if source.name != CELL:
             return source.name
         return self._cells.get(source.text) or self.path_of(source.text)
 
     def at(self, path: str) -> Text | None:
-        """The text of that path, when one is known."""
+        """Return the text at a path, or None if it is unknown."""
         return self._by_key.get(self.key(path))
 
     def key(self, path: str) -> str:
-        """The same word for all paths of one file: a program names it as it imports it, an editor from the root."""
+        """Return the same key for all paths of a file: an import may use a relative path, an editor an absolute one."""
         try:
             return os.path.realpath(self._directory / expanded(path))
-        except ValueError:  # characters that no path has
+        except ValueError:  # characters that no path can have
             return path
 
     def files(self) -> list[Text]:
-        """The program files among them."""
+        """Return the texts that are program files."""
         return [text for text in self._by_key.values() if not text.is_cell]

@@ -1,4 +1,4 @@
-"""Values as a debugger shows them: one line each, with members that are listed on request."""
+"""Values for a debugger: one line each, with members that are listed on request."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ if TYPE_CHECKING:
     from prose_kernel.runs.languages import Language
 
 MEMBERS: Final = 100
-"""Members in one list; the rest is in one more entry."""
+"""The most members in one list; one more entry has the rest."""
 SHOWN: Final = 200
-"""Characters of a value on its line."""
+"""The most characters of a value on its line."""
 
 Listed = list[dict[str, Any]]
 
 
 class Variables:
-    """Numbers for what can be opened: scopes, values with members, further members. They hold until `clear`."""
+    """Numbers for expandable entries: scopes, values with members, further members. They are valid until `clear`."""
 
     def __init__(self, typed: bool = True) -> None:
         self.typed = typed
@@ -28,7 +28,7 @@ class Variables:
         self._last = 0
 
     def clear(self) -> None:
-        """The program continues: earlier references are invalid. No number is used twice."""
+        """Make all numbers invalid, because the program continues. No number is used twice."""
         self._members.clear()
 
     def listed(self, reference: int) -> Listed | None:
@@ -37,7 +37,7 @@ class Variables:
         return found() if found is not None else None
 
     def scope(self, names: Callable[[], Mapping[str, Value]], language: Language) -> int:
-        """The number of the names of a scope."""
+        """Return a number for the names of a scope."""
         return self._number(lambda: self.members(list(names().items()), language, expression=str))
 
     def members(
@@ -47,7 +47,7 @@ class Variables:
         expression: Callable[[str], str] = lambda name: "",
         start: int = 0,
     ) -> Listed:
-        """One entry for each member from `start` on, and one for those that are too many."""
+        """Return an entry for each of the members from `start` on, and one for the members that exceed the limit."""
         part = members[start : start + MEMBERS]
         listed = [self.variable(name, value, language, expression(name)) for name, value in part]
         left = len(members) - start - len(part)
@@ -57,7 +57,7 @@ class Variables:
         return listed
 
     def variable(self, name: str, value: Value, language: Language, expression: str = "") -> dict[str, Any]:
-        """One entry. A member that can be opened has a number, a leaf 0."""
+        """Return the entry of a value. Its reference is a number if it can be expanded, else 0."""
         found: dict[str, Any] = {"name": clip(name, SHOWN), "value": one_line(value, language), "variablesReference": 0}
         if expression:
             found["evaluateName"] = expression
