@@ -1,4 +1,4 @@
-"""`prose lsp`: a language server for editors, over what each language says of its texts. It knows no language itself.
+"""`prose lsp`: a language server for editors, on top of the analysis that each language provides.
 
-Only `server.py` and what it starts import pygls, which comes with the extra `lsp`.
+Only `server.py` and `language_features.py` import pygls or its types, which come with the extra `lsp`.
 """

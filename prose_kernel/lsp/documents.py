@@ -1,4 +1,4 @@
-"""Documents: what is open in the editor, files that are not, and what the languages say of them."""
+"""Documents that are open in the editor, files that are not, and their analysis by the languages."""
 
 from __future__ import annotations
 
@@ -23,18 +23,18 @@ if TYPE_CHECKING:
     from prose_kernel.runs.languages import Compiled
 
 _LARGEST: Final = 4_000_000
-"""Bytes of a file that is looked into though it is not open."""
+"""The most bytes of a file that is read without being open."""
 _MOST_FILES: Final = 5_000
 _SKIPPED: Final = frozenset({"node_modules", "__pycache__", "build", "dist"})
 
 
 def path_of(uri: str) -> Path | None:
-    """The file that a URI names; None for what is not on disk, such as `untitled:`."""
+    """Return the file that a URI names; None for a text that is not on disk, such as `untitled:`."""
     try:
         parts = urlsplit(uri)
         path = unquote(parts.path, errors="surrogateescape")
         name = os.fsencode(path)
-    except ValueError:  # not a URI, or half of a character
+    except ValueError:  # not a URI, or a lone surrogate
         return None
     if parts.scheme != "file" or not path:
         return None
@@ -47,7 +47,7 @@ def uri_of(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Document:
-    """One text at one time. Everything else is found out when it is first asked for."""
+    """One version of a text. Its analysis is computed at first use."""
 
     uri: str
     path: Path | None
@@ -59,7 +59,7 @@ class Document:
 
     @cached_property
     def source(self) -> Source:
-        """The text under the name of its file, as messages call it."""
+        """The text with the name of its file, for messages."""
         return replace(self.text.source, name=self.path.name) if self.path is not None else self.text.source
 
     @cached_property
@@ -72,34 +72,34 @@ class Document:
 
     @cached_property
     def known(self) -> Any:
-        """Return the names that the text may refer to anywhere."""
+        """The names that the text may refer to anywhere."""
         return self.language.known_in(self.compiled.program, self.programs.load_contract)
 
     def script_at(self, offset: int) -> tuple[str, Any] | None:
-        """The program text before an offset, and the names that it may refer to; None in other text."""
+        """Return the program text before an offset, and the names it may refer to; None outside of programs."""
         load = self.programs.load_contract
         found = self.language.script_at(self.compiled.program, self.source, offset, load)
         return None if found is None else (found[0], found[1] or self.known)
 
     @property
     def scripting(self) -> Language:
-        """The language of the programs in it."""
+        """The language of the programs in this document."""
         return languages.of_scripts(self.language, self.source.name)
 
     def compile(self, source: Source) -> Compiled:
-        """A text compiled in the place of this one."""
+        """Compile another text in the place of this one."""
         load = self.programs.load_contract
         return languages.compile_with_settings(self.language, source, self._pipefail, profile=self.profile, load=load)
 
     def _pipefail(self) -> bool:
         if self.path is None:
             return False
-        from prose_kernel.runs import settings  # rarely needed
+        from prose_kernel.runs import settings  # imported here because it is rarely needed
 
         return settings.load(self.path.parent, problems=[]).exec.pipefail
 
     def file_of(self, path: str) -> Path | None:
-        """The file that an import of this text leads to, if there is one."""
+        """Return the file at an import path of this text, or None."""
         file = self.programs.file_of(path)
         return file if file is not None and file.is_file() else None
 
@@ -112,13 +112,13 @@ class Documents:
         self.folders: list[Path] = []
         self._profile: Profile = profile
         self._open: dict[str, Document] = {}
-        self._texts: dict[str, str] = {}  # of open files, by the names under which imports look for them
+        self._texts: dict[str, str] = {}  # the texts of open files, by the names with which imports look for them
         self._read: dict[Path, tuple[tuple[int, int], Document]] = {}
 
-    # ---- what is open
+    # ---- open documents
 
     def open(self, uri: str, raw: str, language_id: str = "", version: int | None = None) -> Document:
-        """A document has been opened, or its whole text replaced."""
+        """Open a document, or replace its whole text."""
         path = path_of(uri)
         before = self._open.get(uri)
         language = before.language if before else self._in_profile(_language(uri, language_id))
@@ -126,7 +126,7 @@ class Documents:
         return self._keep(Document(uri, path, Text(raw, self.encoding), language, programs, self._profile, version))
 
     def edit(self, uri: str, change: Callable[[Text], Text], version: int | None = None) -> Document | None:
-        """The text of an open document has changed."""
+        """Change the text of an open document. Return None if it is not open."""
         before = self._open.get(uri)
         if before is None:
             return None
@@ -144,7 +144,7 @@ class Documents:
                 self._texts.pop(name, None)
 
     def get(self, uri: str) -> Document | None:
-        """The document as it is open, or else as it is on disk."""
+        """Return an open document, or else the file on disk; None if there is neither."""
         path = path_of(uri)
         return self._open.get(uri) or (self.read(path) if path is not None else None)
 
@@ -158,7 +158,7 @@ class Documents:
         return document
 
     def _in_profile(self, language: Language) -> Language:
-        """The language as it reads texts of the editor's profile: its words and completions are other ones."""
+        """Return the language in the editor's profile, which has other words and completions."""
         is_own = self._profile in languages.PROFILES[1:] and language.name == languages.default().name
         return languages.in_profile(language, self._profile) if is_own else language
 
@@ -168,7 +168,7 @@ class Documents:
             folder, program=path, profile=self._profile, texts=self._texts if texts is None else texts
         )
 
-    # ---- what is not
+    # ---- files
 
     def read(self, path: Path) -> Document | None:
         """Return the document of a file, open or not; None if it cannot be read or isn't UTF-8 text."""
@@ -199,7 +199,7 @@ class Documents:
         return None if other is None else (other, other.index.shared(target.name) if target.name else None)
 
     def changed(self, document: Document, texts: Mapping[str, str]) -> Document:
-        """A document as it would be with other texts, given by URI, in its place and in those of others."""
+        """Return a document as it would be if the documents with the URIs in `texts` had these texts."""
         given = dict(self._texts)
         for uri, raw in texts.items():
             given.update(dict.fromkeys(_names(path_of(uri)), raw))
@@ -208,10 +208,10 @@ class Documents:
         return Document(document.uri, document.path, text, document.language, programs, self._profile)
 
     def importers(self, document: Document) -> Iterator[Document]:
-        """The documents of the workspace that import a document directly."""
+        """Yield the documents of the workspace that import a document directly."""
         if document.path is None:
             return
-        names = {document.path.name.partition(".")[0], document.path.parent.name}  # of an index its directory's
+        names = {document.path.name.partition(".")[0], document.path.parent.name}  # the directory of an index file
         names |= {one.name for one in document.index.symbols if f"node {one.name}" in one.shared}
         for path in self._files(document.language.suffixes):
             other = self.read(path)
@@ -223,7 +223,7 @@ class Documents:
                 yield other
 
     def _files(self, suffixes: tuple[str, ...]) -> Iterable[Path]:
-        """The program files in the folders of the workspace, and those that are open."""
+        """Return the program files in the folders of the workspace, and the open ones."""
         found = {one.path: None for one in self._open.values() if one.path is not None}
         for folder in self.folders:
             for place, inner, names in os.walk(folder):
@@ -235,7 +235,7 @@ class Documents:
 
 
 def _language(uri: str, language_id: str) -> Language:
-    """The language of a document: by its suffix, or else as the editor calls it."""
+    """Return the language of a document: by its suffix, or else by the editor's id of its language."""
     named = [one for one in languages.LANGUAGES.values() if language_id in (one.name, one.magic)]
     path = re.split(r"[?#]", uri, maxsplit=1)[0]
     suffixes = [one for one in languages.LANGUAGES.values() if path.endswith(one.suffixes)]
@@ -251,6 +251,6 @@ def _same(one: Path, two: Path) -> bool:
 
 
 def files_of(document: Document) -> Mapping[str, Path]:
-    """The files that the imports of a document lead to, by the paths as written."""
+    """Return the files that a document imports, by import path."""
     found = {link: document.programs.file_of(link) for _, link in document.index.links}
     return {link: file for link, file in found.items() if file is not None}

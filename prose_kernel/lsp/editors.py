@@ -12,12 +12,12 @@ from prose_kernel.runs import languages
 from prose_kernel.runs.languages import Language
 
 FOLDER: Final = f"prose-kernel.prose-{__version__}"
-"""The name of the extension's folder, as VS Code wants it."""
+"""The name of the extension's folder, in the form that VS Code expects."""
 _COMMAND: Final = "import sys; from prose_kernel.cli.main import main; sys.exit(main())"
 
 
 def extension() -> dict[str, str]:
-    """The files of the extension by name: its description, and for each language a grammar and how it is edited."""
+    """Return the files of the extension by name: its manifest, and a grammar and a configuration for each language."""
     known = [language for language in languages.LANGUAGES.values() if language.grammar()]
     files = {"package.json": _text(_package(known))}
     for language in known:
@@ -27,7 +27,7 @@ def extension() -> dict[str, str]:
 
 
 def write_extension(directory: Path) -> Path:
-    """Write the extension into a directory of extensions, in the place of an earlier one; its folder is returned."""
+    """Write the extension into a directory of extensions, replacing an earlier one. Return its folder."""
     folder = directory / FOLDER
     for name, text in extension().items():
         file = folder / name
@@ -81,7 +81,7 @@ def _package(known: list[Language]) -> dict[str, Any]:
 
 
 def _configuration(language: Language) -> dict[str, Any]:
-    """How an editor closes brackets, comments lines out and indents."""
+    """Return the rules by which an editor closes brackets, comments out lines and indents."""
     pairs = [["(", ")"], ["[", "]"], ["{", "}"]]
     quotes = [['"', '"'], *([mark, mark] for mark in language.delimiters if len(mark) < 3)]
     closing = [{"open": one, "close": two, "notIn": ["string", "comment"]} for one, two in pairs + quotes]

@@ -1,4 +1,4 @@
-"""Answers to an editor's requests about one document, in the types of the protocol."""
+"""Answer an editor's requests about one document, in the types of the protocol."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from prose_kernel.views.escaping import fenced
 from prose_kernel.views.word_help import documentation, entry_of, is_property, matching, paths, word_at
 
 _MOST_FINDINGS: Final = 1_000
-"""Diagnostics of one document that are shown."""
+"""The most diagnostics of one document."""
 _MOST_FIXES: Final = 20
-"""Findings of one request for which fixes are looked for: each fix is compiled."""
+"""The most diagnostics of one request for which fixes are tried: each fix is compiled."""
 _LINES: Final = 12
-"""Lines of a definition that hovering shows."""
+"""The most lines of a definition that hovering shows."""
 
 _SYMBOLS: Final = {
     "variable": types.SymbolKind.Variable,
@@ -76,7 +76,7 @@ def offset_of(document: Document, position: types.Position) -> int:
 def diagnostics(document: Document) -> list[types.Diagnostic]:
     """Return the diagnostics of a document. Errors of an imported file are reported at the import, with their place.
 
-    Nothing of a notebook, which an editor sends as one text: its kernel knows magics, and what earlier cells bound.
+    Returns none for a notebook, which an editor sends as one text: only its kernel knows magics and earlier names.
     """
     if document.path is not None and document.path.suffix == ".ipynb":
         return []
@@ -95,7 +95,7 @@ def _diagnostic(document: Document, one: Diagnostic) -> types.Diagnostic:
 
 
 def _of_import(document: Document, one: Diagnostic) -> types.Diagnostic:
-    """An error of another file, at the import that leads to it, or else at the first one."""
+    """Report an error in another file, at the import of that file, or else at the first import."""
     folder = document.path.parent if document.path is not None else None
     file = (folder / one.file).resolve() if folder is not None else None
     files = files_of(document)
@@ -111,7 +111,7 @@ def _of_import(document: Document, one: Diagnostic) -> types.Diagnostic:
 def _shown(
     one: Diagnostic, where: types.Range, message: str, place: types.Location | None, about: str | None
 ) -> types.Diagnostic:
-    """A finding with this message; `about` is what is said of another place."""
+    """Return a diagnostic with this message; `about` is the text for the related `place`."""
     is_error = one.severity == "error"
     return types.Diagnostic(
         where,
@@ -125,7 +125,7 @@ def _shown(
 
 
 def _described(one: Diagnostic) -> types.CodeDescription | None:
-    """A link into the language reference that comes with the package."""
+    """Return a link to the language reference that comes with the package."""
     heading = reference_pages.heading(reference_pages.page_of(one.code), one.code)
     if heading is None:
         return None
@@ -221,7 +221,7 @@ def _named(documents: Documents, document: Document, offset: int, symbol: Symbol
 
 
 def _program(document: Document, name: str) -> str:
-    """An imported file: what it takes and gives."""
+    """Describe an imported file: its inputs, and the names that it shares."""
     groups: dict[str, list[str]] = {}
     for symbol in document.index.symbols:
         for shared in sorted(symbol.shared):
@@ -233,7 +233,7 @@ def _program(document: Document, name: str) -> str:
 
 
 def _definition(source: Source, symbol: Symbol) -> str:
-    """The text of a definition: all of an agent or gate that is short, of others the first line."""
+    """Return the text of a definition: the first lines of an agent or gate, the first line of other definitions."""
     lines = source.slice(symbol.extent).rstrip().split("\n")
     if symbol.kind not in ("agent", "gate"):
         return lines[0]
@@ -295,7 +295,7 @@ def _trimmed(text: str, node: Node) -> int:
 
 
 def _comments(text: str, delimiters: tuple[str, ...]) -> Iterator[tuple[int, int]]:
-    """The first and last line, from 0, of each run of lines that contain only a comment."""
+    """Yield the first and last line, counted from 0, of each run of lines that contain only a comment."""
     hidden: set[int] = set()
     for region in literals(text, delimiters):
         if region.inside != "comment":
@@ -337,16 +337,16 @@ def semantic_tokens(document: Document) -> types.SemanticTokens:
 
 
 def edits(text: Text, changes: Iterable[Edit]) -> list[types.TextEdit]:
-    """Edits of the source, with the line ends that the document has."""
+    """Return edits of the source in the types of the protocol, with the line ends of the document."""
     return [types.TextEdit(to_range(text, one.span), text.with_line_ends(one.text)) for one in changes]
 
 
 class LosesComments(Exception):
-    """The canonical form of a text has no comments, and the text has some."""
+    """Formatting would lose comments, which the canonical form of the text does not keep."""
 
 
 def formatting(document: Document) -> list[types.TextEdit]:
-    """The document in canonical form; nothing for one with errors. Raises `LosesComments`."""
+    """Return the edit that gives a document its canonical form; none if it has errors. Raises `LosesComments`."""
     compiled = document.compiled
     if not compiled.ok:
         return []
@@ -360,7 +360,7 @@ def formatting(document: Document) -> list[types.TextEdit]:
 
 
 def code_actions(document: Document, wanted: types.Range) -> list[types.CodeAction]:
-    """Changes that apply the hints of findings in a range. Each has been tried: the finding goes, no error comes."""
+    """Return quick fixes for the diagnostics in a range. Each was tried: it removes one, and causes no new error."""
     first, last = offset_of(document, wanted.start), offset_of(document, wanted.end)
     found = [
         one
@@ -386,7 +386,7 @@ def code_actions(document: Document, wanted: types.Range) -> list[types.CodeActi
 
 
 def _tried(document: Document, one: Diagnostic) -> Fix | None:
-    """The first change that fixes a finding."""
+    """Return the first change that fixes a diagnostic, or None."""
     compiled = document.compiled
     for fix in document.language.fixes(compiled, one):
         changed = Source.of(replaced(document.source.text, fix.edits), document.source.name)

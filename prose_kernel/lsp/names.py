@@ -1,4 +1,4 @@
-"""Names across files: where they are defined, all places where they are used, and giving them another name."""
+"""Names across files: find their definitions and uses, and rename them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from prose_kernel.lsp.documents import Document, Documents
 
 
 class Refused(Exception):
-    """A name cannot be changed; the message says why, to a person."""
+    """A name cannot be changed; the message gives the reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def _linked(documents: Documents, document: Document, offset: int) -> Place | No
 
 
 def everywhere(documents: Documents, document: Document, occurrence: Occurrence) -> list[tuple[Document, Occurrence]]:
-    """Every place of a name in the workspace: its symbol, those that share its name in other files, and so on."""
+    """Return every place of a name in the workspace: of its symbol, of symbols in other files that share it, etc."""
     found: dict[tuple[str, int], tuple[Document, Occurrence]] = {}
     seen: set[tuple[str, int]] = set()
     agenda: list[tuple[Document, Symbol]] = []
@@ -77,7 +77,7 @@ def everywhere(documents: Documents, document: Document, occurrence: Occurrence)
 
 
 def _of_import(importer: Document, document: Document, symbol: Symbol) -> Iterator[Occurrence]:
-    """The places in an importing file that name a symbol of the imported one."""
+    """Yield the places in an importing file that name a symbol of the imported file."""
     leads: dict[str, bool] = {}
     for one in importer.index.occurrences:
         if one.target is None or one.target.name not in symbol.shared:
@@ -90,11 +90,11 @@ def _of_import(importer: Document, document: Document, symbol: Symbol) -> Iterat
             yield one
 
 
-# ---------------------------------------------------------------- another name
+# ---------------------------------------------------------------- rename
 
 
 def renamable(document: Document, offset: int) -> tuple[Span, str]:
-    """The name at an offset, and what it is called. Raises `Refused`."""
+    """Return the span and the text of the name at an offset. Raises `Refused` if it cannot be renamed."""
     occurrence = document.index.at(offset)
     if occurrence is None:
         raise Refused(
@@ -108,10 +108,10 @@ def renamable(document: Document, offset: int) -> tuple[Span, str]:
 
 
 def rename(documents: Documents, document: Document, offset: int, name: str) -> list[tuple[Document, list[Edit]]]:
-    """The edits that give what is named at an offset another name, wherever it is used.
+    """Return the edits that rename the symbol at an offset, wherever it is used.
 
-    Raises `Refused` where the new name is none, or where anything would then mean something else: the changed texts are
-    compiled, and their names must be one and the same in the same places.
+    Raises `Refused` if the new name is invalid, or if a name would get another meaning: the changed texts are compiled,
+    and every name must refer to the same symbol as before.
     """
     _, before = renamable(document, offset)
     occurrence = document.index.at(offset)
@@ -143,7 +143,7 @@ def _edits(places: Iterable[Occurrence], name: str) -> list[Edit]:
 
 
 def _check(documents: Documents, document: Document, edits: list[Edit], texts: Mapping[str, str], name: str) -> None:
-    """Raise `Refused` if the changed text has new errors, or if its names are connected in another way."""
+    """Raise `Refused` if the changed text has new errors, or if its names refer to other symbols."""
     changed = documents.changed(document, texts)
     for found in _new_errors(document.compiled.diagnostics, changed.compiled.diagnostics):
         place = f"line {found.line}" if document.path is None else f"{document.path.name}, line {found.line}"

@@ -1,8 +1,8 @@
-"""Positions of the protocol and offsets of a source.
+"""Convert between positions of the protocol and offsets of a source.
 
-An editor counts lines, which end with LF, CRLF or CR, and within a line UTF-16 units unless it has agreed to others. A
-`Source` counts code points of a text without BOM in which CRLF is LF. All conversions are by offsets in the text as the
-editor has it, so that they also hold for texts with any mixture of line ends.
+An editor counts lines, which end with LF, CRLF or CR, and UTF-16 units within a line, unless another encoding was
+negotiated. A `Source` counts code points of a text without BOM, with LF for CRLF. All conversions go through offsets in
+the editor's text, so they also work for texts with mixed line ends.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ _CODEC: Final[dict[Encoding, tuple[str, int]]] = {"utf-8": ("utf-8", 1), "utf-16
 
 
 class Position(NamedTuple):
-    """A line and a character in it, both from 0, the character in units of the encoding."""
+    """A line and a character in it, both counted from 0; the character in units of the encoding."""
 
     line: int
     character: int
 
 
 class Change(NamedTuple):
-    """A part of a text that an editor has replaced."""
+    """The replacement of a part of a text in an editor."""
 
     start: Position
     end: Position
@@ -37,7 +37,7 @@ class Change(NamedTuple):
 
 @dataclass(frozen=True)
 class Text:
-    """A text as an editor has it."""
+    """A text in an editor."""
 
     raw: str
     encoding: Encoding = "utf-16"
@@ -57,24 +57,24 @@ class Text:
 
     @cached_property
     def _dropped(self) -> list[int]:
-        """The offsets of the characters that the source does not have."""
+        """The offsets of characters that are missing from the source."""
         first = [0] if self.raw.startswith("\ufeff") else []
         return [*first, *(match.start() for match in re.finditer(r"\r(?=\n)", self.raw))]
 
     @cached_property
     def _dropped_in_source(self) -> list[int]:
-        """Return their positions in the source."""
+        """The offsets in the source at which these characters are missing."""
         return [at - number for number, at in enumerate(self._dropped)]
 
     # ---- offsets of the source
 
     def offset(self, position: Position) -> int:
-        """The offset in the source; a position past the end of a line or of the text is that end."""
+        """Return the offset in the source; a position past the end of a line or of the text counts as that end."""
         raw = self.raw_offset(position)
         return raw - bisect_left(self._dropped, raw) if self._dropped else raw
 
     def position(self, offset: int) -> Position:
-        """The position of an offset of the source."""
+        """Return the position of an offset in the source."""
         raw = offset + bisect_right(self._dropped_in_source, offset) if self._dropped else offset
         if raw and self._dropped and self.raw.startswith("\n", raw) and self.raw.startswith("\r", raw - 1):
             raw -= 1  # a line ends before both characters
@@ -87,7 +87,7 @@ class Text:
 
     @property
     def end(self) -> Position:
-        """Return the position after the last character."""
+        """The position after the last character."""
         line = len(self._starts) - 1
         return Position(line, self._units(self._starts[line], len(self.raw)))
 
@@ -116,10 +116,10 @@ class Text:
         return len(self.raw[start:end].encode(codec, "surrogatepass")) // width
 
     def with_line_ends(self, text: str) -> str:
-        """A text for this one, with CRLF where this one has it."""
+        """Return text to insert here, with CRLF if this text has CRLF."""
         return text.replace("\n", "\r\n") if "\r\n" in self.raw else text
 
     def changed(self, change: Change) -> Text:
-        """The text after a change by the editor."""
+        """Return the text after a change by the editor."""
         start, end = self.raw_offset(change.start), self.raw_offset(change.end)
         return Text(self.raw[:start] + change.text + self.raw[max(start, end) :], self.encoding)

@@ -28,7 +28,7 @@ from prose_kernel.lsp.positions import Change, Position, Text
 from prose_kernel.runs import languages
 
 _SHORTEST, _LONGEST = 0.03, 0.5
-"""Seconds between the last change and the diagnostics: as long as the last check took, within these bounds."""
+"""Seconds between the last change and the diagnostics: the duration of the last check, within these bounds."""
 _REQUEST_FAILED: Final = -32803
 
 
@@ -42,14 +42,14 @@ def _ours(name: str) -> Any:
 
 
 class _Protocol(LanguageServerProtocol):
-    """The protocol without the texts that pygls would keep too: its lines end at more characters than an editor's."""
+    """The protocol without pygls' copies of the texts, whose lines end at more characters than an editor's."""
 
     lsp_text_document__did_open = _ours(types.TEXT_DOCUMENT_DID_OPEN)
     lsp_text_document__did_change = _ours(types.TEXT_DOCUMENT_DID_CHANGE)
     lsp_text_document__did_close = _ours(types.TEXT_DOCUMENT_DID_CLOSE)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
-        """Read a message. A request with wrong parameters is refused; pygls would leave its sender waiting."""
+        """Read a message. A request with wrong parameters is refused; pygls would not answer it."""
         try:
             return super().structure_message(data)
         except JsonRpcException as error:
@@ -60,7 +60,7 @@ class _Protocol(LanguageServerProtocol):
 
 
 class ProseServer(LanguageServer):
-    """The server with its documents, and the check that is due."""
+    """The server with its documents and pending checks."""
 
     def __init__(self, profile: Profile = "default") -> None:
         super().__init__("prose", __version__, protocol_cls=_Protocol)
@@ -69,12 +69,12 @@ class ProseServer(LanguageServer):
         self._took: dict[str, float] = {}
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """Nothing is shown to a person: what goes wrong outside of a request is a message that makes no sense."""
+        """Do nothing: an error outside of a request is caused by an invalid message, which a person cannot mend."""
 
     # ---- diagnostics
 
     def check_soon(self, uri: str) -> None:
-        """Publish the diagnostics of a document when no more changes come, and of those that import it."""
+        """Publish the diagnostics of a document and its importers, when no more changes come."""
         if uri in self._due:
             self._due[uri].cancel()
         delay = min(max(self._took.get(uri, 0.0), _SHORTEST), _LONGEST)
@@ -86,7 +86,7 @@ class ProseServer(LanguageServer):
         self.check_importers(uri)
 
     def check_importers(self, uri: str) -> None:
-        """Check again what imports a file, by way of others too."""
+        """Check the open documents that import a file again, directly or through others."""
         path = path_of(uri)
         for other in self.documents.opened():
             if other.uri != uri and other.uri not in self._due and (path is None or other.index.links):
@@ -103,7 +103,7 @@ class ProseServer(LanguageServer):
         self.text_document_publish_diagnostics(types.PublishDiagnosticsParams(uri, found, document.version))
 
     def forget(self, uri: str) -> None:
-        """A document has been closed."""
+        """Forget a document that has been closed."""
         if uri in self._due:
             self._due.pop(uri).cancel()
         self._took.pop(uri, None)
@@ -112,14 +112,14 @@ class ProseServer(LanguageServer):
 
 
 def serve(profile: Profile = "default") -> None:
-    """Serve an editor over standard input and output until it says to stop or goes away."""
+    """Serve an editor over standard input and output until it sends `exit` or closes the stream."""
     log = logging.getLogger("pygls")
     log.handlers, log.propagate = [_Log(logging.ERROR)], False
     make(profile).start_io()
 
 
 def make(profile: Profile = "default") -> ProseServer:
-    """A server with all its features, which is not started."""
+    """Return a server with all its features, not yet started."""
     server = ProseServer(profile)
     for name, (handler, options) in _SYNCHRONISATION.items():
         server.feature(name, options)(_guarded(name, handler))
@@ -136,7 +136,7 @@ def _answered(
 
 
 def _guarded(name: str, handler: Callable[[ProseServer, Any], object]) -> Callable[..., object]:
-    """A handler that answers nothing where it fails: an editor would show a traceback, or give up the server."""
+    """Return a handler that returns None if it fails: an editor would show a traceback, or give up the server."""
 
     def handle(ls: ProseServer, params: Any) -> object:
         try:
@@ -151,19 +151,19 @@ def _guarded(name: str, handler: Callable[[ProseServer, Any], object]) -> Callab
 
 
 def _say(text: str) -> None:
-    """A line for the log of the editor."""
+    """Write a line to the log of the editor."""
     print(f"prose lsp: {' '.join(text.split())}", file=sys.stderr, flush=True)
 
 
 class _Log(logging.Handler):
-    """Log a message of pygls on one line; refused requests aren't logged."""
+    """Writes messages of pygls to the log, one line each, except for refused requests."""
 
     def emit(self, record: logging.LogRecord) -> None:
         if record.exc_info is None or not isinstance(record.exc_info[1], JsonRpcException):
             _say(record.getMessage().partition("\n")[0])
 
 
-# ---------------------------------------------------------------- what the editor has
+# ---------------------------------------------------------------- notifications
 
 
 def _initialize(server: ProseServer, params: types.InitializeParams) -> None:
@@ -230,7 +230,7 @@ def _folders(server: ProseServer, params: types.DidChangeWorkspaceFoldersParams)
     server.documents.folders = [*kept, *(path for path in new if path is not None)]
 
 
-# ---------------------------------------------------------------- what it asks
+# ---------------------------------------------------------------- requests
 
 
 def _definition(server: ProseServer, document: Document, params: types.DefinitionParams) -> types.Location | None:
@@ -281,7 +281,7 @@ def _rename(server: ProseServer, document: Document, params: types.RenameParams)
 
 
 def _refusing(ask: Callable[[], Any]) -> Any:
-    """The answer, or an error that an editor shows."""
+    """Return the answer; turn `Refused` into an error that an editor shows."""
     try:
         return ask()
     except Refused as refused:
@@ -351,4 +351,4 @@ _REQUESTS: Final[Mapping[str, tuple[Callable[[ProseServer, Document, Any], objec
         types.CodeActionOptions(code_action_kinds=[types.CodeActionKind.QuickFix]),
     ),
 }
-"""The answer to each request about a document, the answer for an unreadable one, and the editor's message."""
+"""For each request about a document: its function, the answer for an unreadable document, and the feature's options."""
