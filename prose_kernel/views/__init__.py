@@ -1,1 +1,1 @@
-"""Text for people, shared by the notebook and the command line."""
+"""Views: text, HTML and pictures for people, shared by the notebook and the command line."""

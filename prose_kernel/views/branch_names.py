@@ -1,4 +1,4 @@
-"""The names of the branches of a `parallel`: their own name, or the item that an iteration works on."""
+"""Name the branches of a `parallel`: by their labels, or by the items of their iterations."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from prose_kernel.runtime.values import Reference, Value, full_text, plain
 from prose_kernel.views.escaping import visible
 
 WIDTH: Final = 30
-"""Characters of an item's text that name its row."""
+"""The most characters of an item's name."""
 TOGETHER: Final = 10_000
-"""Items whose texts are compared with each other; beyond that, each is identified by its number."""
+"""The most items that get unique names; if there are more, each name contains the item's number."""
 _LOOKED_AT: Final = 400
 _TELLING: Final = ("name", "title", "id", "label", "path", "file", "url", "key")
 """Fields that identify an object: the first one that it has is used, otherwise its first short field."""
@@ -45,7 +45,7 @@ class BranchNames(Sequence[str]):
         return self._all[index]
 
     def _apart(self) -> list[str]:
-        """Return the names; items with equal texts get numbers, from the second one."""
+        """Return the names; of items with equal texts, the second and later ones get numbers."""
         found: dict[str, int] = {}
         for index, item in enumerate(self._event.items):
             name = base = item_name(item, self._language) or f"i{index}"

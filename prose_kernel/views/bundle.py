@@ -1,4 +1,4 @@
-"""Documents as MIME bundles for notebooks: Markdown with plain text; and cards, which are HTML with plain text."""
+"""Render documents as MIME bundles for notebooks: Markdown with plain text; and cards: HTML with plain text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _TICKED = re.compile(r"`([^`]+)`")
 
 
 def bundle(shown: doc.Block | Display) -> Display:
-    """The bundle of a document, with the facts of its groups; a bundle stays as it is."""
+    """Return the bundle of a document, with the facts of its groups; return a bundle unchanged."""
     if isinstance(shown, Display):
         return shown
     return Display({"text/markdown": markdown(shown), "text/plain": plain_text(shown)}, _facts(shown))
@@ -31,7 +31,7 @@ def _facts(block: doc.Block) -> dict[str, object]:
 # ---------------------------------------------------------------- tables of data, and cards
 
 KEPT = "kept; %ask again asks again"
-"""Remark about an answer that a cell has kept from its last run."""
+"""The remark about an answer that a cell has kept from its last run."""
 QUIET = "opacity: 0.65"
 TABLE = "margin: 0"
 LEFT = "text-align: left"
@@ -41,7 +41,7 @@ QUIET_LEFT = f"{LEFT}; {QUIET}"
 def card(
     parts: Iterable[Html], lines: Iterable[str], facts: Mapping[str, object] | None = None, *, bad: bool = False
 ) -> Display:
-    """A report in a frame: HTML that survives a sanitiser (no scripts, ids or theme variables), and lines of text."""
+    """Return a framed report: HTML that survives a sanitiser (no scripts, ids or theme variables), and text lines."""
     colour = "rgba(215, 60, 60, 0.8)" if bad else "rgba(128, 128, 128, 0.5)"
     frame = f"border-left: 3px solid {colour}; padding: 2px 10px; margin: 2px 0"
     markup = tag("div", *parts, class_=LITERAL, style=frame)
@@ -49,13 +49,13 @@ def card(
 
 
 def command_card(command: str, remarks: Sequence[str], facts: Mapping[str, object], *, bad: bool) -> Display:
-    """A command and remarks about it."""
+    """Return the card of a command with remarks about it."""
     lines = [f"$ {clip(command)}", *(f"  {visible(remark)}" for remark in remarks)]
     return card([tag("code", f"$ {clip(command)}"), *map(quiet, remarks)], lines, facts, bad=bad)
 
 
 def row(*cells: str, style: str = LEFT, quiet: int | None = None) -> Html:
-    """A row of a table in a card; the cell `quiet` is in the background."""
+    """Return a row of a table in a card; the cell with the index `quiet` is dimmed."""
     return tag("tr", *(tag("td", cell, style=QUIET_LEFT if at == quiet else style) for at, cell in enumerate(cells)))
 
 
@@ -65,17 +65,17 @@ def wide_row(text: str, columns: int, style: str = QUIET_LEFT) -> Html:
 
 
 def small(text: str) -> Html:
-    """A line in the background, in small letters."""
+    """Return a dimmed line in small letters."""
     return tag("div", tag("small", text), style=QUIET)
 
 
 def coded(text: str) -> Html:
-    """Text in which backticks mark code."""
+    """Return the HTML of a text in which backticks mark code."""
     return html(*(tag("code", piece) if at % 2 else piece for at, piece in enumerate(_TICKED.split(text))))
 
 
 def data_html(table: doc.Table) -> Html:
-    """A table of data without classes or ids, as a sanitiser leaves it."""
+    """Return a table of data without classes or ids, which a sanitiser would remove."""
     sides = ["text-align: right" if at in table.numbers else LEFT for at in range(len(table.head))]
     head, *body = (
         tag("tr", *(tag(name, cell, style=side) for side, cell in zip(sides, cells, strict=True)))

@@ -9,7 +9,7 @@ from prose_kernel.views import document as doc
 from prose_kernel.views.escaping import clip
 
 WORST = 10
-"""Misses that are shown."""
+"""The most misses that are shown."""
 
 
 def parts(found: Calibration) -> Iterator[doc.Block]:
@@ -76,7 +76,7 @@ def _misses(found: Calibration) -> Sequence[Sequence[str]]:
 
 
 def as_json(found: Calibration) -> dict[str, object]:
-    """The whole result as data, for programs."""
+    """Return the whole result as data, for programs."""
     low, high = found.accuracy.interval
     usage = found.usage
     return {

@@ -1,8 +1,8 @@
 """MIME bundles for values, command results, notes and branches; each kind has a fixed set of MIME types.
 
-Reports of the machine are `text/html` (only what survives a sanitiser: no scripts, styles, ids or theme variables) with
-`text/plain`; text that a session wrote is `text/markdown` with `text/plain`. Plain text is complete by itself. Nothing
-that differs from run to run is in the text: durations, models and run ids go into `Display.facts`.
+Reports of the machine are `text/html` that survives a sanitiser (no scripts, style sheets, ids or theme variables) with
+`text/plain`; text of sessions is `text/markdown` with `text/plain`. Plain text is complete by itself. Values that
+differ from run to run (durations, models, run ids) are not in the texts, but in `Display.facts`.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ from prose_kernel.views.session_cards import text_display
 from prose_kernel.views.tables_of_values import table_of
 
 ROWS = 30
-"""Rows of a table that are shown; the rest is counted."""
+"""The most rows of a table that are shown; the rest is counted."""
 ENDS = 20
-"""Branches at each end of a `parallel` that are shown; of those between them only the failed ones."""
+"""The number of branches shown at each end of a `parallel`; between the ends only failed branches are shown."""
 FAILED = 200
-"""Failed branches between the ends that are shown."""
+"""The most failed branches that are shown between the ends."""
 OFTEN = 3
-"""Times that the same note is shown before it is counted."""
+"""The most times that the same note is shown; if it occurs more often, it is counted."""
 _LINE = 80
-"""Characters that one line of a report may have."""
+"""The most characters in one line of a report."""
 
 _SCROLLED = "max-height: 60em; overflow: auto"
 _PRE = "margin: 2px 0; white-space: pre-wrap; max-height: 20em; overflow: auto"
@@ -55,14 +55,14 @@ def readable(value: Value, language: Language) -> str:
 
 
 def one_line(value: Value, language: Language) -> str:
-    """The beginning of a value, for a row of a table."""
+    """Return the beginning of a value, for a row of a table."""
     if isinstance(value, (list, dict)):
         return clip(json_text(plain(value)), _LINE)
     return clip(language.text_of(value), _LINE)
 
 
 def value_display(value: Value, language: Language) -> Display:
-    """A cell's last value, shown as it is. Text of a session is Markdown."""
+    """Return the display of a cell's last value. Text of a session is Markdown."""
     if isinstance(value, Reference):
         return text_display(full_text(value))
     if isinstance(value, ExecText) and value.result.image:
@@ -76,8 +76,7 @@ def value_display(value: Value, language: Language) -> Display:
 
 @dataclass(slots=True)
 class Recent:
-    """A bound name: its last value, its language, the number of bindings. The value is read only when the card is
-    made."""
+    """A bound name with its last value, its language, and the number of bindings (`times`)."""
 
     name: str
     value: Value
@@ -99,7 +98,7 @@ def _exec_remarks(value: ExecText) -> tuple[tuple[str, ...], dict[str, object], 
 
 
 def _stderr(result: CommandResult) -> str:
-    """The beginning of stderr, where it has not been shown already."""
+    """Return the beginning of a command's stderr."""
     shown, rest = preview(result.stderr, lines=3, characters=300)
     return f"stderr: {shown or 'empty'}" + (" …" if rest else "")
 
@@ -139,7 +138,7 @@ def _single(name: str, value: Value, language: Language) -> Display:
 
 
 def _drawn(data: bytes, drawn: Picture) -> Html:
-    """An image in a card, above the line that says what it is."""
+    """Return an image for a card, with its description below."""
     shown = "" if drawn.broken or not drawn.width else tag("div", image_tag(data, drawn, drawn.text))
     return html(shown, quiet(drawn.text))
 
@@ -199,7 +198,7 @@ def outcome(result: CommandResult) -> list[str]:
 
 
 def cuts(result: CommandResult) -> list[str]:
-    """Describe the parts of a command's streams that its value does not hold."""
+    """Describe the parts of a command's output that its value does not contain."""
     found = []
     for name in ("stdout", "stderr"):
         if getattr(result, f"{name}_truncated"):
@@ -217,7 +216,7 @@ def cuts(result: CommandResult) -> list[str]:
 
 
 def command_facts(result: CommandResult) -> dict[str, object]:
-    """The volatile side of a command's result, for metadata."""
+    """Return the volatile facts of a command's result, for metadata."""
     facts: dict[str, object] = {
         "duration": round(result.duration, 3),
         "max_rss": result.max_rss,
@@ -233,7 +232,7 @@ def command_facts(result: CommandResult) -> dict[str, object]:
 def result_card(event: CommandFinished, directory: str = "") -> Display | None:
     """Return the compact card after an `exec` that binds no name, or None if there is nothing to report.
 
-    `directory` is the new directory as it may be shown. Output that was already shown isn't repeated.
+    `directory` is the displayed name of the new directory. Output that was shown already isn't repeated.
     """
     result = event.result
     remarks = [] if event.raised else outcome(result)
@@ -257,7 +256,7 @@ def result_card(event: CommandFinished, directory: str = "") -> Display | None:
 
 @dataclass(frozen=True, slots=True)
 class Note:
-    """A quiet line: a condition, set apart where there is one, what is to be said, and why. `facts` differ from run to
+    """A dimmed line: a condition, which is emphasised, if any; a text; and its reason. `facts` differ from run to
     run."""
 
     text: str
@@ -271,7 +270,7 @@ class Note:
 
 
 def notes_display(notes: Sequence[Note]) -> Display:
-    """Quiet lines about what the machine decided: conditions, retries, gates, warnings."""
+    """Return dimmed lines about decisions of the machine: conditions, retries, gates, warnings."""
     found = _counted(notes)
     shown = found[:ROWS]
     if len(found) > ROWS:
@@ -285,8 +284,8 @@ def notes_display(notes: Sequence[Note]) -> Display:
 
 
 def _counted(notes: Sequence[Note]) -> list[Note]:
-    """Merge notes that occur more than `OFTEN` times, such as those of a loop, into one line with their number and the
-    last reason."""
+    """Merge equal notes that occur more than `OFTEN` times, such as in a loop, into one with their number and the last
+    reason."""
     alike: dict[tuple[str, str], list[Note]] = {}
     for note in notes:
         alike.setdefault((note.condition, note.text), []).append(note)
@@ -321,7 +320,7 @@ _MARKS = {"done": "✓", "failed": "✗", "cancelled": "–"}
 
 
 def shown_branches(rows: Sequence[BranchRow]) -> list[int]:
-    """The branches that are shown, by index: all of a few; of many the failed ones, the first and the last."""
+    """Return the indexes of the shown branches: all of a few; the first, the failed and the last ones of many."""
     total = len(rows)
     if total <= 2 * ENDS:
         return list(range(total))
@@ -342,7 +341,7 @@ def _statuses(rows: Sequence[BranchRow]) -> str:
 
 
 def parallel_display(rows: Sequence[BranchRow], names: Sequence[str]) -> Display:
-    """The branches of a `parallel` that is over, in source order; exactly the same for every front end."""
+    """Return the display of the branches of a joined `parallel`, in source order; equal for all front ends."""
     head = f"parallel, {counted(len(rows), 'branch')}: {_statuses(rows) or 'starting'}"
     kept = shown_branches(rows)
     shown = [(rows[at], names[at]) for at in kept]

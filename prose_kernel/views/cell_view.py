@@ -1,11 +1,11 @@
-"""Turn the events of one executing cell into outputs, for the kernel and `%%prose` alike.
+"""Turn the events of a running cell into outputs, for the kernel and `%%prose`.
 
-Shown live are the streams of a bare `exec`, a session's answer, and for a person the progress of `parallel`. Cards of
-bound values and notes about decisions wait until something else is shown, which they then precede: an output is never
-above the decision that caused it. Cards of a loop wait until its top-level statement is over: one table, not a hundred.
-The outputs of a `parallel` are put in source order at its join. Nothing is shown twice: output that becomes the value
-of a name or an expression appears only in that value, and a cell's result omits what its body has shown already. Saved
-notebooks hold the same outputs whether or not a person was watching (docs/reference/jupyter.md 5, 7).
+The streams of a bare `exec`, a session's answer, and for a person the progress of `parallel` are shown live. Cards of
+bound values and notes about decisions wait until something else is shown, and then precede it: an output is never
+above the decision that caused it. Cards of a loop wait for the end of its top-level statement, and become one table.
+The outputs of a `parallel` are shown in source order at its join. Nothing is shown twice: output that becomes the value
+of a name or an expression is shown only in that value, and a cell's result is omitted if its body has shown it. Saved
+notebooks have the same outputs whether or not a person was watching (docs/reference/jupyter.md 5, 7).
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from prose_kernel.views.problems import warning_lines
 from prose_kernel.views.session_view import SessionViews
 
 DISPLAYS = 20
-"""Displays that a cell makes while it runs; later ones are merged into its last displays."""
+"""The most displays that a cell makes while it runs; later ones are merged at its end."""
 SWITCHES = 12
-"""Changes between stdout and stderr that are shown in order; after them stderr is gathered to the end of the cell."""
+"""The most changes between stdout and stderr that are shown in order; later stderr is shown at the end of the cell."""
 ABOUT = 40
-"""Characters of the value that a criterion of VVM is about."""
+"""The most characters of the value that a criterion of VVM is about."""
 REMEMBERED = 32
-"""Values shown lately that are recognised when they come back as the value of the cell."""
+"""The number of recently shown values that are recognised if they become the value of the cell."""
 
 DATA = frozenset({"json", "jsonl", "csv"})
-"""Declared formats of an output that is shown as a whole."""
+"""The declared formats of output that is shown as a whole."""
 
 _COMPOUND = frozenset({"if", "choice", "try", "for", "repeat", "loop", "do", "parallel"})
 _BINDING = frozenset({"let", "assign", "output", "input", "return"})
@@ -54,7 +54,7 @@ _BINDING = frozenset({"let", "assign", "output", "input", "return"})
 
 @dataclass(slots=True)
 class _LateNotes:
-    """The notes of a cell that has many displays already, in one that is replaced as they come."""
+    """The further notes of a cell with many displays: they share one display, which is replaced for each."""
 
     notes: list[cards.Note]
     id: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -63,7 +63,7 @@ class _LateNotes:
     def add(self, notes: list[cards.Note], output: Output) -> None:
         self.notes += notes
         self.shown = False
-        if len(self.notes) <= cards.ROWS:  # the display shows no more; its counts are right at the end of the cell
+        if len(self.notes) <= cards.ROWS:  # the display shows no more; its counts are right at the end
             self.update(output)
 
     def update(self, output: Output) -> None:
@@ -99,12 +99,12 @@ class CellView:
         self.language = languages.default()
         """The language of the running program, which names and formats its values."""
         self._commands: dict[int, CommandView] = {}
-        self._declared: dict[int, str] = {}  # of those whose output is data: its format
+        self._declared: dict[int, str] = {}  # the formats of commands whose output is data
         self._cards: dict[str, cards.Recent] = {}
         self._notes: list[cards.Note] = []
-        self._notes_shown: tuple[str, int] | None = None  # the display of these, and how many it shows
+        self._notes_shown: tuple[str, int] | None = None  # the id of the display of `_notes`, and their number in it
         self._card_statement: object = None
-        self._cards_wait = False  # those of a loop or branch, until the statement is over
+        self._cards_wait = False  # cards of a loop or branch wait for the end of the statement
         self._displays = 0
         self._late: list[Display] = []
         self._late_notes: _LateNotes | None = None
@@ -117,14 +117,14 @@ class CellView:
             panel.time_passes = self._sessions.time_passes
         self._last: Value = None
         self._last_name: str | None = None
-        self._statement = ""  # the kind of the one that gives the cell its value
+        self._statement = ""  # the kind of the statement that gives the cell its value
         self._shown: deque[object] = deque(maxlen=REMEMBERED)
-        self._answer_name: str | None = None  # that takes the last answer of a session
+        self._answer_name: str | None = None  # the name that the last answer of a session is bound to
         self._answer: tuple[Value, Value] = (None, None)
         self._joined = False
         self._finished_command: ev.CommandFinished | None = None
         self.shown_error: RunError | None = None
-        """The error of the bare command that failed last, if the cell shows the whole of its stderr."""
+        """The error of the last failed bare command, if the cell shows all of its stderr."""
 
     def __call__(self, event: ev.Event) -> None:
         if self.panel is not None:
@@ -135,11 +135,11 @@ class CellView:
 
     @property
     def has_room(self) -> bool:
-        """Whether the next display gets its own output."""
+        """Whether the next display gets a separate output."""
         return self._displays < DISPLAYS
 
     def on_cell_started(self, event: ev.CellStarted) -> None:
-        """Remember which statement of the starting program gives its value: this decides how the value is shown."""
+        """Note which kind of statement gives the starting program its value: this decides how the value is shown."""
         self._statement = event.valued
         if self.panel is not None:
             self.panel.run.language = self.language
@@ -149,8 +149,8 @@ class CellView:
     def finish(self, value: Value) -> None:
         """End a successful cell. Its last value becomes the result, unless it has been shown already.
 
-        The result of a binding is its card, or the table of several that it is part of. The value of a compound
-        statement is whatever its body has shown.
+        The result of a binding is its card, or the table of several bindings with it. The value of a compound statement
+        is not shown, because its body shows it.
         """
         self._branches.leave()
         last = self._take_last(value)
@@ -164,7 +164,7 @@ class CellView:
             self.panel.end()
 
     def fail(self) -> None:
-        """End a failed or interrupted cell: show everything that waits, before the error."""
+        """End a failed or interrupted cell: show all waiting outputs before the error."""
         for command in self._commands.values():
             command.finish(where_whole(None))
         self._sessions.interrupted()
@@ -174,13 +174,13 @@ class CellView:
             self.panel.end()
 
     def settle(self) -> None:
-        """Show everything that waits, before something else is shown in the same cell."""
+        """Show all waiting outputs before something else is shown in the cell."""
         self._branches.leave()
         self._flush_cards()
         self._last_name = None
 
     def aside(self, display: Display) -> None:
-        """Show something that isn't output of the program, whose output stays as it would be without it."""
+        """Show something that isn't output of the program, without a change of the program's output."""
         self._put(display)
 
     def result_of_part(self, value: Value) -> None:
@@ -198,7 +198,7 @@ class CellView:
             self.send(cards.notes_display([cards.Note(line) for line in lines]))
 
     def _take_last(self, value: Value) -> list[cards.Recent]:
-        """The last card, when the cell's value is what it shows, with the table that it would follow."""
+        """Return the last card if it shows the cell's value, with the cards of the table that it would follow."""
         name = self._last_name
         if name is None or not (self._last is value or self._statement in _BINDING):
             return []
@@ -220,7 +220,7 @@ class CellView:
         essence = value.result if isinstance(value, ExecText) else value
         return not any(essence is shown for shown in self._shown)
 
-    # ------------------------------------------------------------ sending
+    # ------------------------------------------------------------ outputs
 
     def send(self, display: Display, display_id: str | None = None) -> None:
         self._flush_before()
@@ -235,7 +235,7 @@ class CellView:
         self.output.display(display, display_id)
 
     def command_view(self) -> CommandView:
-        """For a command that a magic runs: where its output is displayed."""
+        """Return the view of a command that a magic runs."""
         place = self if self.live else None
         return CommandView(self.limits, self.write, lambda note: self.send(quiet_line(note)), place)
 
@@ -273,7 +273,7 @@ class CellView:
             self.output.display(display)
 
     def _flush_before(self) -> None:
-        """Show what comes before the next output."""
+        """Show the cards and notes that precede the next output."""
         if self._cards and not self._cards_wait:
             self._flush_cards()
         self._flush_notes()
@@ -310,7 +310,7 @@ class CellView:
             self._flush_cards()
         if self.live and self._notes and self._notes_shown is None and self.has_room:
             self._notes_shown = uuid.uuid4().hex, len(self._notes)
-            self._put(cards.notes_display(self._notes), self._notes_shown[0])  # what follows from it may take long
+            self._put(cards.notes_display(self._notes), self._notes_shown[0])  # what follows may take long
 
     on_gate_opened = _begin_visible
 
@@ -319,12 +319,12 @@ class CellView:
     def on_bound(self, event: ev.Bound) -> None:
         self._last, self._last_name, self._joined = event.value, None, False
         if event.spawned in ("session", "resume") and isinstance(event.value, Reference):
-            return  # its answer has been shown under its name
+            return  # the answer has been shown under this name
         if self._answer_name == event.name and any(event.value is shown for shown in self._answer):
-            return  # and so has this one, which is a plain text
+            return  # the same for an answer that is plain text
         steps = event.place.branches
         if event.place.depth > 0 or event.place.program or (steps and steps[-1].label == event.name):
-            return  # names of a block or an imported program are its own; a branch is shown by its row
+            return  # a local name of a block or an imported program; or a branch, which has a row
         self._cards_wait = self._cards_wait or event.looped or bool(steps)
         known = self._cards.get(event.name)
         if known is None:
@@ -336,7 +336,7 @@ class CellView:
 
     def on_statement_done(self, event: ev.StatementDone) -> None:
         if self._joined and event.place.kind == "parallel":
-            self._shown.append(event.value)  # its branches have just been shown
+            self._shown.append(event.value)  # the join has just shown its branches
         if event.value is not None and event.value is not self._last:
             self._last, self._last_name = event.value, None
 
@@ -355,15 +355,14 @@ class CellView:
             )
 
     def _left_out(self, event: ev.Event, note: str) -> None:
-        """Show the note between the two parts of a long output; in a branch, whose displays come last, as a line of
-        text."""
+        """Show the note between the two parts of a long output; in a branch as text, because its displays come last."""
         if self._branches.holds(event.place.branches):
             self._emit(event, "stdout", f"{note}\n")
         else:
             self.send(quiet_line(note))
 
     def on_command_output(self, event: ev.CommandOutput) -> None:
-        held = event.stream == "stdout" and event.spawn in self._declared  # a part of data, which is shown as a whole
+        held = event.stream == "stdout" and event.spawn in self._declared  # data is shown as a whole
         if (command := self._commands.get(event.spawn)) is not None and not held:
             command.feed(event.stream, event.text, event.omitted)
 
@@ -395,7 +394,7 @@ class CellView:
         self._shown.append(result)
         if event.raised and not command.window.cut:
             self._finished_command = event
-        moved = event.directory_changed  # back as soon as a branch or program ends
+        moved = event.directory_changed  # a branch or program restores the directory when it ends
         stays = moved is not None and not event.place.branches and not event.place.program
         card = cards.result_card(event, self.directory_name(moved) if moved is not None and stays else "")
         if card is not None:
@@ -407,8 +406,7 @@ class CellView:
             self._note(event, f"retry {event.attempt} of {event.maximum}: {event.why}")
 
     def _unusual(self, event: ev.CommandFinished) -> None:
-        """Add a card for a finished command whose output became a value, with the facts that the value lacks, unless
-        the bound name has a card."""
+        """Show a card with the facts that a command's value lacks, unless the bound name has a card."""
         steps = event.place.branches
         if event.bound_to is None or (steps and steps[-1].label == event.bound_to):
             card = cards.result_card(event)
@@ -416,7 +414,7 @@ class CellView:
                 self._show(event, card)
 
     def on_failed(self, event: ev.Failed) -> None:
-        """Remember the error of a command whose stderr the cell shows, so that it is not shown twice."""
+        """Note the error of a command whose stderr the cell shows, so that it is not shown twice."""
         if self._finished_command is not None and self._finished_command.place.span == event.place.span:
             self.shown_error = event.error
 
@@ -471,7 +469,7 @@ class CellView:
         note = cards.Note(text) if isinstance(text, str) else text
         if not self._branches.add(event.place.branches, note):
             if self._cards and not (self._cards_wait and self._card_statement == event.place.ordinal):
-                self._flush_cards()  # of statements that had ended before
+                self._flush_cards()  # these belong to earlier statements
             self._notes.append(note)
             self._card_statement = event.place.ordinal
 
@@ -480,7 +478,7 @@ class CellView:
     def on_parallel_started(self, event: ev.ParallelStarted) -> None:
         if self._branches.holds(event.place.branches):
             self._branches.nested(event)
-            return  # its branches are shown inside the branch around it
+            return  # the enclosing branch shows its branches
         self._branches.leave()
         self._flush_cards()
         self._branches.started(event)

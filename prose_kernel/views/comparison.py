@@ -1,4 +1,4 @@
-"""Two runs of a program side by side, as one HTML page (docs/how-to/edit-and-continue.md)."""
+"""Render two runs of a program side by side as one HTML page (docs/how-to/edit-and-continue.md)."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from prose_kernel.storage.runs import KeptRun
 
 _SHOWN: Final = 20_000
-"""Characters of an answer that are shown."""
+"""The most characters of an answer that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """A run: its id, its state, and its consumption in words."""
+    """One of the two runs: its id, its state, and its consumption in words."""
 
     run: str
     state: str
@@ -34,7 +34,7 @@ class Side:
 def comparison_page(
     program: str, sides: tuple[Side, Side], found: Iterable[Difference], redact: Callable[[str], str]
 ) -> str:
-    """The page. `redact` takes secrets out of all texts."""
+    """Return the page. `redact` removes secrets from a text."""
     differences = list(found)
     head = html(
         tag("h1", redact(program)),

@@ -1,8 +1,8 @@
-"""The flow of a program as a Mermaid diagram, which JupyterLab and GitHub draw, and as an indented text.
+"""Draw the flow of a program as a Mermaid diagram, which JupyterLab and GitHub show, and as indented text.
 
-Labels come from programs, so they are written as character codes, which Mermaid, Markdown and HTML do not interpret. A
-program too large for a diagram is drawn with its inner bodies counted instead of shown, and in the end only with its
-beginning, so that every diagram stays below Mermaid's limits (GitHub's: 50,000 characters, 500 edges).
+Labels come from programs, so they are written as character codes, which Mermaid, Markdown and HTML do not interpret. In
+a large program inner bodies are counted instead of shown, and if that isn't enough, only its beginning is drawn, so
+that every diagram stays below Mermaid's limits (GitHub's: 50,000 characters, 500 edges).
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ NODES: Final = 150
 EDGES: Final = 400
 CHARACTERS: Final = 40_000
 LINES: Final = 400
-"""Lines of the text form."""
+"""The most lines of the text form."""
 
 _ALL: Final = 1_000_000
 _LEVELS: Final = (
     *((_ALL, _ALL, _ALL, 70), (8, _ALL, 30, 60), (3, _ALL, 12, 50), (2, 100, 10, 50), (1, 60, 8, 40)),
     *((0, 80, 0, 40), (0, 40, 0, 24)),
 )
-"""Ways to draw, from everything to little: bodies inside bodies, statements, statements and branches of an inner body,
-characters of a label."""
+"""Limits of drawings, from everything to little: the depth of bodies, statements, statements and branches of an inner
+body, characters of a label."""
 
 _EDGE: Final = 30
-"""Characters of the label of an edge."""
+"""The most characters in the label of an edge."""
 
 _PLAIN: Final = frozenset(",-/(?!={}…→✓✗×·")
 _SHAPES: Final[Mapping[Kind, tuple[str, str]]] = {
@@ -55,12 +55,12 @@ _STYLES: Final = (
     "classDef cancelled stroke:#c98a1b,stroke-width:2px,stroke-dasharray:4 3",
     "classDef idle stroke-dasharray:2 4",
 )
-"""Colours of lines only: labels and boxes keep the colours of the front end's light or dark theme."""
+"""Only the colours of lines: labels and boxes keep the colours of the front end's light or dark theme."""
 
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """The outcome of a step in a run, in words, and its volatile figures."""
+    """The outcome of a step in a run: its state, a text, and volatile figures."""
 
     state: str
     words: str
@@ -69,7 +69,7 @@ class Mark:
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One text of a picture: a program, or a cell of a notebook. `marks` are None for what has not run."""
+    """One text of a picture: a program, or a cell of a notebook. `marks` is None for a text that has not run."""
 
     title: str
     steps: tuple[Step, ...]
@@ -77,7 +77,7 @@ class Part:
 
 
 def mermaid(parts: Sequence[Part]) -> str:
-    """The source of a Mermaid flowchart. Several parts are several boxes, connected in order."""
+    """Return the source of a Mermaid flowchart. Several parts become several boxes, connected in order."""
     text = ""
     for drawn, width in levels(parts):
         text = _Drawing(drawn, width).text
@@ -96,13 +96,13 @@ def levels(parts: Sequence[Part]) -> Iterator[tuple[list[Part], int]]:
 
 
 def fence(diagram: str) -> str:
-    """A diagram as a Markdown block."""
+    """Return a diagram as a Markdown block."""
     return f"```mermaid\n{diagram}```"
 
 
 def label(text: str, width: int) -> str:
-    """A text as a Mermaid label: one line, in which nothing but letters, digits and a little punctuation is written as
-    it is. Mermaid reads labels as Markdown: a list, emphasis or a link in them would be one."""
+    """Return a text as a Mermaid label of one line. Only letters, digits and some punctuation are not escaped, because
+    Mermaid reads labels as Markdown, and would show lists, emphasis and links."""
     shown = clip(" ".join(text.split()), width)
     return "".join(_written(shown, at, c) for at, c in enumerate(shown))
 
@@ -123,7 +123,7 @@ def _written(text: str, at: int, c: str) -> str:
     return c if plain else f"#{ord(c)};"
 
 
-# ---------------------------------------------------------------- making a program smaller
+# ---------------------------------------------------------------- smaller programs
 
 
 def _size(steps: Sequence[Step]) -> int:
@@ -160,9 +160,9 @@ def _more(count: int, what: str) -> Step:
 # ---------------------------------------------------------------- drawing
 
 Tails = list[tuple[str, str]]
-"""Nodes from which control continues, each with the label of its edge."""
+"""The nodes from which control continues, each with the label of its edge."""
 Names = dict[str, tuple[str, ...]]
-"""For each name the nodes that may have bound it."""
+"""The nodes that may have bound each name."""
 
 
 @dataclass(slots=True)
@@ -259,7 +259,7 @@ class _Drawing:
     # ------------------------------------------------------------ control
 
     def _sequence(self, steps: Sequence[Step], tails: Tails, names: Names) -> Tails:
-        """Draw steps one after the other, from `tails` on; `names` learns what they bind."""
+        """Draw steps one after the other, from `tails` on, and add the names that they bind to `names`."""
         for step in steps:
             if step.kind in DEFINITIONS:
                 self._definition(step)
@@ -372,7 +372,7 @@ def mark_of(step: Step, marks: Mapping[Span, Mark] | None) -> Mark | None:
 
 
 def words(step: Step) -> str:
-    """A step in a few words, which say its kind."""
+    """Describe a step in a few words, including its kind."""
     text = step.text
     match step.kind:
         case "agent" | "import" | "block":

@@ -1,4 +1,4 @@
-"""The displays of a cell: MIME bundles, errors, and the `Output` that each front end implements once."""
+"""The displays of a cell: MIME bundles, errors, and the protocol `Output` that each front end implements."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from prose_kernel.runtime.ports import Stream
 
 @dataclass(frozen=True, slots=True)
 class Display:
-    """A MIME bundle. `facts` holds what varies from run to run (durations, models, run ids): it becomes the output's
-    metadata under the key `prose` and takes no part in comparisons of notebooks. `person` is the same bundle with such
-    figures in it: it goes into the metadata too, and front ends with our extension show it instead."""
+    """A MIME bundle. `facts` holds values that vary from run to run (durations, models, run ids): they become the
+    output's metadata under the key `prose`, which comparisons of notebooks ignore. `person` is the bundle with such
+    figures included: it is part of the metadata, too, and front ends with our extension show it instead."""
 
     data: Mapping[str, str]
     facts: Mapping[str, object] = field(default_factory=dict)
@@ -27,8 +27,8 @@ class Display:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """An error output: stable name and value; the traceback holds prose lines only, with ANSI styles. `code` is that of
-    the diagnostic, if it has one; `link` leads to the page of the reference that explains it."""
+    """An error output: stable name and value; the traceback has only program lines, with ANSI styles. `code` is the
+    code of the diagnostic, if there is one; `link` is the address of the reference page that explains it."""
 
     ename: str
     evalue: str
@@ -37,7 +37,7 @@ class Problem:
     link: str = ""
 
     def lines(self, explain: str) -> list[str]:
-        """Return the traceback and a hint how to read about the code: `explain` is that command in this front end."""
+        """Return the traceback, and how to read about the code: `explain` is the command for it in this front end."""
         if not self.code:
             return list(self.traceback)
         return [*self.traceback, f"\x1b[2mmore: {explain} {self.code}\x1b[0m", *([self.link] if self.link else [])]
@@ -48,7 +48,7 @@ class Output(Protocol):
     define."""
 
     def stream(self, name: Stream, text: str) -> None:
-        """Append text to a stream; it has been sent when the call returns."""
+        """Append text to a stream, and return when it has been sent."""
         return
 
     def display(self, display: Display, display_id: str | None = None) -> None:
@@ -68,7 +68,7 @@ class Output(Protocol):
         return
 
     def clear(self, *, wait: bool = False) -> None:
-        """Remove the outputs that the cell has shown so far; with `wait` when the next one comes."""
+        """Remove the outputs that the cell has shown so far; with `wait`, remove them when the next output comes."""
         return
 
     def page(self, display: Display) -> None:

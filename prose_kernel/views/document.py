@@ -1,8 +1,8 @@
 """Documents, independent of their rendered form: blocks of words. A view returns a document, and each front end renders
 it: `plain_text` for terminals, `bundle` for notebooks, `page` for HTML pages.
 
-A `str` is untrusted text, which renderers escape; `Own` holds the project's own text. The rendered forms differ only
-where a class documents it, as `Own.plain` and `Listing.indent` do.
+A `str` is untrusted text, which renderers escape; `Own` is text of the project. The rendered forms differ only where a
+class documents it, such as `Own.plain` and `Listing.indent`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Ticked(str):
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """The project's own text, which needs no escaping: Markdown, and plain text if that differs."""
+    """Text of the project, which needs no escaping: Markdown, and plain text if that differs."""
 
     markdown: str
     plain: str | None = None
@@ -44,7 +44,7 @@ class Paragraph:
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """A list: an item is a line of words. `indent` is that of plain text, which shows no marks."""
+    """A list; each item is a line of words. `indent` is the indentation in plain text, which has no bullets."""
 
     items: Sequence[Sequence[Word]]
     indent: int = 2
@@ -52,8 +52,8 @@ class Items:
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Names with their values, each one line; those without a value are left out. `indent` is that of plain text, in
-    which the values are below each other."""
+    """Names with their values, each on one line; names without a value are omitted. `indent` is the indentation in
+    plain text, in which the values are aligned."""
 
     fields: Sequence[tuple[str, str]]
     indent: int = 2
@@ -61,7 +61,7 @@ class Fields:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Text as it is, such as a program. `rest` says what is left out at its end; `indent` is that of plain text."""
+    """Verbatim text, such as a program. `rest` describes the omitted end; `indent` is the indentation in plain text."""
 
     text: str
     language: str = ""
@@ -71,21 +71,21 @@ class Listing:
 
 @dataclass(frozen=True, slots=True)
 class Foreign:
-    """Markdown that a session or a file holds: its formatting is shown, and nothing in it acts."""
+    """Markdown from a session or a file: its formatting is shown, and active content is removed."""
 
     text: str
     rest: str = ""
 
 
 MOST: Final = 1000
-"""Rows of a table that are shown."""
+"""The most rows of a table that are shown."""
 
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows of cells, each one line. Columns in `code` are code in notebooks. Pages set those in `numbers` on the right;
-    the other forms do so in a table of `data`, whose head is text of others too. `empty` is shown when there are no
-    rows. `most` rows are shown (None: all); `left_out` counts others that are not here.
+    """Rows of cells, each one line. Columns in `code` are code in notebooks. Pages align columns in `numbers` right;
+    other forms do so in a table of `data`, whose head is untrusted text, too. `empty` is shown if there are no rows.
+    `most` rows are shown (None: all); `left_out` counts rows that are missing here; `rest` describes the omitted rows.
     """
 
     head: Sequence[str]
@@ -105,7 +105,7 @@ class Table:
 
     @property
     def more(self) -> str:
-        """The rows that are left out, in words."""
+        """The description of omitted rows; "" if there are none."""
         if self.rest:
             return f"… ({self.rest})"
         left_out = len(self.rows) - len(self.shown) + self.left_out
@@ -114,7 +114,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Blocks in order; `gap` is between them in plain text. `facts` differ from run to run (`Display.facts`)."""
+    """Blocks in order; `gap` separates them in plain text. `facts` differ from run to run (`Display.facts`)."""
 
     blocks: tuple[Block, ...]
     gap: str = "\n"
@@ -137,7 +137,7 @@ def line(*words: Word) -> Paragraph:
 
 
 def paragraph(text: str, plain: str | None = None) -> Paragraph:
-    """Return a paragraph of the project's own text: Markdown, and plain text if that differs."""
+    """Return a paragraph of the project's text: Markdown, and plain text if that differs."""
     return Paragraph((Own(text, plain),))
 
 
@@ -146,6 +146,6 @@ def group(*blocks: Block | None, gap: str = "\n", facts: Mapping[str, object] | 
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things: `1 cell`, `2,000 branches`."""
+    """Return a number with its noun: `1 cell`, `2,000 branches`."""
     plural = "" if number == 1 else "es" if what.endswith(("s", "ch")) else "s"
     return f"{number:,} {what}{plural}"

@@ -1,7 +1,7 @@
 """Escape untrusted text (of commands, sessions, bindings) for terminals, HTML and Markdown.
 
-Shown text must not act: no escape sequences except colours, no tags, scripts or images, no hidden control or direction
-characters. Values are never changed, only their display.
+Displayed text must be inert: no escape sequences except colours, no tags, scripts or images, no hidden control or
+direction characters. Values are never changed, only their display.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ def _keep_colour(match: re.Match[str]) -> str:
 
 
 def terminal(text: str) -> str:
-    """Text for an output stream: colours, tabs, line ends and carriage returns stay; everything else is made visible.
+    """Escape text for an output stream: colours, tabs, line ends and carriage returns stay; other control characters
+    are made visible.
 
     Linear, and cheap for text without control characters.
     """
@@ -52,7 +53,7 @@ def terminal(text: str) -> str:
 
 
 class TerminalText:
-    """`terminal` for text that arrives in pieces: a colour sequence cut in two by a piece's end stays whole."""
+    """Does the same as `terminal` for text in pieces; a colour sequence may be split between two pieces."""
 
     def __init__(self) -> None:
         self._held = ""
@@ -71,20 +72,20 @@ class TerminalText:
 
 
 def visible(text: str) -> str:
-    """Text for a card or a message: colours are dropped, every other control character is made visible."""
+    """Escape text for a card or a message: colours are removed, other control characters are made visible."""
     if text.isascii() and text.isprintable():
         return text
     return _PLAIN.sub(lambda m: _shown(m.group()), _COLOUR.sub("", text))
 
 
 def html_text(text: str) -> str:
-    """Text as HTML content or attribute value."""
+    """Escape text for HTML content or an attribute value."""
     shown = visible(text)
     return html.escape(shown) if _SPECIAL.search(shown) else shown
 
 
 LITERAL = "mathjax_ignore tex2jax_ignore"
-"""Class of an HTML element with literal text: a dollar sign does not begin a formula."""
+"""The class of an HTML element with literal text, in which a dollar sign does not begin a formula."""
 
 
 def clip(text: str, width: int = 120) -> str:
@@ -96,7 +97,8 @@ def clip(text: str, width: int = 120) -> str:
 
 
 def preview(text: str, lines: int = 10, characters: int = 1000) -> tuple[str, str]:
-    """The beginning of a text, made visible, and what is missing in words ("" when nothing is)."""
+    """Return the beginning of a text, with control characters made visible, and the size of the text ("" if it is
+    complete)."""
     head = text[:characters]
     shown = head.split("\n", lines)
     kept = "\n".join(shown[:lines])
@@ -121,8 +123,8 @@ _ALLOWED = frozenset({"http", "https", "mailto", "ftp"})
 
 
 def markdown(text: str) -> str:
-    """Return untrusted Markdown made safe: formatting stays, tags are shown as text, images become links, links keep
-    only harmless targets. Code is unchanged. Linear."""
+    """Make untrusted Markdown safe: formatting stays, tags are shown as text, images become links, links keep only
+    harmless targets. Code is unchanged. Takes linear time."""
     text = visible(text.replace("\r\n", "\n"))
     out: list[str] = []
     block: list[str] = []

@@ -1,4 +1,4 @@
-"""An explanation of a program, statement by statement in plain words, made from its flow; nothing is run."""
+"""Explain a program statement by statement in plain words, from its flow; nothing is run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.ports import JudgedText
 
 LINES: Final = 400
-"""Steps that are explained; the rest is counted."""
+"""The most steps that are explained; the rest is counted."""
 Line = tuple[int, str]
 """The nesting depth, and a sentence in which code is enclosed by two marks that no program can contain."""
 _CODE: Final = re.compile("\ue000([^\ue001]*)\ue001")
@@ -32,7 +32,7 @@ _WAYS: Final = {
 
 
 def explained(program: Any, source: Source, language: Language) -> Paragraph:
-    """The statements of a correct program as a list, each with its line."""
+    """Return the statements of a valid program as a list of sentences, each with its line."""
     words = _Words(source, tuple(language.judged_texts(program)))
     lines = list(words.steps(language.flow(program, source), 0))
     more = len(lines) - LINES
@@ -165,7 +165,7 @@ class _Words:
         return f"{phrase}{decides}{_called(step, 'its value')}"
 
     def _is_judged(self, step: Step) -> bool:
-        """Whether the judge decides the step's condition, the part before its bodies."""
+        """Return whether the judge decides the step's condition, the part before its bodies."""
         inner = [one.span.start for way in step.ways for one in way.steps]
         end = min([one for one in inner if one > step.span.start], default=step.span.end)
         return any(step.span.start <= one.span.start < end for one in self._judged)

@@ -1,7 +1,7 @@
-"""Files and images as displays (docs/how-to/data-and-images.md).
+"""Display files and images (docs/how-to/data-and-images.md).
 
-Untrusted content is shown but cannot act: SVG is cleaned and shown as an image, HTML is put into a frame without
-scripts, origin or network access, Markdown keeps only its formatting. A broken file becomes one line that reports it.
+Untrusted content is shown but inert: SVG is cleaned and shown as an image, HTML is put into a frame without scripts,
+origin or network access, Markdown keeps only its formatting. A broken file becomes one line that reports it.
 `text/plain` is complete by itself, for terminals.
 """
 
@@ -30,20 +30,20 @@ if TYPE_CHECKING:
 LINES: Final = 200
 CHARACTERS: Final = 20_000
 CELLS: Final = 40
-"""Cells of a notebook that are shown."""
+"""The most cells of a notebook that are shown."""
 _OUTPUT: Final = 20
-"""Lines of one output of a cell that are shown."""
+"""The most lines of one output of a cell."""
 _FRAME: Final = "width: 100%; height: 360px; border: 1px solid rgba(128, 128, 128, 0.5); background: white"
 _POLICY: Final = (
     "default-src 'none'; img-src data:; media-src data:; font-src data:; style-src 'unsafe-inline'; form-action 'none'"
 )
 _NATIVE: Final = frozenset({"image/png", "image/jpeg", "application/pdf"})
-"""Types that front ends and nbconvert show by themselves; other images are put into HTML."""
+"""Types that front ends and nbconvert display; other images are put into HTML."""
 
 
 def file_display(file: ShownFile, *, scripts: bool = False) -> Display:
-    """Return a file as a display. `scripts`: the scripts of an HTML page run, in a frame that can reach the network but
-    not the notebook."""
+    """Return the display of a file. With `scripts`, the scripts of an HTML page run, in a frame that can access the
+    network but not the notebook."""
     if (drawn := picture(file.data)) is not None:
         return image_display(file.data, drawn, file.name)
     match file.media:
@@ -81,12 +81,12 @@ def image_display(data: bytes, drawn: Picture | None = None, title: str = "") ->
 
 
 def image_tag(data: bytes, drawn: Picture, text: str) -> Html:
-    """An image inside HTML."""
+    """Return an image as HTML."""
     return image_html(drawn.media, data, text, "max-width: 100%")
 
 
 def image_html(media: str, data: bytes, text: str, style: str) -> Html:
-    """The bytes of an image inside HTML; `text` is shown where images are not."""
+    """Return the bytes of an image as HTML; `text` is its alternative text."""
     return tag("img", src=f"data:{media};base64,{b64encode(data).decode('ascii')}", alt=text, style=style)
 
 
@@ -119,8 +119,8 @@ def _svg(file: ShownFile) -> Display:
 
 
 def _page(file: ShownFile, scripts: bool) -> Display:
-    """Return a page in a frame. Sanitised HTML, as in an untrusted notebook, loses the frame and keeps the line above
-    it."""
+    """Return an HTML page in a frame. If the HTML is sanitised, as in an untrusted notebook, only the line above the
+    frame remains."""
     text = f"{visible(file.name)}: HTML page, {counted(file.size, 'byte')}"
     policy = "" if scripts else f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
     source = escape(f"<!DOCTYPE html>{policy}{_decoded(file.data)}")
@@ -140,7 +140,7 @@ def _decoded(data: bytes) -> str:
 
 
 def file_text(file: ShownFile, width: int) -> str:
-    """A file as text for a terminal of so many columns."""
+    """Return a file as text for a terminal with `width` columns."""
     table = _rows(file) if file.rows else None
     if table is None:
         return file_display(file).data["text/plain"]
@@ -165,7 +165,7 @@ def _json(file: ShownFile) -> Display:
 
 
 def _text(file: ShownFile) -> tuple[str, str]:
-    """The beginning of a text, and what is missing in words."""
+    """Return the beginning of a text file, and a description of the omitted rest."""
     text = file.data.decode("utf-8", "replace")
     lines = text[:CHARACTERS].split("\n")
     shown = "\n".join(lines[:LINES]).rstrip("\n")
@@ -190,7 +190,7 @@ def _with_rest(shown: str, rest: str) -> str:
 
 
 def _notebook(file: ShownFile) -> Display:
-    """The cells of a notebook in short: texts, programs, and the beginning of what they printed."""
+    """Return the cells of a notebook in short: texts, programs, and the beginnings of their outputs."""
     import nbformat
 
     try:
@@ -209,7 +209,7 @@ def _notebook(file: ShownFile) -> Display:
 
 
 def _cell(cell: NotebookNode, language: str) -> list[doc.Block]:
-    """A cell, and each of its outputs."""
+    """Return the blocks of a cell: its source, and each of its outputs."""
     source, rest = preview(str(cell.source), LINES, CHARACTERS)
     source = _with_rest(source, rest)
     if cell.cell_type == "markdown":

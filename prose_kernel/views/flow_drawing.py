@@ -1,9 +1,8 @@
-"""The flow of a program as an SVG picture for pages without a script: boxes one below the other, branches side by side.
+"""Draw the flow of a program as an SVG picture for pages without scripts: boxes in a column, branches side by side.
 
-A program is structured, so no general layout of graphs is needed: each step is laid out by its kind around what is
-inside of it, and has its way in at the middle of its top and its way out at the middle of its bottom. Data flow is
-written into the boxes: what a step reads, and what it binds. Colours come from the style sheet of the page,
-or are in the picture itself.
+A program is structured, so it needs no general graph layout: each kind of step has its layout around its inner steps;
+control enters at the middle of the top and leaves at the middle of the bottom. Data flow is written into the boxes: the
+names that a step reads and binds. Colours come from the style sheet of the page, or are part of the picture.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from prose_kernel.views.escaping import clip, html_text
 from prose_kernel.views.markup import Html
 
 WIDEST: Final = 1300
-"""Pixels from which on a picture is drawn with less in it."""
+"""The width in pixels above which a picture is drawn with less detail."""
 _MARGIN: Final = 10
 _STYLE: Final = (
     "svg{font:12px system-ui,sans-serif}text{fill:#24292f}"
@@ -44,7 +43,7 @@ _IN_COLUMNS: Final = frozenset({"if", "parallel", "try"})
 
 @dataclass(slots=True)
 class _Drawn:
-    """A piece of the picture, relative to its upper left corner. `leads_on`: control flow leaves it at the bottom."""
+    """A part of the picture, relative to its upper left corner. `leads_on`: control flow leaves it at the bottom."""
 
     width: float
     height: float
@@ -60,8 +59,8 @@ class _Drawn:
 
 
 def flow_svg(parts: Sequence[Part], links: Mapping[Span, str] | None = None, *, styled: bool = False) -> Html:
-    """The picture. `links` maps spans of steps to the ids of page elements with details. `styled`: it has its own
-    colours and background, which are readable in any theme."""
+    """Return the picture. `links` maps spans of steps to the ids of page elements with details. With `styled` it
+    includes colours and a background, which are readable in any theme."""
     whole = _Drawn(0, 0, [])
     for drawn, _ in levels(parts):
         whole = _whole(drawn, links or {})
@@ -90,11 +89,11 @@ def _whole(parts: Sequence[Part], links: Mapping[Span, str]) -> _Drawn:
     return _column(found, arrows=len(parts) > 1)
 
 
-# ---------------------------------------------------------------- putting pieces together
+# ---------------------------------------------------------------- layout
 
 
 def _column(pieces: Sequence[_Drawn], *, arrows: bool = True) -> _Drawn:
-    """Pieces one below the other, with an arrow from each to the next."""
+    """Place pieces one below the other, with an arrow from each to the next."""
     if not pieces:
         return _Drawn(0, 0, [])
     width = max(piece.width for piece in pieces)
@@ -110,7 +109,7 @@ def _column(pieces: Sequence[_Drawn], *, arrows: bool = True) -> _Drawn:
 
 
 def _row(pieces: Sequence[_Drawn], most: float = 900) -> _Drawn:
-    """Pieces side by side that do not follow each other, in as many rows as they need."""
+    """Place pieces without a control flow between them side by side, in as many rows as necessary."""
     x = y = height = width = 0.0
     parts = list[str]()
     for piece in pieces:
@@ -160,7 +159,7 @@ def _width(shown: str) -> float:
 
 
 def _wrapped(shown: str) -> list[str]:
-    """A label in a few lines."""
+    """Wrap a label into a few lines."""
     lines = [""]
     for word in clip(shown, _LABEL * _ROWS - 4).split(" "):
         if lines[-1] and len(lines[-1]) + len(word) >= _LABEL and len(lines) < _ROWS:
@@ -223,7 +222,7 @@ class _Drawing:
         return _Drawn(whole, bottom, parts, any(column.leads_on for column in columns))
 
     def _loop(self, step: Step) -> _Drawn:
-        """The body below its head, and a line back up at the left."""
+        """Return a loop: its body below its head, and a line back up at the left."""
         head, body = self.box(step), _column([self._way(way) for way in step.ways])
         inner = _column([head, body])
         left = 2 * _PAD

@@ -1,8 +1,8 @@
-"""The live view in a notebook: where it is shown, how often, and how its lines look.
+"""The live view in a notebook: its place, its refresh, and the form of its lines.
 
-While branches run, it is shown in place of their results: that display is replaced at the join. All other long work (a
-loop, a command whose output is bound to a name, a judged condition, a wait before a retry) is shown in a panel, which
-the output removes again.
+While branches run, it is shown in the place of their results, which replace it at the join. Other long work (a loop, a
+command whose output is bound to a name, a judged condition, a wait before a retry) is shown in a panel, which is
+removed at the end.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from prose_kernel.views.output_with_panel import OutputWithPanel
 from prose_kernel.views.refresh import Refresh, Time
 
 DELAY: Final = 0.5
-"""Seconds that an activity must take before the panel shows it."""
+"""Seconds after which the panel shows an activity."""
 SILENT: Final = 2.0
-"""Seconds without output after which a command that shows its own is worth a panel."""
+"""Seconds without output after which the panel shows a command whose output has its own display."""
 STEADY: Final = 0.5
-"""Seconds between two checks while only the time changes; an unchanged display is not sent again."""
+"""Seconds between two updates while only the time changes; an unchanged display is not sent again."""
 
 
 class LivePanel:
@@ -43,7 +43,7 @@ class LivePanel:
     ) -> None:
         clock = clock or Time()
         self.run = LiveRun(clock.now, loops, asked)
-        # outside of branches, the output of a bare command has its own display
+        # outside of branches, the output of a bare command has a separate display
         self.run.own = lambda work: not work.branches and work.bare
         self.run.apart = lambda work: work.kind == "session" and not work.branches
         self.output = output
@@ -52,7 +52,7 @@ class LivePanel:
         self._joining: Display | None = None
         self._visible = False
         self.time_passes: Callable[[], None] = lambda: None
-        """Called periodically while a session with its own display runs."""
+        """Called periodically while a session with a separate display runs."""
 
     def hear(self, event: Event) -> None:
         if type(event) in LiveRun.kinds:
@@ -95,11 +95,11 @@ class LivePanel:
         return STEADY
 
 
-# ---------------------------------------------------------------- how the lines look
+# ---------------------------------------------------------------- lines
 
 
 def live_display(lines: Sequence[Line]) -> Display:
-    """Lines as a MIME bundle. Nothing in it folds: each update would fold it again."""
+    """Return lines as a MIME bundle. It has no collapsible parts, because each update would collapse them again."""
     parts: list[Html] = []
     for in_table, found in groupby(lines, lambda line: line.depth > 0):
         some = list(found)

@@ -1,8 +1,8 @@
-"""The running activities of a run, for the live views of both front ends: a listener that turns them into lines.
+"""Describe the running activities of a run as lines, for the live views of both front ends.
 
-Nothing here runs in a hot loop: passes of loops are looked up when lines are made (`Host.loops`), and an ended branch
-leaves only a count. Estimates need enough finished branches or passes. Lines are volatile: they are shown while the run
-is watched, and never stored.
+Nothing here runs in a hot loop: passes of loops are looked up when lines are made (`Host.loops`), and of an ended
+branch only a count is kept. Estimates need enough finished branches or passes. Lines are volatile: they are shown while
+the run is watched, and never stored.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from prose_kernel.views.run_record import Figures, consumed
 from prose_kernel.views.session_cards import as_shown
 
 ROWS: Final = 12
-"""Rows shown for one parallel construct; further branches are counted."""
+"""The most rows for one parallel construct; further branches are counted."""
 FAILURES: Final = 6
-"""Failed branches shown by name."""
+"""The most failed branches that are shown by name."""
 _LINE: Final = 100
 _TAIL: Final = 2_000
 
 
 @dataclass(slots=True)
 class _Fork:
-    """The branches of a parallel construct: the running ones are its `inner` activities."""
+    """The branches of a parallel construct. Its running branches are its `inner` activities."""
 
     event: ev.ParallelStarted
     names: BranchNames
@@ -55,7 +55,7 @@ class _Fork:
     failed: int = 0
     cancelled: int = 0
     failures: dict[int, str] = field(default_factory=dict)
-    results: dict[int, ev.BranchFinished] = field(default_factory=dict)  # of few branches
+    results: dict[int, ev.BranchFinished] = field(default_factory=dict)  # only if there are few branches
 
     @property
     def ended(self) -> int:
@@ -72,13 +72,13 @@ class Work(Activity):
     tail: str = ""
     doing: str = ""
     attempt: str = ""
-    until: float | None = None  # a retry begins
+    until: float | None = None  # the start of the next attempt
     bare: bool = False
-    heard: float = 0.0  # when it printed something last
+    heard: float = 0.0  # the time of the last output
     fork: _Fork | None = None
 
     def last_line(self) -> str:
-        """The last line that isn't blank, as a terminal would show it."""
+        """Return the last line that isn't blank, as a terminal would show it."""
         for line in reversed(self.tail.split("\n")):
             shown = line.rstrip("\r").rpartition("\r")[2]
             if shown.strip():
@@ -102,24 +102,24 @@ class LiveRun:
         self.loops = loops
         self.asked = asked or (lambda request: request.model or "")
         self.own: Callable[[Work], bool] = lambda work: False
-        """Whether its output is already shown elsewhere, line by line."""
+        """Returns whether the output of an activity is shown elsewhere, line by line."""
         self.apart: Callable[[Work], bool] = lambda work: False
-        """Whether it has its own live view elsewhere."""
+        """Returns whether an activity has a separate live view elsewhere."""
         self.prints_results = True
         """Whether the values of ended branches are shown, if there are few."""
         self.language = languages.default()
         self.consumed = Figures()
         self._activities = Activities(Work, now)
         self._waits: dict[object, Work] = {}
-        """The waits for a store: no activities of the program."""
-        self._passes: dict[int, tuple[OpenLoop, float, int]] = {}  # since when a loop is seen, at which pass
+        """The waits for a store, which are not activities of the program."""
+        self._passes: dict[int, tuple[OpenLoop, float, int]] = {}  # with the time and pass when first seen
 
     def __call__(self, event: ev.Event) -> None:
         handler = self._handlers.get(type(event))
         if handler is not None:
             handler(self, event)
 
-    # ------------------------------------------------------------ what happens
+    # ------------------------------------------------------------ events
 
     def on_cell_started(self, event: ev.CellStarted) -> None:
         self._activities = Activities(Work, self.now)
@@ -131,7 +131,7 @@ class LiveRun:
         return {**self._activities.open, **self._waits} if self._waits else self._activities.open
 
     def _began(self, event: ev.Event) -> Work | None:
-        """The activity that an event opens; None for another attempt at one that is open."""
+        """Return the activity that an event opens; None for another attempt of an open activity."""
         opened = self._activities.take(event).opened
         for one in opened:
             _widen(one)
@@ -153,7 +153,7 @@ class LiveRun:
             work.heard = self.now()
 
     def unprinted(self, spawn: int) -> None:
-        """The output of a command is no longer shown elsewhere."""
+        """Note that the output of a command is no longer shown elsewhere."""
         if (work := self._open.get(spawn)) is not None:
             work.bare = False
 
@@ -230,7 +230,7 @@ class LiveRun:
         else:
             fork.cancelled += 1
 
-    # ------------------------------------------------------------ what is seen
+    # ------------------------------------------------------------ lines
 
     def since(self, silent: float = 0.0) -> float | None:
         """Return the start of the oldest running activity, or None. A loop starts when it is first seen; a command with
@@ -245,11 +245,11 @@ class LiveRun:
         return min(began, default=None)
 
     def alone(self) -> float | None:
-        """Return the start of the oldest session that has its own live view, or None."""
+        """Return the start of the oldest session that has a separate live view, or None."""
         return min((work.begin for work in self._open.values() if self.apart(work)), default=None)
 
     def status(self, spawn: int) -> str:
-        """Return the status line for a session that has its own live view."""
+        """Return the status line for a session that has a separate live view."""
         work, now = self._open.get(spawn), self.now()
         if work is None:
             return ""
@@ -338,7 +338,7 @@ class LiveRun:
     def _row(self, fork: _Fork, branch: Work, now: float) -> Line:
         steps = branch.branches
         inside = [one for one in self._open.values() if _is_in(one.branches, steps) and one.kind != "branch"]
-        work = next((one for one in reversed(inside) if one.fork is None), None)  # the one that began last
+        work = next((one for one in reversed(inside) if one.fork is None), None)  # the latest one
         inner = [f"{one.fork.ended:,} of {one.fork.event.count:,}" for one in inside if one.fork is not None]
         passes = [pass_text(loop) for loop, _, _ in self._passes.values() if _is_in(loop.s.branches, steps)]
         about, last = inner[:1] + passes[:1], ""
@@ -357,6 +357,6 @@ def _is_in(branches: Branches, outer: Branches) -> bool:
 
 
 def _widen(branch: Work | None) -> None:
-    """A branch runs: remember how many of its construct ran at the same time."""
+    """Note that a branch runs, to know the most branches of its construct that ran at the same time."""
     if branch is not None and branch.parent is not None and (fork := branch.parent.fork) is not None:
         fork.widest = max(fork.widest, len(branch.parent.inner))

@@ -1,4 +1,4 @@
-"""The words of a live view: its lines, elapsed times, estimates, passes, consumption."""
+"""Texts for live views: lines, elapsed times, estimates, passes, consumption."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
     from prose_kernel.views.run_record import Figures
 
 EVIDENCE: Final = 3
-"""Items that must have finished before there is an estimate."""
+"""The number of items that must have finished before a time is estimated."""
 TITLE: Final = 60
-"""Characters of a command, a task or the head of a construct that are shown."""
+"""The most characters of a command, a task, or the first line of a construct."""
 _MODIFIERS: Final = re.compile(r" \([a-z-]+: [^()]*\)?…?\Z")
 
 
@@ -39,7 +39,7 @@ class Line:
 
 
 def consumed_text(figures: Figures) -> str:
-    """Tokens and US dollars so far; the dollars leave out answers whose price is not known."""
+    """Return the tokens and US dollars so far; the dollars omit answers with an unknown price."""
     tokens = figures.tokens_in + figures.tokens_out
     if not tokens and not figures.cost:
         return ""
@@ -56,7 +56,7 @@ def pass_text(loop: OpenLoop) -> str:
 
 
 def head_line(text: str) -> str:
-    """The first line of a construct, which names its condition or its items."""
+    """Return the first line of a construct, which has its condition or its items."""
     return clip(text.partition("\n")[0].strip().removesuffix(":"), TITLE)
 
 

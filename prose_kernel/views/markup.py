@@ -1,4 +1,4 @@
-"""HTML elements. Their contents and attributes are escaped, unless they are `Html` already."""
+"""Make HTML elements. Contents and attributes are escaped, unless they are `Html` already."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ _EMPTY = frozenset({"img", "input"})
 
 
 class Html(str):
-    """Markup: its texts are escaped already."""
+    """HTML whose texts are escaped."""
 
     __slots__ = ()
 
 
 def html(*parts: str) -> Html:
-    """Join parts, and escape those that are not `Html`."""
+    """Join parts, and escape each part that is not `Html`."""
     return Html("".join([part if type(part) is Html else html_text(part) for part in parts]))
 
 
 def tag(name: str, /, *parts: str, **attributes: str | bool | None) -> Html:
-    """Return an element. `class_` is the attribute `class`; True gives one without a value, None and False omit it."""
+    """Return an element. `class_` sets the attribute `class`; True sets it without a value, None and False omit it."""
     given = ""
     for key, value in attributes.items():
         if value is True:

@@ -1,8 +1,8 @@
-"""The output of one command as it is displayed: the beginning, a line that says what is left out, and the end.
+"""Limit the displayed output of one command: show its beginning, the size of the omitted part, and its end.
 
-Everything is shown as it comes until the command has printed `Limits` of it. From then on only the last line shows
-while a person watches; at the end of the command follow the note and the last part. Values and logs are not affected:
-the limits concern only screens and notebook files.
+Output is shown immediately until it reaches the `Limits`. From then on, only the last line is shown while a person
+watches; the end of the command adds a note and the last part. Values and logs are not affected: the limits apply only
+to screens and notebook files.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from prose_kernel.views.escaping import TerminalText, clip, terminal
 from prose_kernel.views.refresh import GrowingDisplay, Replaceable
 
 LAST_PART = 10
-"""The end that is shown is this fraction of the limits."""
+"""The limits are divided by this for the end of the output."""
 _REMEMBERED = 400
 
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """How much of one command's output is displayed; 0 means unlimited."""
+    """The most displayed output of one command, in bytes and lines; 0 means unlimited."""
 
     size: int
     lines: int
@@ -43,7 +43,7 @@ class _Piece:
 
 
 class OutputWindow:
-    """A filter that takes a command's output in pieces and returns the displayed part. Linear time, bounded space."""
+    """Takes a command's output in pieces, and returns the displayed parts. Linear time, bounded space."""
 
     def __init__(self, limits: Limits) -> None:
         self.cut = False
@@ -58,7 +58,7 @@ class OutputWindow:
         self._kept = [0, 0]
 
     def feed(self, stream: Stream, text: str, omitted: Omitted = NOTHING_OMITTED) -> str:
-        """The part of `text` that is displayed now. `omitted` came before it, between the parts that are displayed."""
+        """Return the part of `text` that is displayed now. `omitted` counts output before it that is not displayed."""
         self._hidden = [self._hidden[0] + omitted.size, self._hidden[1] + omitted.lines]
         piece = _piece(stream, text)
         if not self.cut:
@@ -76,7 +76,7 @@ class OutputWindow:
         return shown
 
     def _keep(self, piece: _Piece) -> None:
-        """Append to the end; what is before it is counted and forgotten."""
+        """Append to the end; count and drop pieces before it."""
         self._tail.append(piece)
         self._kept = [self._kept[0] + piece.size, self._kept[1] + piece.lines]
         while True:
@@ -89,7 +89,7 @@ class OutputWindow:
             self._hidden = [self._hidden[0] + first.size, self._hidden[1] + first.lines]
 
     def finish(self) -> list[tuple[Stream, str]]:
-        """The end of an output that was cut, from the beginning of a line where there is one."""
+        """Return the end of a cut output, from the beginning of a line if possible."""
         parts: list[tuple[Stream, str]] = []
         size, lines = self._end.size or self._kept[0], self._end.lines or self._kept[1] + 1
         while self._tail:
@@ -104,12 +104,12 @@ class OutputWindow:
 
     @property
     def leaves_out(self) -> bool:
-        """Whether a part will not be displayed, whatever still comes."""
+        """Whether a part of the output will certainly not be displayed."""
         size, lines = self._kept
         return self._hidden[0] > 0 or size > self._end.size > 0 or lines > self._end.lines > 0
 
     def left_out(self) -> str:
-        """How much of the output is not displayed, in words; so far. "" for nothing."""
+        """Return how much of the output so far is not displayed, in words; "" for nothing."""
         size, lines = self._hidden
         if not size:
             return ""
@@ -118,7 +118,7 @@ class OutputWindow:
 
 
 def where_whole(result: CommandResult | None) -> str:
-    """Return the location of a command's complete output, or how to keep it."""
+    """Return how to keep a command's complete output."""
     if result is None or result.stdout_truncated or result.stderr_truncated:
         return "`let NAME = exec …` with `max-output:` keeps all of it"
     return "`let NAME = exec …` keeps all of it"
@@ -157,7 +157,7 @@ def _start_of_end(text: str, size: int, lines: int) -> int:
     return text.find("\n", room - 1) + 1 or room
 
 
-# ---------------------------------------------------------------- in a cell
+# ---------------------------------------------------------------- commands in cells
 
 
 def quiet_line(text: str) -> Display:
@@ -165,8 +165,8 @@ def quiet_line(text: str) -> Display:
 
 
 class CommandView:
-    """The output of one command in a cell. `say` shows the note about what is left out; `place` is given where a person
-    watches: there the last line shows until the note replaces it."""
+    """The output of one command in a cell. `say` shows the note about omitted output. `place` is given if a person
+    watches: it shows the last line until the note replaces it."""
 
     def __init__(
         self,
@@ -190,7 +190,7 @@ class CommandView:
         return quiet_line(f"… {clip(self.window.last_line, 100)}")
 
     def finish(self, whole: str) -> None:
-        """Show the end of a finished command's output. `whole` describes where all of its output is."""
+        """Show the end of a finished command's output. `whole` describes how to get all of it."""
         for stream, held in self._texts.items():
             self._write(stream, held.end())
         parts = self.window.finish()
@@ -203,7 +203,7 @@ class CommandView:
 
 
 def _joined(parts: Sequence[tuple[Stream, str]]) -> list[tuple[Stream, str]]:
-    """The pieces made harmless, neighbours of one stream as one."""
+    """Escape the pieces, and join neighbours of the same stream."""
     found: list[tuple[Stream, str]] = []
     for name, text in parts:
         before = found.pop()[1] if found and found[-1][0] == name else ""

@@ -1,10 +1,10 @@
-"""The outputs of a watched cell, with a panel that is not saved.
+"""Show a panel among the outputs of a watched cell, and remove it before the notebook is saved.
 
-Jupyter cannot remove a single output: displays stay in the notebook. So this output remembers the cell's outputs, and
+Jupyter cannot remove a single output: displays stay in the notebook. So this output keeps the cell's outputs, and
 removes the panel by clearing the cell and showing all of them again, in one step (`clear_output` with `wait`, without
-flicker). The notebook then has the same outputs as without a watching person (docs/reference/jupyter.md 7). This is
-done once in most cells, at their end. A cell that has shown much, or has asked the person something (the front end puts
-the answer among its outputs), gets no panel.
+flicker). The notebook then has the same outputs as without a watching person (docs/reference/jupyter.md 7). Most cells
+do this once, at their end. A cell that has shown much, or has asked the person something (the front end puts the answer
+among its outputs), gets no panel.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.services import Asker
 
 MOST: Final = 200_000
-"""Characters that are shown a second time, at most."""
+"""The most characters that are shown a second time."""
 OUTPUTS: Final = 60
-"""Outputs that are shown a second time, at most."""
+"""The most outputs that are shown a second time."""
 _SPEAKS: Final = ("ask", "show")
-"""Prefixes of an asker's methods that reach the person."""
+"""The prefixes of an asker's methods that show something to the person."""
 
 
 class OutputWithPanel(PassedOn):
-    """An `Output` that wraps another one. Call `hold` before anything is shown without it."""
+    """An `Output` that wraps another one. Call `hold` before anything else writes to the cell."""
 
     def __init__(self, output: Output) -> None:
         super().__init__(output)
@@ -45,7 +45,7 @@ class OutputWithPanel(PassedOn):
     # ------------------------------------------------------------ the panel
 
     def panel(self, display: Display) -> None:
-        """Show it, or replace what it shows."""
+        """Show the panel, or replace its content."""
         if not self.open or display == self._last:
             return
         self._last = display
@@ -120,7 +120,7 @@ def _size(display: Display) -> int:
 
 
 class PanelRemovingAsker:
-    """An asker of a cell that may have a panel: it removes the panel before it reaches the person."""
+    """An asker that removes the panel of the cell before it shows something to the person."""
 
     def __init__(self, asker: Asker) -> None:
         self._asker = asker

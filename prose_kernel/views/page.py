@@ -1,8 +1,8 @@
-"""Documents as self-contained HTML pages: the frame, the style, and the escaping of untrusted text.
+"""Render documents as self-contained HTML pages: the frame, the style, and the escaping of untrusted text.
 
-The page has no script, and a policy (`Content-Security-Policy`) that allows none: nothing is loaded, the one style
-sheet is known by its hash. Whatever comes from a program, a command or a session is escaped by its element (`markup`),
-or goes through `terminal_text` or `markdown_text`, which leave nothing in it that could act or hide.
+The page has no script, and its policy (`Content-Security-Policy`) forbids scripts and loading; the only style sheet is
+allowed by its hash. Text of programs, commands and sessions is escaped by its element (`markup`), or passes through
+`terminal_text` or `markdown_text`, which remove active and hidden content.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ if TYPE_CHECKING:
     from markdown_it import MarkdownIt
 
 GENERATOR: Final = "prose_kernel"
-"""The generator that our pages name in their metadata; pages with it may be replaced."""
+"""The generator in the metadata of our pages; such pages may be replaced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A part of a page with a title: what the table of contents lists. `inner` are the parts of it that it lists too,
-    each with its id."""
+    """A part of a page with a title, which the table of contents lists. `inner` has the ids and titles of its parts
+    that are listed, too."""
 
     id: str
     title: str
@@ -45,9 +45,9 @@ class Section:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A filter that works without a script: what is looked at is chosen from these, each with a class of elements. The
-    first option shows all. `of` is the class of all elements that take part; one that has `group` as well is shown
-    when something in it is."""
+    """A filter that works without a script. Each of the `options` shows one class of elements, the first one shows all.
+    `of` is the class of all filtered elements; an element that also has the class `group` is shown if any of its
+    content is shown."""
 
     id: str
     title: str
@@ -125,7 +125,7 @@ def check_page(path: Path, *, force: bool) -> None:
 
 
 def _named(path: Path) -> str:
-    """A path as messages show it: from the working directory, where it is below that."""
+    """Return a path for messages: relative to the working directory if it is below it."""
     from prose_kernel.storage.layout import shown
 
     return shown(path, Path.cwd()) if path.is_absolute() else str(path)
@@ -149,7 +149,7 @@ def write_page(path: Path, content: str, *, force: bool) -> None:
 
 
 def is_ours(path: Path) -> bool:
-    """Whether a file is a page that was written here. Raises `OSError`."""
+    """Return whether a file is a page of this package. Raises `OSError`."""
     if not path.is_file():
         return False
     head = plain_files.head(path)
@@ -160,7 +160,7 @@ def is_ours(path: Path) -> bool:
 
 
 def drawn(block: doc.Block) -> Html:
-    """A document on a page."""
+    """Return a document as HTML."""
     match block:
         case doc.Paragraph(words):
             return tag("p", *map(_word, words))
@@ -204,19 +204,18 @@ def _table(table: doc.Table) -> Html:
     return html(found, tag("p", table.more, class_="quiet")) if table.more else found
 
 
-# ---------------------------------------------------------------- texts of others
+# ---------------------------------------------------------------- untrusted text
 
 
 _ALLOWED: Final = re.compile(r"(?i)(?:https?://|mailto:)")
-"""How the target of a link may begin."""
+"""The allowed beginnings of link targets."""
 _SGR: Final = re.compile(r"\x1b\[([0-9;:]*)m")
 _ON: Final = {1: "a1", 2: "a2", 3: "a3", 4: "a4", 9: "a9"}
 _OFF: Final = {21: ("a1",), 22: ("a1", "a2"), 23: ("a3",), 24: ("a4",), 29: ("a9",)}
 
 
 def terminal_text(shown: str) -> Html:
-    """Return the output of a command with its colours, as a terminal shows it: overwritten parts of lines are
-    omitted."""
+    """Return a command's output with its colours, as a terminal shows it: overwritten parts of lines are omitted."""
     found = terminal(shown.replace("\r\n", "\n"))
     if "\r" in found:
         found = "\n".join(line.rstrip("\r").rpartition("\r")[2] for line in found.split("\n"))
@@ -234,7 +233,7 @@ def terminal_text(shown: str) -> Html:
 
 
 def _styled(codes: str, style: dict[str, str]) -> None:
-    """Apply one sequence of colours to the classes by what they set."""
+    """Apply a colour sequence to `style`, the current class of each property."""
     numbers = iter([int(code or 0) for code in re.split("[;:]", codes)])
     for code in numbers:
         match code:
@@ -256,7 +255,7 @@ def _styled(codes: str, style: dict[str, str]) -> None:
 
 
 def _of_many(numbers: Iterator[int], what: str, style: dict[str, str]) -> None:
-    """One of 256 colours, or of all of them: the nearest of the eight that a page has in light and dark."""
+    """Set a colour of 256, or of 24 bits: the nearest of the eight colours that a page has in light and dark."""
     match next(numbers, 0):
         case 5:
             index = next(numbers, 0)

@@ -1,5 +1,5 @@
-"""The outputs of a `parallel`: a display that is live while a person watches and ends as the results of the branches,
-followed by the outputs of the branches in source order."""
+"""Show the outputs of a `parallel`: a display of its branches, which is live while a person watches and shows their
+results at the end, and then the outputs of the branches in source order."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class ParallelView:
         return self._join is not None
 
     def holds(self, branches: tuple[BranchStep, ...]) -> bool:
-        """Whether outputs of these branches are shown at the join."""
+        """Return whether outputs of these branches are shown at the join."""
         return self._join is not None and bool(branches)
 
     def add(self, branches: tuple[BranchStep, ...], item: Item) -> bool:
@@ -75,7 +75,7 @@ class ParallelView:
         return False
 
     def leave(self) -> None:
-        """End the construct, also after an error: show how its branches ended, then their outputs in order."""
+        """End the construct, also after an error: show the results of its branches, then their outputs in order."""
         join, self._join = self._join, None
         if join is None:
             return
@@ -90,7 +90,7 @@ class ParallelView:
         self._show_branches(join)
 
     def _show_branches(self, join: Join) -> None:
-        """Decisions, then text, then displays, each in source order: an output is never above what decided it."""
+        """Show decisions, then text, then displays, each in source order: no output is above its decision."""
         kept = cards.shown_branches(join.rows)
         shown = set(kept)
         notes: list[cards.Note] = []
@@ -121,8 +121,8 @@ class ParallelView:
 
 
 class Join:
-    """An outermost construct: how its branches ended, and what they show at the join. `names` are those of its
-    branches, and of the branches inside of them, by construct."""
+    """An outermost construct: the results of its branches, and their outputs until the join. `names` has the names of
+    branches by construct, also of nested ones."""
 
     def __init__(self, event: ParallelStarted, language: Language) -> None:
         self.number = event.parallel
@@ -135,7 +135,7 @@ class Join:
         return self.branches.setdefault(tuple((step.parallel, step.index) for step in steps), [])
 
     def label(self, path: BranchPath) -> str:
-        """The names of the branches on the way there."""
+        """Return the names of the branches on a path."""
         return "/".join(self.name(*step) for step in path)
 
     def name(self, parallel: int, index: int) -> str:
@@ -157,8 +157,8 @@ def fold(join: Join, outer: BranchPath, inner: int) -> None:
 
 
 def merged(items: list[Item]) -> list[Item]:
-    """Pieces of one branch: its decisions, all of its stdout, all of its stderr, then its displays; so that the order
-    does not depend on how the two streams of a command happened to interleave."""
+    """Return the outputs of one branch: its decisions, all of its stdout, all of its stderr, then its displays. So the
+    order does not depend on the interleaving of a command's two streams."""
     out: list[Item] = []
     for name in ("stdout", "stderr"):
         text = "".join(item[1] for item in items if isinstance(item, tuple) and item[0] == name)
@@ -169,13 +169,13 @@ def merged(items: list[Item]) -> list[Item]:
 
 
 def prefixed(text: str, label: str) -> str:
-    """Every line with its branch in front; the text ends with a line end, so that branches do not run together."""
+    """Put the branch in front of every line. The text gets a line end at its end, so that branches are separated."""
     body = text[:-1] if text.endswith("\n") else text
     return f"[{label}] " + body.replace("\n", f"\n[{label}] ") + "\n"
 
 
 def gathered(displays: list[Display]) -> list[Display]:
-    """Many displays as one of each kind."""
+    """Merge many displays into one of each kind."""
     kinds: dict[tuple[str, ...], list[Display]] = {}
     for display in displays:
         kinds.setdefault(tuple(display.data), []).append(display)

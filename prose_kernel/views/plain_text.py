@@ -1,4 +1,4 @@
-"""Documents as text that is complete by itself, for terminals and `text/plain`."""
+"""Render documents as text that is complete by itself, for terminals and `text/plain`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Errors and warnings as cells show them: a stable name, one line, and a traceback of program lines; warnings of one
-code share a line (docs/reference/openprose.md 9.1).
+"""Render errors and warnings for cells: a stable name, one line, and a traceback of program lines; warnings with the
+same code share a line (docs/reference/openprose.md 9.1).
 
-No Python frame, path, process id or duration is ever in them.
+They never contain Python frames, paths, process ids or durations.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from prose_kernel.runtime.text import escaped
 from prose_kernel.views.display import Problem
 from prose_kernel.views.escaping import clip, visible
 
-_DIM, _BOLD, _END = "\x1b[2m", "\x1b[1m", "\x1b[0m"  # no colour: none can be read on every background
+_DIM, _BOLD, _END = "\x1b[2m", "\x1b[1m", "\x1b[0m"  # no colours, because none is readable on every background
 DIAGNOSTICS = 50
-"""Diagnostics of one cell that are shown; the rest is counted."""
+"""The most diagnostics of one cell that are shown; the rest is counted."""
 LISTED = 10
-"""Lines and names that one warning lists; the rest is counted."""
+"""The most lines and names that one warning lists; the rest is counted."""
 _TAIL_LINES, _TAIL_CHARACTERS = 20, 4000
 _MESSAGE_CHARACTERS = 10_000
 _QUOTED = re.compile(r"`([^`]*)`")
@@ -55,8 +55,8 @@ def problem_of(error: BaseException, *, stderr_shown: bool = False) -> Problem:
 
 
 def message_line(message: str) -> str:
-    """Return the message of a program's error as it is shown everywhere: on one line, and the beginning of a very long
-    one, as `throw` can make it. Control characters are not made visible."""
+    """Return the message of a program's error in the form shown everywhere: on one line, and shortened if it is very
+    long, such as a message of `throw`. Control characters are not made visible."""
     return _shortened(" ".join(line.strip() for line in message.splitlines() if line.strip()))
 
 
@@ -170,7 +170,7 @@ def _warning(code: str, group: Sequence[Diagnostic]) -> str:
 
 
 def _listed(words: Sequence[str], last: str) -> str:
-    """Words once each, in order: `a, b and c`."""
+    """Join words, each once and in order: `a, b and c`."""
     found = list(dict.fromkeys(words))
     if len(found) > LISTED:
         return f"{', '.join(found[:LISTED])} and {len(found) - LISTED:,} more"
@@ -178,7 +178,7 @@ def _listed(words: Sequence[str], last: str) -> str:
 
 
 def tail(text: str) -> str:
-    """The end of a stream, made visible; an ellipsis marks omitted text."""
+    """Return the end of a stream, with control characters made visible; an ellipsis marks omitted text."""
     end = text.rstrip("\n")[-_TAIL_CHARACTERS:]
     kept = end.split("\n")[-_TAIL_LINES:]
     cut = len("\n".join(kept)) < len(text.rstrip("\n"))
@@ -186,7 +186,7 @@ def tail(text: str) -> str:
 
 
 def _folded(stack: tuple[str, ...], ends: int = 10) -> list[str]:
-    """A call stack of which a deep recursion shows its two ends only."""
+    """Return a call stack, or only its two ends if the recursion is deep."""
     if len(stack) <= 2 * ends:
         return list(stack)
     return [*stack[:ends], f"… {len(stack) - 2 * ends:,} more …", *stack[-ends:]]

@@ -1,5 +1,5 @@
-"""The schedule of redrawing: a live view is redrawn soon after a change, and seldom while only time passes; a growing
-display is replaced a few times a second, then by its final form."""
+"""Schedule redrawing: a live view is redrawn soon after a change, and seldom while only time passes; a growing display
+is replaced a few times a second, and at last by its final form."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, Protocol
 from prose_kernel.views.display import Display
 
 SOONEST: Final = 0.1
-"""Seconds between two drawings, at least: many changes make one."""
+"""The least seconds between two drawings; changes in between are drawn together."""
 
 
 class Timer(Protocol):
@@ -22,7 +22,7 @@ class Time:
     """The clock of a live view; tests use one that does not advance."""
 
     def now(self) -> float:
-        """Monotonic time in seconds."""
+        """Return the monotonic time in seconds."""
         return time.monotonic()
 
     def call_later(self, seconds: float, call: Callable[[], None]) -> Timer:
@@ -30,7 +30,7 @@ class Time:
 
 
 class Refresh:
-    """Calls `draw`, which returns the seconds until the next call without a change, or None: only after a change."""
+    """Calls `draw`, which returns the seconds until the next call, or None to be called only after a change."""
 
     def __init__(self, draw: Callable[[], float | None], clock: Time) -> None:
         self._draw = draw
@@ -40,7 +40,7 @@ class Refresh:
         self._drawn = float("-inf")
 
     def changed(self) -> None:
-        """Schedule a drawing after a change. Only checks a flag if a drawing is due already."""
+        """Schedule a drawing after a change. Does nothing if a drawing is scheduled already."""
         if not self._soon:
             self._soon = True
             self._set(max(0.0, self._drawn + SOONEST - self._clock.now()))
@@ -68,7 +68,7 @@ class Refresh:
             self.after(again)
 
 
-# ---------------------------------------------------------------- a display that grows
+# ---------------------------------------------------------------- growing displays
 
 
 class Replaceable(Protocol):
@@ -81,7 +81,7 @@ class Replaceable(Protocol):
 
 
 class GrowingDisplay:
-    """One display at a `place`; `now` makes its current content."""
+    """A display at a `place`; `now` returns its current content."""
 
     def __init__(self, place: Replaceable, now: Callable[[], Display]) -> None:
         self._place = place

@@ -1,8 +1,8 @@
-"""The report of a run: one HTML page with all that happened in it (docs/how-to/reports.md).
+"""Write the report of a run: one HTML page with all events of the run (docs/how-to/reports.md).
 
-It is made only from the run's journal, which is replayed without requests or commands (`runs/replay.py`); so it is the
-same for every backend, and for finished, failed, killed and running runs. Two reports of runs that got the same answers
-differ only in what has the class `v` (times, tokens, cost, ids, places), in the title and in the timeline.
+It is made only from the run's journal, which is replayed without requests or commands (`runs/replay.py`). So it works
+for every backend, and for finished, failed, killed and running runs. Reports of two runs with the same answers differ
+only in elements with the class `v` (times, tokens, cost, ids, places), in the title and in the timeline.
 """
 
 from __future__ import annotations
@@ -47,15 +47,15 @@ if TYPE_CHECKING:
     from prose_kernel.storage.runs import KeptRun
 
 LISTED: Final = 1_500_000
-"""Bytes of programs."""
+"""The most bytes of all program listings."""
 TIMELINE: Final = 200
 CELLS: Final = 60
-"""Cells that are drawn: the last ones."""
+"""The most cells that are drawn; they are the last ones."""
 ROWS: Final = 500
 LINES: Final = 20_000
-"""Lines of a program that are shown."""
+"""The most lines of a program that are shown."""
 _COLOURED: Final = 100_000
-"""Characters of a program that are coloured."""
+"""The most characters of a program that is coloured."""
 
 _KINDS: Final = (
     ("all", "All"),
@@ -77,14 +77,14 @@ _STATES: Final[Mapping[str, str]] = {
 
 
 async def run_report(found: JournalRead, state: str, settings: Settings, redact: Callable[[str], str]) -> str:
-    """The page of the run of a journal. `state` is that of the run (`storage/runs.py`), `redact` takes secrets out.
+    """Return the page for a journal. `state` is the state of the run (`storage/runs.py`), `redact` removes secrets.
 
-    Raises `UsageError` when the journal's file cannot be used.
+    Raises `UsageError` if the journal's file is unusable.
     """
     usage, run = UsageTotals(), found.head.run
 
     def shown(whole: str) -> str:
-        return redact(whole).replace(run, "RUN")  # directories of the run get the same name in all reports
+        return redact(whole).replace(run, "RUN")  # so directories of the run have the same name in all reports
 
     waiting = found.waiting()
     story = RunStory(times_of(found), shown, waiting)
@@ -93,7 +93,7 @@ async def run_report(found: JournalRead, state: str, settings: Settings, redact:
         usage.again(codec.notes(one.aside).get("usage", ()))
     for steps in found.steps_under_way().values() if state not in ("done", "failed") else ():
         usage.again([note for one in folded(steps) for note in one.notes()])
-    with uncollected():  # the page is made of texts
+    with uncollected():  # a page is built of texts, so garbage collection would only cost time
         return _Report(found, state, story, replayed, usage, shown).page()
 
 
@@ -157,7 +157,7 @@ class _Report:
     # ------------------------------------------------------------ the page
 
     def page(self) -> str:
-        programs = self._programs()  # first: links need the lines that are on the page
+        programs = self._programs()  # first, because links need to know which lines are on the page
         sections = [self._graph(), self._timeline(), self._spent(), self._happened(), self._decided()]
         sections += [self._rest(), self._bindings(), programs, self._used(), self._about()]
         name = self.redact(self.found.head.program)
@@ -222,7 +222,7 @@ class _Report:
         for number, one in list(enumerate(self.story.texts, 1))[-CELLS:]:
             program = one.language.compile(one.source, cell=self.found.head.notebook).program
             steps = one.language.flow(program, one.source)
-            drawn = tuple(_redacted(step, self.redact) for step in steps[:NODES])  # the others are only counted
+            drawn = tuple(_redacted(step, self.redact) for step in steps[:NODES])  # further ones are only counted
             known = {
                 span: Mark(mark.state, self.redact(mark.words)) for span, mark in marks(list(cells), one.source).items()
             }
@@ -255,7 +255,7 @@ class _Report:
         shown = drawn(Table(("line", "statement", "times", "share", "took"), rows, numbers=(2, 3, 4)))
         return Section("spent", "Where the time went", tag("div", shown, class_="v"))
 
-    # ------------------------------------------------------------ what happened
+    # ------------------------------------------------------------ entries
 
     def _happened(self) -> Section:
         parts, inner = [], []
@@ -398,7 +398,7 @@ _REST: Final = html(
 )
 
 
-# ---------------------------------------------------------------- small things
+# ---------------------------------------------------------------- parts of the page
 
 
 def _badge(state: str, word: str = "") -> Html:
@@ -443,7 +443,7 @@ def _redacted(step: Step, redact: Callable[[str], str]) -> Step:
 
 
 def _coloured(source: str, language: Language) -> list[Html]:
-    """The lines of a program with the colours of its words."""
+    """Return the lines of a program with syntax highlighting."""
     source = source.replace("\r\n", "\n").replace("\r", "\n")
     if len(source) > _COLOURED:
         return list(map(html, source.split("\n")))
@@ -472,7 +472,7 @@ def _coloured(source: str, language: Language) -> list[Html]:
     return [html(*line) for line in (lines if lines[-1] else lines[:-1])]
 
 
-# ---------------------------------------------------------------- which run
+# ---------------------------------------------------------------- reports of stored runs
 
 
 async def report_of(run: KeptRun, settings: Settings, redact: Callable[[str], str]) -> str:

@@ -1,7 +1,7 @@
-"""The entries of a report, its main part (docs/how-to/reports.md).
+"""Render the entries of a report, its main part (docs/how-to/reports.md).
 
-An entry is one line that opens: a command with its output, a session with its prompt and answer, a decision. Untrusted
-texts are shortened, so that the size of the page is bounded.
+An entry is one line that can be expanded: a command with its output, a session with its prompt and answer, a decision.
+Untrusted texts are shortened, so that the size of the page is bounded.
 """
 
 from __future__ import annotations
@@ -29,31 +29,31 @@ from prose_kernel.views.run_story import Entry, RunStory
 from prose_kernel.views.session_cards import ORIGINS
 
 LARGEST: Final = 3_000_000
-"""Bytes of untrusted texts in a report; the whole page stays below 10 MB."""
+"""The most bytes of untrusted texts in a report; the whole page stays below 10 MB."""
 HEADS: Final = 1_500_000
-"""Bytes of the first lines of entries; when they are used up, further first lines are short."""
+"""The most bytes of the first lines of entries; after that, further first lines are short."""
 ALL_TEXTS: Final = 2_000_000
 LONGEST: Final = 20_000
 SHORTEST: Final = 160
-"""Characters of one such text: fewer, the more of them there are."""
+"""The most characters of one text are between `SHORTEST` and `LONGEST`: the more texts, the fewer characters."""
 PICTURES: Final = 3_000_000
-"""Characters of all images; those that no longer fit are named."""
+"""The most characters of all images; further images are only named."""
 CHUNK: Final = 100
-"""Entries that the browser lays out together when they become visible."""
+"""The number of entries that the browser lays out together when they become visible."""
 FLAT: Final = 500
-"""More entries than that have their passes folded."""
+"""If there are more entries, the passes of loops are collapsed."""
 _WORDS: Final[Mapping[str, str]] = {
     "command": "$",
     **dict.fromkeys(("value", "choice", "branch", "pass", "parallel", "loop"), ""),
 }
-"""The word before an entry, if it isn't the entry's kind."""
+"""The words before entries, if they differ from the entry's kind."""
 _OPEN: Final = frozenset({"parallel", "loop", "call", "program", "branch", "pass"})
-"""Entries whose parts are seen without a click."""
+"""The kinds of entries that are expanded at first."""
 
 
 @dataclass(slots=True)
 class _Cut:
-    """The beginning and the end of a text, and what is left out between them in words."""
+    """The beginning and the end of a text, and a note about the omitted part between them."""
 
     head: str
     tail: str = ""
@@ -72,7 +72,7 @@ class Entries:
         self.sources: dict[int, int] = {}
         """The numbers of the programs, by the identity of their sources."""
         self.kept: dict[int, int] = {}
-        """How many lines of each program are on the page."""
+        """The number of lines of each program that are on the page."""
 
     def drawn(self, entries: Sequence[Entry]) -> Html:
         """Return the entries in order; if there are many, the browser lays out only visible ones."""
@@ -171,7 +171,7 @@ class Entries:
             parts += [f"${usage.cost:.4f}"] if usage.cost else []
         return ", ".join(parts)
 
-    # ------------------------------------------------------------ all of an entry
+    # ------------------------------------------------------------ the content of entries
 
     def _body(self, entry: Entry) -> Html:
         match entry.kind:
@@ -325,7 +325,7 @@ class Entries:
             ]
         return html(self.facts(facts), self.pre("prompt", request.prompt) if len(request.prompt) > 140 else "")
 
-    # ------------------------------------------------------------ texts of others
+    # ------------------------------------------------------------ untrusted texts
 
     def answer(self, entry: Entry) -> str:
         return clip(self.redact(self._answer_text(entry)[:2000]), 40)
@@ -369,7 +369,7 @@ class Entries:
 
 
 def _part(text: str) -> Html:
-    """The title of a part of an entry, or a line about it."""
+    """Return the title of a part of an entry, or a line about it."""
     return tag("div", text, class_="part")
 
 

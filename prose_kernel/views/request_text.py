@@ -1,4 +1,4 @@
-"""Requests in words, for a run that keeps answers of an earlier one (docs/how-to/edit-and-continue.md)."""
+"""Describe requests in words, for a run that keeps answers of an earlier run (docs/how-to/edit-and-continue.md)."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def reason(one: AskedAgain) -> str:
 
 
 def declared(command: CommandRequest) -> list[str]:
-    """The files that a command declares with `reads:` and `writes:`."""
+    """Return the files that a command declares with `reads:` and `writes:`, in words."""
     found = []
     if command.reads is not None:
         found.append(f"reads {clip(', '.join(command.reads)) or 'nothing'}")
@@ -46,7 +46,7 @@ def declared(command: CommandRequest) -> list[str]:
 
 
 class PlannedRequest(NamedTuple):
-    """A request that a run would make: whether it keeps its answer, what it is, why it is asked, and its files."""
+    """A request that a run would make: whether it keeps its answer, its text, why it is asked again, and its files."""
 
     kept: bool
     what: str

@@ -1,7 +1,7 @@
-"""Views of a run for people: the states of a diagram, the timeline, the profile (`run_record`).
+"""Draw a run for people: the outcomes in a diagram, the timeline, the profile (from `run_record`).
 
-Each has two versions. The saved one contains what is equal in all runs: order, branches, retries, origins of answers.
-The version for a person (`Display.person`) adds times, tokens and cost, and draws the timeline to scale.
+Each has two versions. The saved one contains only facts that are equal in all runs: order, branches, retries, origins
+of answers. The version for a person (`Display.person`) adds times, tokens and cost, and draws the timeline to scale.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from prose_kernel.views.plain_text import plain_text
 from prose_kernel.views.run_record import ActivityRecord, CellRecord, Figures, Lane, Lanes, Total, lanes
 
 ROWS: Final = 100
-"""Rows of a timeline."""
+"""The most rows of a timeline."""
 NOTHING: Final = "Nothing that takes time has run: no command, session or gate."
-"""Instead of a timeline or profile without rows."""
+"""The text instead of a timeline or profile without rows."""
 _LONGEST_TEXT: Final = 2_000
-"""Characters of a graph that a screen reader reads."""
+"""The most characters of a graph for screen readers."""
 STATEMENTS: Final = 200
-"""Rows of a profile."""
+"""The most rows of a profile."""
 
 # ---------------------------------------------------------------- the diagram
 
 
 def graph_display(parts: Sequence[Part]) -> Display:
-    """A picture, the same as a diagram for GitHub, and indented lines."""
+    """Return the graph as a picture, as a Mermaid diagram for GitHub, and as indented lines."""
     plain = [replace(part, marks=_without_figures(part.marks)) for part in parts]
     saved = _drawn_graph(plain)
     return Display(saved) if plain == list(parts) else Display(saved, person=_drawn_graph(parts))
@@ -57,8 +57,7 @@ def _without_figures(marks: Mapping[Span, Mark] | None) -> dict[Span, Mark] | No
 
 
 def marks(cells: Sequence[CellRecord], source: Source) -> dict[Span, Mark]:
-    """Return the outcomes of the statements of one text, which any of these cells may have run (a block, a
-    function)."""
+    """Return the outcomes of the statements of one text; other cells may run them, too (in a block or function)."""
     return {total.span: _mark(total) for total in merged(cells) if total.source is source}
 
 
@@ -77,14 +76,14 @@ def _mark(total: Total) -> Mark:
 
 
 def figures_text(figures: Figures) -> str:
-    """Seconds, tokens and cost in a few words."""
+    """Return seconds, tokens and cost in a few words."""
     tokens = figures.tokens_in + figures.tokens_out
     parts = [seconds(figures.seconds), f"{tokens:,} tokens" if tokens else "", cost(figures)]
     return ", ".join(part for part in parts if part)
 
 
 def seconds(count: float) -> str:
-    """A duration: `12 ms`, `3.4 s`, `5 min 06 s`."""
+    """Return a duration as text: `12 ms`, `3.4 s`, `5 min 06 s`."""
     if count < 1:
         return f"{count * 1000:.0f} ms"
     if count < 60:
@@ -105,7 +104,7 @@ def cost(figures: Figures) -> str:
 
 @dataclass(slots=True)
 class _Row:
-    """One activity: its row, its position in the order of steps, and its times in the run."""
+    """The row of one activity: its branch, and its start and end in the order of steps."""
 
     branch: str
     depth: int
@@ -136,7 +135,7 @@ class _Row:
 
 
 def timeline_display(cells: Sequence[CellRecord], nothing: str = NOTHING) -> Display:
-    """Branches one below the other, on one axis: of steps in what is saved, of seconds for a person."""
+    """Return the timeline: branches one below the other; its axis is steps in the saved form, seconds for a person."""
     shown, rest = _rows(cells, ROWS)
     if not shown:
         return bundle(paragraph(nothing))
@@ -155,7 +154,7 @@ def timeline_svg(cells: Sequence[CellRecord], most: int, *, timed: bool) -> Html
 
 
 def _rows(cells: Sequence[CellRecord], most: int) -> tuple[list[_Row], str]:
-    """The first rows of a timeline, and what is left out in words."""
+    """Return the first rows of a timeline, and the number of omitted rows in words."""
     rows: list[_Row] = []
     at = 0
     for cell in cells:
@@ -224,7 +223,7 @@ def _svg(rows: Sequence[_Row], rest: str, cells: Sequence[CellRecord], timed: bo
 
 
 class _Scale:
-    """Places on the axis: steps, or the seconds that cells took one after the other."""
+    """Positions on the axis: steps, or the seconds of cells one after the other."""
 
     def __init__(self, rows: Sequence[_Row], cells: Sequence[CellRecord], timed: bool) -> None:
         self._timed = timed
@@ -238,7 +237,7 @@ class _Scale:
         self.length = at if timed else float(max(row.end for row in rows))
 
     def of(self, row: _Row) -> tuple[float, float]:
-        """Left end and width of a bar."""
+        """Return the left end and the width of a bar."""
         if not self._timed:
             return self._x(row.start), self._x(row.end) - self._x(row.start)
         begin = self.moment(row.activity.begin)
@@ -282,7 +281,7 @@ def _label(row: _Row, timed: bool) -> str:
 
 
 def _text(text: str) -> str:
-    """Text inside an SVG element; without the characters that no XML document may hold."""
+    """Escape text for an SVG element, and remove characters that XML forbids."""
     return html.escape("".join(c for c in visible(text) if c.isprintable()), quote=False)
 
 
@@ -290,7 +289,7 @@ def _text(text: str) -> str:
 
 
 def profile_display(cells: Sequence[CellRecord], nothing: str = NOTHING) -> Display:
-    """Statements with how often they ran and who answered; for a person with times, tokens and cost, dearest first."""
+    """Return statements with their counts and answerers; for a person also time, tokens and cost, the slowest first."""
     totals = merged(cells)
     if not totals:
         return bundle(paragraph(nothing))

@@ -1,8 +1,8 @@
-"""The record of a notebook's cells, for `%timeline`, `%profile` and the states of `%graph`: a listener that keeps
-little of each event, and at most `ACTIVITIES` and `CELLS`.
+"""Record the activities of a notebook's cells, for `%timeline`, `%profile` and the states of `%graph`: a listener that
+keeps a few facts of each event, and at most `ACTIVITIES` and `CELLS`.
 
-An activity takes time: a command, a session with its attempts, a gate. Times are monotonic; they vary from run to run,
-so they are shown only where outputs are not compared (`display.Display.person`).
+Activities take time: a command, a session with its attempts, a gate. Times are monotonic; they vary from run to run, so
+they are shown only where outputs are not compared (`display.Display.person`).
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ from prose_kernel.views import cards
 from prose_kernel.views.escaping import clip
 
 CELLS: Final = 200
-"""Cells that are remembered: the last ones."""
+"""The most cells that are recorded; they are the last ones."""
 ACTIVITIES: Final = 5_000
-"""Activities that are remembered, over all cells; those of the oldest cells are forgotten first."""
+"""The most activities that are recorded, over all cells; the activities of the oldest cells are dropped first."""
 REASON: Final = 300
-"""Characters of the reason of a judgement."""
+"""The most characters of a judgement's reason."""
 OWN: Final = 2_000
-"""Activities of one cell that are remembered one by one; the rest is counted in its totals."""
+"""The most activities of one cell that are recorded one by one; further ones are only counted in the totals."""
 LABEL: Final = 120
 
 
 @dataclass(slots=True)
 class Figures:
-    """Consumption. `cost` is in US dollars; `unpriced` counts answers whose price is not known."""
+    """Time and consumption. `cost` is in US dollars; `unpriced` counts answers with an unknown price."""
 
     seconds: float = 0.0
     tokens_in: int = 0
@@ -53,8 +53,8 @@ class Figures:
 
 @dataclass(slots=True, eq=False)
 class ActivityRecord(Activity):
-    """`waits` are the pauses before retries: start and length. `by` names the origin of the answer or decision;
-    `verdict` holds the answer and the reason of a judgement."""
+    """A recorded activity. `waits` are the pauses before retries (start and length), `by` is the origin of the answer
+    or decision, `verdict` the answer and the reason of a judgement."""
 
     label: str = ""
     by: str = ""
@@ -99,7 +99,7 @@ class CellRecord:
     totals: dict[tuple[int, Span], Total] = field(default_factory=dict)
 
     def flow(self) -> tuple[Step, ...]:
-        """The steps of the program, independent of the state in which it ran."""
+        """Return the steps of the program, independent of the state in which it ran."""
         return self.language.flow(self.language.compile(self.source, cell=True).program, self.source)
 
     def total(self, of: ActivityRecord) -> Total:
@@ -108,7 +108,7 @@ class CellRecord:
 
 
 class RunRecord:
-    """The listener of all cells: `begin` and `end` are called around each. `redact` takes secrets out of labels."""
+    """Listens to all cells; call `begin` and `end` around each of them. `redact` removes secrets from labels."""
 
     kinds: ClassVar = frozenset(
         {
@@ -150,7 +150,7 @@ class RunRecord:
 
     @property
     def open(self) -> list[ActivityRecord]:
-        """Return the open activities in the order of their starts."""
+        """The open activities in the order of their starts."""
         return [activity for activity in self._open.open.values() if activity.kind != "branch"]
 
     def __call__(self, event: ev.Event) -> None:
@@ -178,7 +178,7 @@ class RunRecord:
             self._forget()
 
     def _forget(self) -> None:
-        """Forget the activities of the oldest cell that has any; its totals stay."""
+        """Drop the activities of the oldest cell that has any; keep its totals."""
         for cell in self.cells:
             if cell.activities:
                 cell.left_out += len(cell.activities)
@@ -231,12 +231,12 @@ def consumed(event: ev.SessionFinished | ev.Judged) -> Figures:
     return Figures(0.0, usage.tokens_in, usage.tokens_out, usage.cost or 0.0, int(usage.cost is None))
 
 
-# ---------------------------------------------------------------- activities of branches, in source order
+# ---------------------------------------------------------------- activities by branch
 
 
 @dataclass(slots=True)
 class Lane:
-    """The activities of one line of control in order, and between them its parallel constructs."""
+    """The activities of one flow of control in order, and between them its parallel constructs."""
 
     steps: tuple[ev.BranchStep, ...] = ()
     items: list[ActivityRecord | Lanes] = field(default_factory=list)

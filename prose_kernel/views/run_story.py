@@ -1,4 +1,4 @@
-"""The entries of a run's report: a fold over the activities of the run that builds a tree.
+"""Build the entries of a run's report: a tree of the activities of the run.
 
 An entry is one effect of a statement: a command, a session with its attempts, a judgement, a bound value. Entries of
 loops, blocks, parallel constructs and imported programs contain other entries. To keep the page small, repetitions in a
@@ -30,14 +30,14 @@ from prose_kernel.views.run_record import RunRecord
 ASKED: Final = 20_000
 OFTEN: Final = 200
 DEEPEST: Final = 24
-"""The deepest nesting of entries; deeper ones are listed on the same level."""
+"""The deepest nesting of entries; deeper entries are listed on the same level."""
 IDLE: Final = 30_000
-"""Milliseconds without an open request; longer gaps are left out of the times, because the run was resumed."""
+"""Milliseconds without an open request; longer gaps are removed from the times, because the run was resumed then."""
 
 
 @dataclass(slots=True, eq=False)
 class Entry:
-    """`words` is the text of the entry, `state` its end ("": not shown). `asked` and `answered` depend on the kind: a
+    """An entry. `words` is its text, `state` its outcome ("": not shown). `asked` and `answered` depend on the kind: a
     request and its result, a value, an error. `more` counts repetitions without an entry."""
 
     kind: str
@@ -72,8 +72,8 @@ class Story:
 
 @dataclass(slots=True, eq=False)
 class _StoryActivity(Activity):
-    """An activity with its entry. `entries` is the list for the entries inside, `level` how deep these are nested in
-    their branch. For a loop these are in its open pass (`turn`), and `turns` is the list of its passes."""
+    """An activity with its entry. `entries` is the list for its inner entries, `level` their depth in their branch. In
+    a loop, inner entries belong to the open pass (`turn`), and `turns` is the list of passes."""
 
     entry: Entry | None = None
     entries: list[Entry] = field(default_factory=list)
@@ -89,8 +89,8 @@ class _StoryActivity(Activity):
 
 
 class RunStory:
-    """The listener. Call `begin` before and `end` after each text. `redact` removes secrets from shown text. `waiting`
-    are results that the program had not received when its journal ends."""
+    """Listens to a run. Call `begin` before and `end` after each text. `redact` removes secrets from shown text.
+    `waiting` are results that the program had not received at the end of its journal."""
 
     def __init__(
         self, times: Mapping[str, Took], redact: Callable[[str], str], waiting: Mapping[str, Completed]
@@ -108,15 +108,15 @@ class RunStory:
         self._open: dict[object, Entry] = {}
         self._activities = Activities(_StoryActivity, lambda: self._now)
         self._changes: Changes[_StoryActivity] = Changes([], [])
-        """What the current event has opened and closed."""
+        """The activities that the current event has opened and closed."""
         self._branches: dict[tuple[ev.BranchStep, ...], Entry] = {}
-        """The entries of branches: a loser of a race has events after its end."""
+        """The entries of branches, kept because a loser of a race has events after its end."""
         self._filled: dict[str, Entry] = {}
         self._often: dict[tuple[int, Span, str], tuple[int, Entry]] = {}
         self._commands: dict[int, Entry] = {}
         self._waiting: list[Entry] = []
         self.shown = 0
-        """How many entries there are."""
+        """The number of entries."""
         self._requests = 0
 
     @property
@@ -153,7 +153,7 @@ class RunStory:
         self.record.end(unfinished=status is None)
 
     def _waits(self, began: ev.CommandStarted | ev.SessionStarted) -> None:
-        """Show the result of a request whose branch waited for its turn when the journal ends."""
+        """Show the result of a request whose branch waited for its turn at the end of the journal."""
         completed, place, spawn = self._results.get(_attempt(began.request)), began.place, began.spawn
         if completed is None:
             return

@@ -1,8 +1,8 @@
 """MIME bundles for sessions: a display that grows while a person watches and ends as Markdown, and its tool calls.
 
-A live run, its replay and a run without a person watching end in the same bundle: the answer's source is named by
-origin, which a recording keeps; provider, model, tokens, cost and time are facts. Text of sessions is untrusted until
-made safe: formatting stays, tags are shown as text, images become links, so that nothing is loaded without a click, and
+A live run, its replay and an unwatched run end with the same bundle: the answer's source is described by its origin,
+which a recording keeps; provider, model, tokens, cost and time are facts. Text of sessions is untrusted and is made
+safe: formatting stays, tags are shown as text, images become links, so that nothing is loaded without a click, and
 links keep only harmless targets.
 """
 
@@ -25,11 +25,11 @@ from prose_kernel.views.markup import Html, html, tag
 from prose_kernel.views.plain_text import plain_text
 
 SHOWN = 100_000
-"""Characters of an answer that a notebook shows; the binding holds all of it."""
+"""The most characters of an answer that a notebook shows; the binding has all of it."""
 LIVE = 10_000
-"""Characters that are shown while more arrive: the last ones, so that an update costs the same however long it gets."""
+"""The most characters that are shown while text arrives: the last ones, so that the cost of an update is bounded."""
 CALLS = 50
-"""Tool calls that a trace lists; the rest is counted."""
+"""The most tool calls that a trace lists; the rest is counted."""
 _DETAIL = 1_000
 
 ORIGINS = {
@@ -41,16 +41,16 @@ ORIGINS = {
     "dry-run": "dry run",
     "function": "Python function",
 }
-"""The origin of an answer, in the words of its header; the same when it is replayed."""
+"""The words for the origin of an answer in its header; they are the same when it is replayed."""
 _NUMBERED = re.compile(r"--\d+$")
-"""The end of the directory of a function that is called again: `inline--writer--2`."""
+"""The end of the directory name of a function that is called again: `inline--writer--2`."""
 _MARKS = {"ok": "✓", "refused": "✗", "failed": "✗"}
 _LEFT = f"{LEFT}; vertical-align: top"
 _PRE = "margin: 2px 0; white-space: pre-wrap; max-height: 12em; overflow: auto"
 
 
 class Streamed(BothEnds):
-    """The text of a session as it arrives, in space that does not grow with it: its beginning, and its end."""
+    """The beginning and the end of a session's text while it arrives, in bounded space."""
 
     def __init__(self) -> None:
         super().__init__(LIVE, SHOWN)
@@ -61,7 +61,7 @@ class Streamed(BothEnds):
 
     @property
     def end(self) -> str:
-        """The last characters, from the beginning of a line where there is one."""
+        """The last characters, from the beginning of a line if possible."""
         text = self.tail(LIVE)
         _, newline, rest = text.partition("\n")
         return rest if self.total > len(text) and newline and rest else text
@@ -71,8 +71,8 @@ class Streamed(BothEnds):
 
 
 def as_shown(event: SessionStarted | SessionFinished) -> SessionRequest:
-    """The request of a session for its card: a session without an agent or a label is named after the block or the
-    called function around it. Only views do that: the label of the request itself belongs to recordings."""
+    """Return the request of a session for its card: a session without an agent or a label is named after the enclosing
+    block or called function. Only views do that, because recordings use the label of the request."""
     place, request = event.place, event.request
     if request.agent or request.label or not (place.block or place.program):
         return request
@@ -81,7 +81,7 @@ def as_shown(event: SessionStarted | SessionFinished) -> SessionRequest:
 
 
 def _head(request: SessionRequest, name: str | None, *more: str) -> list[doc.Word]:
-    """The header: the name that takes the answer, the agent, the model, and the origin of the answer."""
+    """Return the header: the name that is bound to the answer, the agent, the model, and the origin of the answer."""
     parts: list[doc.Word] = [doc.Code(name)] if name else []
     parts += [part for part in (request.agent or request.label or "session", request.model, *more) if part]
     return [word for part in parts for word in (" · ", part)][1:]
@@ -90,7 +90,7 @@ def _head(request: SessionRequest, name: str | None, *more: str) -> list[doc.Wor
 def _display(
     head: Sequence[doc.Word], quiet: Sequence[str], body: Iterable[doc.Block], facts: dict[str, object]
 ) -> Display:
-    """Return the common display of sessions: header, events on the way, text."""
+    """Return a display of a session: header, dimmed lines about earlier events, text."""
     lines = [doc.line(*head), *map(doc.line, quiet)]
     small = f"<small>{'<br>'.join(map(markdown, lines))}</small>"
     return bundle(doc.group(doc.paragraph(small, "\n  ".join(map(plain_text, lines))), *body, facts=facts))
@@ -127,12 +127,12 @@ def answer_display(
     notes: Sequence[str] = (),
     seconds: float | None = None,
 ) -> Display:
-    """A session's answer: header, the attempts that failed before it, the text as Markdown.
+    """Return the display of a session's answer: header, failed attempts before it, the text as Markdown.
 
     `notes` are remarks of the provider about its answer; they are shown unchanged.
     """
     body = _capped(text, len(text))
-    if request.output is not None and len(text) <= SHOWN and "\\" in text:  # Markdown would take the escapes away
+    if request.output is not None and len(text) <= SHOWN and "\\" in text:  # Markdown would remove the escapes
         body = [doc.Forms(doc.Listing(text, "json"), doc.group(*body))]
     if result.details.get("cut") is True:
         body.append(doc.paragraph(f"*{CUT}*", CUT))
@@ -210,7 +210,7 @@ def session_facts(request: SessionRequest, result: SessionResult, seconds: float
 
 
 def doing(tool: ToolUse) -> str:
-    """A tool call on one line."""
+    """Return a tool call as one line."""
     return clip(f"{tool.tool} {tool.summary}".rstrip(), 80)
 
 

@@ -1,9 +1,9 @@
-"""Sessions of one cell: their text while it streams, and the final outputs. These do not depend on whether a person
-is watching.
+"""Show the sessions of one cell: their text while it streams, and their final outputs, which do not depend on whether a
+person is watching.
 
-A session outside of `parallel` has its own display, which grows and is replaced by the answer. Sessions of a `parallel`
-show their last line next to their branch; their answers are shown at the join. Failed attempts are listed in the
-display of their session.
+A session outside of `parallel` has a separate display, which grows and is replaced by the answer. Sessions in a
+`parallel` show their last line in the row of their branch, and their answers at the join. Failed attempts are listed in
+the display of their session.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ class _Talk:
 
 
 class SessionViews:
-    """The sessions of one cell. `live`: a person is watching. `status` returns the line for a session's text: the
-    provider, the elapsed time, the time of the next attempt."""
+    """The sessions of one cell. `live`: a person is watching. `status` returns the status line of a session: the
+    provider, the elapsed time, the time until the next attempt."""
 
     def __init__(self, place: Replaceable, *, live: bool, status: Callable[[int], str] = lambda spawn: "") -> None:
         self._place = place
@@ -49,7 +49,7 @@ class SessionViews:
         self._talks: dict[int, _Talk] = {}
 
     def started(self, event: SessionStarted) -> None:
-        """An attempt begins."""
+        """Begin an attempt of a session."""
         talk = self._talks.get(event.spawn)
         if talk is None:
             self._talks[event.spawn] = self._new(event)
@@ -58,7 +58,7 @@ class SessionViews:
             talk.notes.clear()
 
     def progressed(self, event: SessionProgressed, *, alone: bool) -> None:
-        """Show progress of a session; `alone`: the session has its own display."""
+        """Show progress of a session; `alone`: the session has a separate display."""
         talk = self._talks.get(event.spawn)
         if talk is None:
             return
@@ -73,12 +73,12 @@ class SessionViews:
             talk.display.grow()
 
     def time_passes(self) -> None:
-        """Update the status lines of sessions that have their own display."""
+        """Update the status lines of sessions that have a separate display."""
         for talk in self._talks.values():
             talk.display.grow()
 
     def finished(self, event: SessionFinished) -> tuple[Display, ...]:
-        """End an attempt. Returns the remaining displays of the session: none if it is retried.
+        """End an attempt, and return the remaining displays of the session: none if it is retried.
 
         A provider's notes are shown only while it works; notes of a dry run are its result and stay.
         """
@@ -114,7 +114,7 @@ class SessionViews:
         return () if talk.display.settle(failure) else (failure,)
 
     def interrupted(self) -> None:
-        """End the displays of running sessions: their text stays, followed by a mark."""
+        """End the displays of running sessions: keep their text, followed by a mark."""
         talks, self._talks = list(self._talks.values()), {}
         for talk in talks:
             talk.display.settle(shown.partial_display(talk.request, talk.name, talk.streamed, talk.failed))

@@ -1,8 +1,8 @@
-"""`%step`: the work of a machine by statement: the names that it reads and binds, its requests, its decisions.
+"""Show the steps of a machine for `%step`: the names that each statement reads and binds, its requests, its decisions.
 
-A hook sees each statement before it runs, a listener its effects. Both only record; when the program ends, everything
-becomes one display. Branches run at the same time, so each has its own lane below the statement that started it; lanes
-are shown in source order. So the display is the same in every run.
+A hook records each statement before it runs, a listener its effects; the end of the program makes one display of them.
+Branches run at the same time, so each has a lane below the statement that started it, in source order. So the display
+is the same in every run.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from prose_kernel.runtime.values import Value
 
 ROWS: Final = 300
-"""Statements of one program that are shown; the rest is counted."""
+"""The most statements of one program that are shown; the rest is counted."""
 _NOTES: Final = 12
 _VALUE: Final = 60
 _LINES_BEFORE: Final = 200
@@ -34,7 +34,7 @@ _VERDICTS: Final = {True: "yes", False: "no", None: "uncertain"}
 
 @dataclass(slots=True)
 class _Row:
-    """One statement that ran, and the lanes of the branches that it has begun."""
+    """One statement that ran, and the lanes of the branches that it has started."""
 
     source: Source
     span: Span
@@ -63,7 +63,7 @@ class StepDisplay(StatementHook):
         self._language = language
         self._flow = reads
         self._reads: dict[int, tuple[list[int], list[tuple[str, ...]]]] = {}
-        self._sources: list[Source] = []  # keeps their ids
+        self._sources: list[Source] = []  # keeps them alive, so that their ids stay unique
         self._lanes: dict[tuple[ev.BranchStep, ...], _Lane] = {(): _Lane()}
         self._count = 0
 
@@ -78,7 +78,7 @@ class StepDisplay(StatementHook):
         self._lane(s.branches).rows.append(_Row(s.source, node.span, seen))
 
     def _names(self, source: Source, span: Span) -> tuple[str, ...]:
-        """Return the names that a statement itself reads: steps in its bodies do not count."""
+        """Return the names that a statement reads, without the steps in its bodies."""
         known = self._reads.get(id(source))
         if known is None:
             steps = sorted((step.span.start, step.reads) for step in _flat(self._flow(source)))
@@ -120,7 +120,7 @@ class StepDisplay(StatementHook):
                 row.note(shown)
 
     def _row_of(self, event: ev.Event) -> _Row | None:
-        """The statement that an event is about: the last one around its place."""
+        """Return the statement of an event: the last one that encloses its place."""
         place = event.place
         branches = place.branches
         while True:

@@ -1,10 +1,10 @@
-"""SVG without active content or external references.
+"""Remove active content and external references from SVG.
 
-A drawing may be untrusted, and it is a program: scripts, event handlers, animations of links, whole HTML pages in
-`foreignObject`, references that reveal the viewer to a server, entities that expand without end. defusedxml reads it,
-because an SVG is XML and must stay XML (a sanitiser of HTML changes it), and because it refuses entities before they
-are expanded. Of the tree only elements that draw are kept, and of their attributes only what stays inside of the
-drawing. It is then shown as an image (`<img>`), in which no browser runs or fetches anything.
+An untrusted SVG may contain scripts, event handlers, animated links, whole HTML pages in `foreignObject`, references
+that reveal the viewer to a server, and entities that expand without end. defusedxml reads it, because an SVG must stay
+XML (an HTML sanitiser would change it), and because it refuses entities before they are expanded. Only elements that
+draw are kept, and only attributes that refer to nothing outside of the drawing. It is then shown as an image (`<img>`),
+in which no browser runs or fetches anything.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class NotDrawn(ValueError):
 
 @dataclass(frozen=True, slots=True)
 class Drawing:
-    """A harmless SVG. `width` and `height` are 0 where it names none; `removed` describes the removed parts."""
+    """A harmless SVG. `width` and `height` are 0 if it has none; `removed` describes the removed parts."""
 
     text: str
     width: int
@@ -54,7 +54,7 @@ class Drawing:
 
 
 def drawing(data: bytes) -> Drawing:
-    """The drawing, made harmless. Raises `NotDrawn`."""
+    """Return the drawing without harmful parts. Raises `NotDrawn`."""
     from xml.etree.ElementTree import ParseError, tostring
 
     from defusedxml import DefusedXmlException  # type: ignore[import-untyped]
@@ -84,7 +84,7 @@ def drawing(data: bytes) -> Drawing:
 
 
 def _name(element: Element) -> str:
-    """The name of an SVG element; "" for one of another kind, comments too."""
+    """Return the name of an SVG element; "" for other elements and comments."""
     tag: object = element.tag
     if not isinstance(tag, str):
         return ""  # a comment
@@ -119,7 +119,7 @@ def _clean_attributes(element: Element, removed: set[str]) -> None:
         if plain != name or plain.startswith("{") or ":" in plain:
             del element.attrib[name]
         if plain.startswith("{"):
-            continue  # of an editor
+            continue  # an attribute of an editor
         if plain.lower().startswith("on"):
             removed.add("event handlers")
         elif plain == "href":
@@ -150,8 +150,8 @@ def _size(root: Element) -> tuple[int, int]:
 
 
 def _unfolds_to(root: Element) -> int:
-    """How many elements a browser draws: each reference to a part of the drawing draws that part again, with the
-    references in it. A few lines that refer to each other can thus take a day."""
+    """Return how many elements a browser draws: each reference to a part draws that part again, with the references in
+    it. So a few lines that refer to each other may take a day."""
     named: dict[str, Element] = {}
     for element in root.iter():
         if known := element.get("id"):
@@ -163,7 +163,7 @@ def _unfolds_to(root: Element) -> int:
         if parts is not None:
             counts[element] = min(1 + sum(counts[part] for part in parts), 2 * _DRAWN_AT_MOST)
         elif element not in counts:
-            counts[element] = 0  # what draws itself is drawn once
+            counts[element] = 0  # an element that refers to itself is drawn once
             parts = [*element, *(named[name] for name in _refers_to(element) if name in named)]
             agenda.append((element, parts))
             agenda += [(part, None) for part in parts if part not in counts]

@@ -1,4 +1,4 @@
-"""Arrays of objects as tables: the same rows and columns in a notebook and in a terminal."""
+"""Show arrays of objects as tables: with the same rows and columns in a notebook and in a terminal."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ ROWS: Final = 30
 COLUMNS: Final = 12
 _CELL: Final = 60
 _NARROWEST: Final = 6
-"""Columns of a terminal that a cell keeps before columns are left out."""
+"""The least width of a cell in a terminal; if cells would be narrower, columns are omitted."""
 _GAP: Final = 2
 _NUMBER: Final = re.compile(r"(?=.*\d)[-+]?(\d{1,3}([ ',]\d{3})+|\d+)?([.,]\d+)?([eE][-+]?\d+)?\s?%?")
 
 
 @dataclass(frozen=True, slots=True)
 class ValueTable:
-    """The beginning of an array of objects. `columns` and cells are one line each, as text of the value; `rest` says
-    what is left out, "" for nothing; `more_rows` and `more_columns` count it."""
+    """The beginning of an array of objects. Column names and cells are texts of one line; `more_rows` and
+    `more_columns` count omitted ones, which `rest` describes ("" for none)."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
@@ -54,7 +54,7 @@ class ValueTable:
 
     @property
     def text(self) -> str:
-        """Aligned columns under a line; numbers are on the right."""
+        """The table as text: aligned columns under a line, with numbers on the right."""
         return plain_text(self.document)
 
     def fitted(self, width: int) -> str:
@@ -94,9 +94,9 @@ class ValueTable:
 
 
 def table_of(value: Value) -> ValueTable | None:
-    """The table of an array of objects, or of a command's output that is declared to be one; None for all else.
+    """Return the table of an array of objects, or of a command's output that is declared to be one; else None.
 
-    Of an output that is cut, the table holds the rows that are whole.
+    The table of a cut output has its complete rows.
     """
     if isinstance(value, ExecText) and value.format in ("jsonl", "csv"):
         return _sampled(value)
@@ -104,7 +104,7 @@ def table_of(value: Value) -> ValueTable | None:
         try:
             value = parsed(value)
         except RunError:
-            return None  # shown as the text that it is
+            return None  # shown as text
     if not isinstance(value, list) or not value or not all(isinstance(row, dict) for row in value):
         return None
     objects: list[dict[str, Value]] = [row for row in value if isinstance(row, dict)]
@@ -112,7 +112,7 @@ def table_of(value: Value) -> ValueTable | None:
 
 
 def sample_table(found: Sample, *, texts: bool) -> ValueTable | None:
-    """The table of the first rows. `texts`: all values are text, and those that read as numbers count as such."""
+    """Return the table of the first rows. `texts`: all values are texts, and texts of numbers count as numbers."""
     table = _table(found.rows, found.total, texts=texts)
     if table is None:
         return None
@@ -156,7 +156,7 @@ def _cell(value: Value) -> str:
 
 
 def _are_numbers(column: list[Value], counts: Callable[[Value], bool], texts: bool) -> bool:
-    """Whether all cells of a column are numbers; empty cells are ignored."""
+    """Return whether all cells of a column are numbers; empty cells are ignored."""
     empty = (None, "") if texts else (None,)
     known = [value for value in column if value not in empty]
     return bool(known) and all(map(counts, known))

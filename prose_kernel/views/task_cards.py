@@ -1,4 +1,4 @@
-"""Cards and tables of tasks. Volatile facts (ids, times) are in the metadata only."""
+"""Cards and tables of tasks. Volatile facts (ids, times) are only in the metadata."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _projection(task: TaskSnapshot) -> dict[str, object]:
 
 
 def last_lines(preview: str) -> list[str]:
-    """The end of an output, as lines that fit a card."""
+    """Return the last lines of an output, shortened for a card."""
     lines = [clip(line, _WIDTH) for line in preview.rstrip().replace("\r\n", "\n").split("\n")]
     return [line for line in lines if line][-_LINES:]
 
@@ -55,7 +55,7 @@ def completed_card(command: str, receipt: CommandCompleted) -> Display | None:
 
 
 def task_table(tasks: Sequence[TaskSnapshot], *, everything: bool) -> Block:
-    """The table of `%tasks`."""
+    """Return the table of `%tasks`."""
     if not tasks:
         return paragraph("No tasks yet." if everything else "No active tasks.")
     rows = [(str(task.number), ending_of(task), task.session or "you", task.cmd_display) for task in tasks]
@@ -64,7 +64,7 @@ def task_table(tasks: Sequence[TaskSnapshot], *, everything: bool) -> Block:
 
 
 def output_display(output: TaskOutput) -> Display:
-    """The preview of `%task ID output`."""
+    """Return the preview for `%task ID output`."""
     text = "\n".join(map(visible, output.preview.rstrip().split("\n")))
     notes = []
     if output.truncated and output.artifact:
@@ -76,7 +76,7 @@ def output_display(output: TaskOutput) -> Display:
 
 
 def news_display(tasks: Sequence[TaskSnapshot], earlier: Sequence[TaskSnapshot], waiting: int) -> Display | None:
-    """Return the quiet line at the start of a cell; None if there is no news."""
+    """Return the dimmed lines about tasks at the start of a cell; None if there is no news."""
     lines = []
     if tasks:
         lines.append(f"{counted(len(tasks), 'task')} ended: {_listed(tasks)}")

@@ -1,4 +1,4 @@
-"""The results of a test: findings of cells and programs, the outcome of each, and all results as JUnit XML."""
+"""The results of tests: findings in cells and programs, the outcome of each, and all results as JUnit XML."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from prose_kernel.views.escaping import visible
 Status = Literal["passed", "failed", "skipped", "updated"]
 DIFF_LINES = 40
 COMPARED_LINES = 400
-"""Differing lines that are compared one by one; of longer texts the beginnings are shown."""
+"""The most differing lines that are compared one by one; of longer texts the beginnings are shown."""
 WIDTH = 200
 
 
 @dataclass(frozen=True, slots=True)
 class Statement:
-    """A statement of a cell or program: its line and column, from 1, and that line's text."""
+    """A statement of a cell or program: its line and column, counted from 1, and the text of the line."""
 
     line: int
     column: int
@@ -41,7 +41,7 @@ class Finding:
     saved: bool = False
 
     def lines(self) -> list[str]:
-        """The finding for people, without colours."""
+        """Return the finding as lines for people, without colours."""
         if self.at is None:
             return [visible(self.message), *(f"  {line}" for line in self.detail)]
         excerpt = caret(self.at.text, self.at.column, None).strip("\n").split("\n")
@@ -51,8 +51,8 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """How one cell, one case of a program, or one matter of a whole file ended. `line` is the first line in the file;
-    `why` is the reason for skipping it, or the updated part."""
+    """The outcome of a cell, a case of a program, or a check of a whole file. `why` is the reason for skipping it, or
+    the updated part."""
 
     name: str
     status: Status
@@ -66,9 +66,9 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Tested:
-    """All outcomes of one file. `notes` are remarks that fail nothing; `used` are the lines of recordings that were
-    used, each with its cassette, `unused` those of shared cassettes that were not, with words for them. `report` is the
-    printed report of the file; `exit` is its exit status if higher than a failure's."""
+    """All outcomes of one file. `notes` are remarks without a failure; `used` has the used lines of recordings, each
+    with its cassette, `unused` the unused lines of shared cassettes, with a description. `report` is the printed report
+    of the file; `exit` is its exit status if that is higher than the status of a failure."""
 
     path: str
     outcomes: tuple[Outcome, ...] = ()
@@ -91,7 +91,7 @@ class Tested:
 
 
 def difference(expected: str, actual: str) -> tuple[str, ...]:
-    """Return the differing lines, `-` committed and `+` current, with a line of context; never a long text."""
+    """Return the differing lines, `-` committed and `+` current, with a line of context; the number is limited."""
     want, got = (text.split("\n") if text else [] for text in (expected, actual))
     begin = 0
     while begin < min(len(want), len(got)) and want[begin] == got[begin]:
@@ -122,7 +122,7 @@ def _beginning(mark: str, lines: Sequence[str]) -> Iterable[str]:
 
 
 def _around(line: str, other: str) -> str:
-    """A long line from a little before the place where it differs from the other one."""
+    """Return a line; of a long one, the part around its first difference from the other line."""
     if len(line) <= WIDTH:
         return line
     begin = next((n for n, (a, b) in enumerate(zip(line, other, strict=False)) if a != b), min(len(line), len(other)))
@@ -130,7 +130,7 @@ def _around(line: str, other: str) -> str:
     return f"{'…' if start else ''}{line[start : start + WIDTH // 2]}…"
 
 
-# ---------------------------------------------------------------- JUnit XML, as GitHub, GitLab and Jenkins read it
+# ---------------------------------------------------------------- JUnit XML for GitHub, GitLab and Jenkins
 
 _NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 

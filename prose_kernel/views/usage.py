@@ -1,4 +1,4 @@
-"""The consumption of a run by provider and model, for `%usage` and for reports."""
+"""Show the consumption of a run by provider and model, for `%usage` and for reports."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def _usage_row(line: Line) -> tuple[str, ...]:
 
 
 def cost(line: Line) -> str:
-    """The cost in US dollars, and how many requests have an unknown price."""
+    """Return the cost in US dollars, with the number of requests whose price is unknown."""
     known = f"${line.cost:.4f}" if line.cost else "" if line.unpriced else "$0"
     return _and_unknown(known, line.unpriced)
 

@@ -1,4 +1,4 @@
-"""The words of a language for people: the word at a cursor, its documentation, matching completions."""
+"""Help about the words of a language: the word at a cursor, its documentation, matching completions."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from prose_kernel.views import document as doc
 
 _WORD: Final = re.compile(r"%?[A-Za-z_][\w-]*")
 _PATHS: Final = 200
-"""Entries of one directory that are offered."""
+"""The most entries of one directory that are offered."""
 _ORDER: Final = {"variable": 0, "property": 1, "value": 2, "agent": 3, "block": 4, "function": 4, "keyword": 5}
 
 
 def word_at(code: str, cursor: int) -> tuple[str, int]:
-    """The word at a cursor position and where it starts; an empty word when there is none."""
+    """Return the word at a cursor position and its start; an empty word if there is none."""
     begin = code.rfind("\n", 0, max(cursor, 0)) + 1
     end = code.find("\n", cursor)
     line = code[begin : end if end >= 0 else len(code)]
@@ -32,7 +32,7 @@ def word_at(code: str, cursor: int) -> tuple[str, int]:
 
 
 def is_property(code: str, start: int, word: str) -> bool:
-    """Whether the word names a property: as the only word before a `:`, or before a `=` in brackets."""
+    """Return whether the word names a property: it is the only word before a `:`, or before a `=` in brackets."""
     after = code[start + len(word) :].lstrip(" ")
     line = code[code.rfind("\n", 0, start) + 1 : start]
     if after.startswith("=") and not after.startswith("=="):
@@ -41,7 +41,7 @@ def is_property(code: str, start: int, word: str) -> bool:
 
 
 def entry_of(language: Language, word: str, *, property_first: bool = False) -> Entry | None:
-    """The documentation of a word of a language."""
+    """Return the entry of a word of a language, or None."""
     keywords, properties = language.words()
     name = word.replace("on_fail", "on-fail")
     if property_first and name in properties:
@@ -50,7 +50,7 @@ def entry_of(language: Language, word: str, *, property_first: bool = False) -> 
 
 
 def documentation(word: str, entry: Entry, language: Language) -> doc.Group:
-    """The documentation of a word, with its example."""
+    """Return the documentation of a word, with its example."""
     notes = [f"In: {', '.join(entry.owners)}."] if entry.owners else []
     if entry.values:
         notes.append(f"Values: {', '.join(entry.values)}.")
