@@ -1,7 +1,7 @@
-"""OpenProse: text in, tree and diagnostics out.
+"""The compiler of OpenProse: it turns a text into a checked tree and diagnostics.
 
-`compile_source` reads and checks a text; `parser.parse` only reads it, `formatter.format_program` writes the tree. The
-package imports its modules on first use, so importing it is cheap.
+`compile_source` parses and checks a text; `parser.parse` only parses it, `formatter.format_program` prints the tree.
+The package imports its modules on first use, so importing it is cheap.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
 _UNREADABLE: Final = frozenset({"E001", "E003", "E004", "E104", "E105", "E106"})
 _NAMES: Final = frozenset({"E007", "E131", "E132", "E140"})
-_PARTS: Final = frozenset({"W121", "W140", "E196"})  # on the line of what could not be read
-_OPERATIONS: Final = frozenset({"E171", "E172"})  # what stands below them is the body of no operation
-_PARTS_BELOW: Final = frozenset({"W121", "E015"})  # on the line before it
+_PARTS: Final = frozenset({"W121", "W140", "E196"})  # dropped on an unreadable line
+_OPERATIONS: Final = frozenset({"E171", "E172"})  # errors in a pipe operation; W171 on the same line is dropped
+_PARTS_BELOW: Final = frozenset({"W121", "E015"})  # dropped on the line above an unreadable one
 
 
 def compile_source(
@@ -37,10 +37,10 @@ def compile_source(
     cell: bool = False,
     pipefail: bool = False,
 ) -> Compiled[Program]:
-    """Parse and check a program: every finding of openprose.md 9 that needs no run. Never raises.
+    """Parse and check a program: report every finding of openprose.md 9 that needs no run. Never raises.
 
-    `known` holds the names that earlier cells have defined, `load` gives the contract of a `use` path, `cell` applies
-    the notebook rule of 3.1, `pipefail` is the setting `exec_pipefail` (W052).
+    `known` holds the names defined by earlier cells, `load` returns the contract of a `use` path, `cell` applies the
+    notebook rule of 3.1, `pipefail` is the setting `exec_pipefail` (W052).
     """
     from prose_kernel.language.diagnostics import Compiled, in_order
     from prose_kernel.language.nodes import uncollected
@@ -61,7 +61,7 @@ def compile_source(
 
 
 def _with_positional(parsed: Parsed, checked: Sequence[Diagnostic], source: Source) -> list[Diagnostic]:
-    """Add E004 to the checks where a call of a known program has arguments without names (6.2)."""
+    """Add E004 for each call of a known program that has arguments without names (6.2)."""
     from prose_kernel.language.diagnostics import diagnostic
 
     found = list(checked)
@@ -166,7 +166,7 @@ def _is_inside(found: Sequence[Diagnostic], idle: Sequence[tuple[int, int]], d: 
 
 
 def _explain_idle(found: list[Diagnostic], idle: Sequence[tuple[int, int]], undefined: Diagnostic) -> None:
-    """Improve the message of a statement that is only an undefined name: the mistake is the missing name."""
+    """Improve the finding for a statement that is only an undefined name: report the name, not the missing effect."""
     from prose_kernel.language.openprose import word_hints
 
     at = bisect_right(idle, (undefined.span.start, len(found))) - 1
@@ -182,6 +182,7 @@ def _explain_idle(found: list[Diagnostic], idle: Sequence[tuple[int, int]], unde
 
 
 def _named_once(found: Sequence[Diagnostic]) -> list[Diagnostic]:
+    """Drop each E004 at a place that already has an error."""
     named = {(d.line, d.column) for d in found if d.severity == "error" and d.code not in ("E004", "E107")}
     kept = []
     for d in found:

@@ -1,7 +1,7 @@
-"""Conditions in ProseScript that need no markers: docs/reference/prose-md.md 3.4.
+"""Recognises conditions of ProseScript that are written without markers (docs/reference/prose-md.md 3.4).
 
-All of it is decided on the header's own line. If a condition consists only of names, the parser keeps both readings,
-expression and words (`tree.Bare`), and the checker decides, because only it knows the variables (rule 5b).
+Only the header's own line matters. If a condition consists only of names, the parser keeps both readings, expression
+and words (`tree.Bare`), and the checker chooses one, because only it knows the variables (rule 5b).
 """
 
 from __future__ import annotations
@@ -40,10 +40,12 @@ Reading = Literal["words", "names", "string"]
 
 @dataclass(frozen=True, slots=True)
 class BareCondition:
-    """The text of a header between its keyword and `end`; `keyword` is where the keyword begins.
+    """A condition without markers in a header: the text from `start` to `end`.
 
-    `names` could be an expression if each name is a variable; in that case `variable` means that a loop's trailing `as
-    NAME` would be words too. `colon` is where a colon makes words unreadable (E312), or -1.
+    - `reading`: "words", "string" (words in quotes), or "names" (an expression if each name is a variable, else words)
+    - `keyword`: the offset of the header's keyword
+    - `variable`: the text ends with `as NAME`, which belongs to the condition if it is read as words
+    - `colon`: the offset of a colon inside words (E312), or -1
     """
 
     reading: Reading
@@ -55,9 +57,11 @@ class BareCondition:
 
 
 def read(text: str, at: int, expression: ReadExpression | None) -> BareCondition | None:
-    """Return the condition of the header on the line that begins at `at`; None without a header, or if the line
-    follows the rules of openprose.md (expressions, markers, incomplete text). Without `expression`, only evident words
-    count as words."""
+    """Return the bare condition of the header on the line that begins at `at`.
+
+    Return None if the line has no header or follows the rules of openprose.md (expressions, markers, incomplete text).
+    Without `expression`, two words in a row are the only sign of words.
+    """
     header = _HEADER.match(text, at)
     if header is None:
         return None
@@ -88,14 +92,14 @@ def read(text: str, at: int, expression: ReadExpression | None) -> BareCondition
 
 
 def variable_in(text: str) -> int:
-    """Return the offset of a trailing `as NAME` in the text of a condition."""
+    """Return the offset of a trailing `as NAME` in the text of a condition, 0 without one."""
     found = _VARIABLE.match(text)
     return text.index("as", len(found[1])) if found is not None else 0
 
 
 def is_words(text: str, word: str, expression: ReadExpression) -> bool:
-    """Whether a condition of `word` (`if`, `loop until` and so on) that is written without markers is read as just
-    these words, whatever variables there are."""
+    """Return whether the header `word` (such as `if`, `loop until`) reads `text` without markers as words, whatever
+    variables exist."""
     if not text or text != text.strip(" \t") or "\n" in text or (word.startswith("loop") and _MAXIMUM.match(text)):
         return False
     found = read(f"{word} {text}:\n", 0, expression)
@@ -109,7 +113,7 @@ def is_words(text: str, word: str, expression: ReadExpression) -> bool:
 
 
 def _colons(text: str, at: int = 0) -> Iterator[int]:
-    """The colons of a line outside strings, balanced brackets and markers, in order."""
+    """Yield the offsets of the colons of a line that are outside strings, balanced brackets and markers, in order."""
     found: list[int] = []
     open_brackets: list[tuple[str, int]] = []
     marker = ""

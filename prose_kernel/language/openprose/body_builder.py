@@ -1,4 +1,4 @@
-"""Reductions to bodies, compounds and pipelines."""
+"""Builds the nodes of statements with bodies, and of pipelines (see builder.py)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,14 @@ from prose_kernel.language.openprose.tree import Body, Expression, Name, Stateme
 from prose_kernel.language.source import Span
 
 _FORGETTABLE: Final = frozenset({"if", "elif", "else", "for", "repeat", "loop", "try", "catch", "finally"})
-"""Headers without a body are E147 if the next statement isn't indented; elsewhere an empty body is a warning."""
+"""Headers whose empty body is an error (E147) if an unindented statement follows, because its indentation is probably
+missing. Elsewhere an empty body is a warning."""
 _STRATEGIES: Final = ("all", "first", "any")
 _POLICIES: Final = ("fail-fast", "continue", "ignore")
 
 
 class Pipeline:
-    """A pipeline while it grows."""
+    """A pipeline that is still being parsed."""
 
     __slots__ = ("operations", "source")
 
@@ -34,9 +35,9 @@ class BodyBuilder(SpawnBuilder):
         return tuple(statements)
 
     def _empty(self, start: int, end: int, word: str, body: Body) -> bool:
-        """W120, or E147 (then True) where the statement below was probably meant to be the body.
+        """Report an empty body: W120, or E147 if the statement below was probably meant to be the body.
 
-        `end` lies on the header's last line. Reports nothing if the body is empty because it could not be parsed.
+        Return True for E147. `end` is on the header's last line. A body that could not be parsed isn't reported again.
         """
         if body or self.findings.error_since(start):
             return False
@@ -136,7 +137,7 @@ class BodyBuilder(SpawnBuilder):
         return tree.Modifiers(strategy, given.get("on-fail") or "fail-fast", count, span=Span(start, end))
 
     def _modifier(self, word: str, value: Expression) -> Any:
-        """The checked value of a modifier; None after a report."""
+        """Return the value of a modifier; report an invalid one and return None."""
         text = tree.word_of(value)
         if word == "strategy":
             if isinstance(value, Text) and text in _STRATEGIES:
@@ -274,9 +275,9 @@ class BodyBuilder(SpawnBuilder):
     def _condition(
         self, condition: Expression, code: str, head: str, start: int = -1, *, strict: bool = True
     ) -> Expression:
-        """A condition of `if` or `loop`: not a lone string (2.1), not an empty marker (1.7).
+        """Check a condition of `if` or `loop`: it can't be a string (2.1) or an empty marker (1.7).
 
-        `start` is the offset of the header; an ambiguous condition keeps both readings.
+        `start` is the offset of the header. An ambiguous condition is returned with both readings.
         """
         if self.depths:
             self.depths.clear()

@@ -1,9 +1,10 @@
-"""Reductions to nodes: what each production of grammar.lark becomes, and what is wrong with it in itself.
+"""Builds the nodes of the tree: the semantic actions of the productions of grammar.lark.
 
-A method is called for the production (or alias) of its name, with the start and end of its text and the values of its
-symbols, punctuation left out; a production without a method becomes the node of its name. Under `strict`, this module
-reports the forms that only `default` accepts (openprose.md 2.3, last column). Bad values are reported and replaced by
-their defaults, so that they cause no further findings.
+The parser calls the method that is named after the production (or its alias), with the start and end of the text and
+the values of the symbols, without punctuation. A production without a method becomes the node of its name. Methods
+report errors that need no other part of the program. Under `strict` they also report the forms that only `default`
+accepts (openprose.md 2.3, last column). An invalid value is replaced by its default, so that it causes no further
+findings.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ _STRICT_VALUES: Final = (tree.Number, tree.Constant, tree.Member, tree.Discretio
 
 
 class Builder(BodyBuilder):
-    """The semantic actions of one parse: the program and its statements; the base classes build their parts.
+    """The semantic actions of one parse. This class builds the program and its statements, its bases build their parts.
 
-    After `program` the findings are complete.
+    The findings are complete once `program` has been called.
     """
 
     # ---- program, bodies, definitions
@@ -154,7 +155,7 @@ class Builder(BodyBuilder):
         return tree.Assign.at(start, end, name, self._assigned(value))
 
     def _assigned(self, value: Expression) -> Expression:
-        """A right-hand side; `strict` allows spawns, compounds, calls, strings, names and arrays (2.3 row 16)."""
+        """Check a right-hand side: `strict` allows spawns, compounds, calls, strings, names, arrays (2.3 row 16)."""
         if self.depths:
             self.depths.clear()
         if self.is_strict and not is_hole(value):

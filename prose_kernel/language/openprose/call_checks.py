@@ -1,4 +1,4 @@
-"""Checks of `call` and of what else only ProseScript has (docs/reference/prose-md.md 3.2, 3.5 to 3.10)."""
+"""Checks `call` and the results of scripts, which only ProseScript has (docs/reference/prose-md.md 3.2, 3.5 to 3.7)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from prose_kernel.language.openprose.scopes import Result
 
 
 class CallChecker:
-    """Checks each call of a script against its target. `value` checks a value that may be a call itself."""
+    """Checks the calls of a script against their targets. `value` checks an input, which may be a call itself."""
 
     def __init__(
         self, survey: Survey, reader: Reader, properties: PropertyChecker, value: Callable[[tree.Node], None]
@@ -34,12 +34,12 @@ class CallChecker:
         self._found: dict[tuple[str, bool], CallTarget | CallProblem] = {}
 
     def target(self, node: tree.Call) -> CallTarget | None:
-        """The target of a call that has one."""
+        """Return the target of a call, if it can be resolved."""
         found = self._lookup(node)
         return found if isinstance(found, CallTarget) else None
 
     def held(self, node: tree.Call) -> Result | None:
-        """Describe the value of a name bound directly to a call of a target with several outputs (3.6)."""
+        """Describe the result of a call whose target has several outputs (3.6); None for other calls."""
         target = self.target(node)
         if target is None or len(target.outputs) < 2:
             return None
@@ -49,7 +49,7 @@ class CallChecker:
         return Contract({}, tuple(output.name for output in target.outputs))
 
     def check(self, node: tree.Call) -> None:
-        """Check one call; `value` checks the calls in its inputs."""
+        """Check one call and the values of its inputs."""
         for argument in node.arguments:
             self.reader.expression(argument)
         found = self._lookup(node)
@@ -86,7 +86,7 @@ class CallChecker:
         in_delegation = interface.kind == "delegation" and not is_path
         is_known = in_delegation and self.survey.sees(name)
         if is_known and name not in interface.variables:
-            return None  # a variable, which may hold an element of a slot and comes first then
+            return None  # a variable comes first; it may hold an element of a slot
         if (name, is_path) not in self._found:
             self._found[name, is_path] = interface.targets.find(name, self.uses, path=is_path)
         found = self._found[name, is_path]
@@ -132,7 +132,7 @@ class CallChecker:
                               f"add a line `{each.name}: ...` below the call")  # fmt: skip
 
     def _undeclared(self, name: tree.Name, target: CallTarget, declared: Mapping[str, CallInput]) -> None:
-        """Check a name that isn't an input of the target: a modifier, an input of an open target, or E027."""
+        """Report E027 for a name that is neither an input of the target nor a modifier, unless the target is open."""
         if name.id in MODIFIERS or target.is_modified_by(name.id) or target.takes_any:
             return
         hint = f"its inputs: {', '.join(declared)}" if declared else "it has no inputs"

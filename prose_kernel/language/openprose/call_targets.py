@@ -1,10 +1,10 @@
 """The environment of a ProseScript script: its interface, and the targets that it may call (docs/reference/prose-md.md
 3.1, 3.3, 3.5, 3.6).
 
-`language/contracts` makes a `ScriptSource` for the fences of one section: the text of the file, where its script is in
-it, and the `Interface` of the node. `compile_source` checks it under the profile `prosescript`. `CallTargets.find`
-looks up `call NAME`, when a script is checked and again when it runs; `machine/openprose/contract_text.py` runs the
-script found in its own frame, or uses one session.
+`language/contracts` makes a `ScriptSource` from the fences of one section: the text of the file, the positions of the
+script in it, and the `Interface` of the node. `compile_source` checks it under the profile `prosescript`.
+`CallTargets.find` looks up `call NAME`, both when a script is checked and when it runs;
+`machine/openprose/contract_text.py` then runs the target's script in a frame of its own, or starts one session.
 """
 
 from __future__ import annotations
@@ -23,18 +23,19 @@ if TYPE_CHECKING:
 MODIFIERS: Final = ("retry", "backoff")
 """Modifiers that apply to any call, in the block below it (3.5)."""
 SESSION_MODIFIERS: Final = ("prompt", "model", "context", "timeout")
-"""Modifiers of the session that renders a target, unless the target declares an input of the name."""
+"""Modifiers of the session that renders a target, unless the target declares an input with that name."""
 
 NodeKind = Literal["function", "responsibility", "gateway", "delegation", "cell"]
 """The kind of node that a script belongs to; `cell` is a notebook cell, or a text without a contract."""
 
 TargetKind = Literal["function", "responsibility", "helper", "instance"]
-"""The kind of a call target. `responsibility` is an inline one, callable as a function with W321 (strict E315)."""
+"""The kind of a call target. A `responsibility` is an inline one, which a call treats as a function, with W321 (strict:
+E315)."""
 
 
 @dataclass(frozen=True, slots=True)
 class CallInput:
-    """A declared input. One that is `optional` and not given has the value `default`, which is plain data."""
+    """A declared input. If it is `optional` and missing in a call, its value is `default`, which is plain data."""
 
     name: str
     optional: bool = False
@@ -43,7 +44,7 @@ class CallInput:
 
 @dataclass(frozen=True, slots=True)
 class CallOutput:
-    """A declared output, in the order of declaration."""
+    """A declared output."""
 
     name: str
     optional: bool = False
@@ -53,11 +54,13 @@ class CallOutput:
 class CallTarget:
     """The resolved target of a call.
 
-    `name` is the target's own name, even if the call uses another. `open` targets take any further inputs (3.5).
-    `through_slot`: E026 and E027 are judged when the call is reached; inputs that are not declared become context, or
-    are dropped where there is a script. `has_script`: it runs in its own frame, else one session renders it. `unit` is
-    for the renderer. The language only shows `about`, what it takes and gives, and `place`, the address of the file
-    that holds it with the name of the node there ("" for a program).
+    - `name`: the target's own name, even if the call uses another
+    - `inputs`, `outputs`: in the order of declaration
+    - `open`: the target accepts undeclared inputs (3.5)
+    - `has_script`: the target's script runs in a frame of its own; otherwise one session renders the target
+    - `through_slot`: E026 and E027 are checked when the call is reached; undeclared inputs become context, or are
+      dropped if the target has a script
+    - `unit`: the node, program, helper or instance, for the machine; the language reads only its `about` and `place`
     """
 
     name: str
@@ -71,11 +74,11 @@ class CallTarget:
 
     @property
     def takes_any(self) -> bool:
-        """Return whether undeclared inputs are accepted, or judged only at run time."""
+        """Whether undeclared inputs are accepted, or checked only at run time."""
         return self.open or self.through_slot or self.kind in ("helper", "instance")
 
     def is_modified_by(self, name: str) -> bool:
-        """Whether a name that is not a declared input modifies the session of the call (3.5)."""
+        """Return whether a name that isn't a declared input modifies the session of the call (3.5)."""
         return name in SESSION_MODIFIERS and not (self.has_script and name in ("prompt", "context"))
 
     @property
@@ -86,18 +89,22 @@ class CallTarget:
 
     @property
     def about(self) -> str:
+        """The inputs and outputs, as text for users."""
         return str(getattr(self.unit, "about", ""))
 
     @property
     def place(self) -> tuple[str, str] | None:
+        """The address of the target's file, and the name of its node there ("" for a program)."""
         found: tuple[str, str] | None = getattr(self.unit, "place", None)
         return found
 
 
 @dataclass(frozen=True, slots=True)
 class CallProblem:
-    """Why nothing can be called: E313 to E316, E330, E215, with a message. With `code` E313 and no hint, the checker
-    looks for a block, an agent or a similar name (`near` are the callable names)."""
+    """The reason why a name cannot be called: E313 to E316, E330 or E215.
+
+    For E313 without a hint, the checker suggests a block, an agent or a similar name; `near` are the callable names.
+    """
 
     code: str
     message: str
@@ -106,31 +113,35 @@ class CallProblem:
 
 
 class CallTargets(Protocol):
-    """Finds what one script may call (3.5). Answers are the same for the life of a run."""
+    """Finds the targets that one script may call (3.5). Its answers don't change during a run."""
 
     def find(self, name: str, uses: Mapping[str, str], *, path: bool = False) -> CallTarget | CallProblem:
-        """The target of `call name`, or with `path` of `call "name"` or `use "name"`. `uses` maps the aliases of the
-        script's own `use` lines to their paths (3.5 step 4)."""
+        """Return the target of `call name`, or with `path` that of `call "name"` or `use "name"`. `uses` maps the
+        aliases of the script's `use` lines to their paths (3.5 step 4)."""
 
     def names(self, uses: Mapping[str, str]) -> tuple[str, ...]:
-        """The names that may be called, the nearest first."""
+        """Return the names that may be called, the nearest first."""
 
     def texts(self) -> dict[str, str]:
-        """The texts of the files that calls have led to so far, and of those that these call, by address."""
+        """Return the texts, by address, of the files that calls have reached so far, directly or indirectly."""
 
     def element(self, value: str) -> CallTarget | None:
-        """The target of an element of a list slot: `value` is the name of its function. None when it is none."""
+        """Return the target in a slot whose function has the name `value`, None without one. A loop over a list slot
+        calls its elements by their names."""
 
 
 @dataclass(frozen=True, slots=True)
 class Interface:
     """The names that a script starts with and the results that it must return (3.3, 3.7).
 
-    `fixed` are immutable names: parameters, named needs, `event` (E137). `prior` are the names of the prior truth,
-    which any declaration hides silently. `variables` are those of a delegation: slots, `config`, its keys, the listed
-    inputs; in a delegation every further name that is read and never declared is an input too (`free_inputs`).
-    `outputs` are checked against the value of `return`; `errors` are the declared errors, `stages` the texts under the
-    `####` headings of the Execution, `targets` the callable targets, None if calls cannot be checked.
+    - `fixed`: immutable names: parameters, named needs, `event` (E137)
+    - `prior`: the names of the prior truth, which any declaration hides silently
+    - `variables`: the initial names of a delegation: slots, `config`, its keys, the listed inputs; any further name
+      that the delegation reads and never declares is an input too (`free_inputs`)
+    - `outputs`: the names that the value of `return` is checked against
+    - `errors`: the declared errors
+    - `stages`: the texts under the `####` headings of the Execution, by name
+    - `targets`: the callable targets; None if calls cannot be checked
     """
 
     kind: NodeKind = "cell"
@@ -144,7 +155,7 @@ class Interface:
     targets: CallTargets | None = None
 
     def known(self) -> dict[str, Variable]:
-        """Return the initial names of the script in the form that checker and machine use for earlier names."""
+        """Return the script's initial names in the form that the checker and the machine use for earlier cells."""
         from prose_kernel.language.openprose.names import Variable
 
         kinds = {**dict.fromkeys(self.variables, "let"), **dict.fromkeys(self.prior, "let")}
@@ -157,17 +168,17 @@ CELL: Final = Interface()
 
 
 def interface_of(source: Source) -> Interface:
-    """The interface that a text is read with."""
+    """Return the interface of a text: that of its node for a script, else an empty one."""
     return source.interface if isinstance(source, ScriptSource) else CELL
 
 
 @dataclass(frozen=True, eq=False)
 class ScriptSource(Source):
-    """A script as a source. Its `text` is the whole file that it is a part of, so spans are places of the file.
+    """A script as a source. Its `text` is the whole file that contains it, so spans are positions in the file.
 
-    `fences` are the parts of the file that are the script, in order, without the lines of openers and closers; each
-    has the indentation of its opener in columns. None: all of the text is the script. `file` shares its lines with
-    the other scripts of the file.
+    `fences` are the spans of the script's fences, in order, without the opening and closing lines, each with the
+    indentation of its opener; None means that the whole text is the script. `file` shares its line table with the other
+    scripts of the file.
     """
 
     fences: tuple[tuple[Span, int], ...] | None = field(default=None, repr=False)

@@ -1,7 +1,7 @@
-"""The static checks of a program: every compile-time code of openprose.md 9 that needs more than the grammar.
+"""Checks a parsed program statically: every compile-time code of openprose.md 9 that needs more than the grammar.
 
-One walk over the tree in text order. It recurses into bodies, using at most five Python frames per level; the lexer
-limits nesting to 100 levels.
+The checker walks the tree once, in text order. It recurses into bodies, with at most five Python frames per level; the
+lexer limits nesting to 100 levels.
 """
 
 from __future__ import annotations
@@ -48,8 +48,7 @@ def free_inputs(program: Program, source: Source) -> dict[str, bool]:
 
 
 def answer_at(program: Program, source: Source, known: Known, load: LoadContract | None, key: str) -> Schema | None:
-    """Return the schema of the typed answer from which a program reads the field `key`, which the answer doesn't
-    have."""
+    """Return the schema of the typed answer from which a program reads the nonexistent field `key`, if any."""
     checker = Checker(program, source, "default", known, True, load)
     checker.run()
     return checker.reader.fields_at(key)
@@ -59,12 +58,11 @@ EMPTY: Final = "the script is empty; its value is null"
 
 
 class Checker:
-    """One check of one program. `run` gives all findings, sorted by line, column, code (9.1).
+    """One check of one program. `run` returns all findings, sorted by line, column, code (9.1).
 
-    `known` holds the names of earlier cells; with `cell` they may be redefined silently (3.1, notebook rule),
-    otherwise they count as declared at the top. `pipefail`: a setting runs commands with it. `load` gives the contract
-    of a `use` path; without it imports stay unchecked. Nothing is executed; the cost is linear in the size of the
-    program.
+    `known` holds the names of earlier cells. With `cell`, they may be redefined silently (3.1, notebook rule);
+    otherwise they count as declared at the top. `pipefail` is the setting of that name. `load` returns the contract of
+    a `use` path; without it, imports stay unchecked. Nothing is executed. The cost is linear in the program's size.
     """
 
     def __init__(
@@ -90,7 +88,7 @@ class Checker:
         self.declarations = Declarations(self.survey)
         self.calls = CallChecker(self.survey, self.reader, self.properties, self._value)
         self.decided: dict[int, bool] = {}
-        """Bare conditions that may be words, by `id`: whether they are an expression."""
+        """For each ambiguous condition, by its `id`, whether it is an expression (otherwise words)."""
         self._undecided: list[tree.Bare] = []
         self._returns = False
         self._statements = False
@@ -167,9 +165,9 @@ class Checker:
         item: Schema | None = None,
         isolated: bool = False,
     ) -> None:
-        """Check a body with its temporary names; `item` is the schema of the first one's value, if known.
+        """Check a body with its temporary names; `item` is the schema of the first name's value, if known.
 
-        `isolated`: each iteration has its own scope; its bindings are dropped when it ends (3.7).
+        With `isolated`, each iteration has its own scope, whose bindings are dropped when it ends (3.7).
         """
         frame = self.survey.frame
         outer, frame.place = frame.place, place
@@ -191,7 +189,7 @@ class Checker:
             frame.fresh = fresh
 
     def visit_use(self, node: tree.Use) -> None:
-        """Do nothing; imports were registered before the walk."""
+        """Check the `use` of a script; `ImportChecker` has registered all imports before the walk."""
         survey = self.survey
         if not survey.script:
             return
@@ -245,7 +243,7 @@ class Checker:
             self.declarations.assign(node.name, None)
 
     def _is_contracts(self, node: tree.Output | tree.Input) -> bool:
-        """Report E310 in scripts, whose interface the contract owns. The declared names count as known."""
+        """Report E310 in a script of a contract, which declares the interface itself. The name counts as declared."""
         if not self.survey.script or self.survey.interface.kind == "cell":
             return False
         word = "output" if isinstance(node, tree.Output) else "input"
@@ -372,7 +370,7 @@ class Checker:
         return items
 
     def _answer(self, node: tree.Session | tree.Resume) -> Answer | None:
-        """Return the declared answer of a session: the session's own `output`, else the agent's."""
+        """Return the declared answer of a session: by the session's own `output`, else by the agent's."""
         if self.strict:
             return None
         if any(item.name.id == "output" for item in node.properties):
@@ -387,7 +385,7 @@ class Checker:
         if self.strict:
             return
         if survey.block(block) is None:
-            # A misspelt block is one finding; its missing exports aren't reported as well.
+            # A misspelt block is one finding; don't report its missing exports as well.
             block = survey.near(block, survey.blocks) or ""
             if not block:
                 return
@@ -575,7 +573,7 @@ class Checker:
         name, statement = branch.name, branch.statement
         if name is None or not isinstance(statement, tree.ExpressionStatement) or id(branch) in self._repeated:
             return
-        # What may fail is an error value by then, which has members (3.7).
+        # A tolerated branch that fails has an error value, which has members (3.7).
         held = None if id(branch) in self._tolerated and _may_raise(statement.value) else self._held(statement.value)
         self.codes.bound(name.id, statement.value)
         self.declarations.declare(name, "branch", held)
@@ -618,7 +616,7 @@ class Checker:
             self.reader.expression(node)
             return
         if not self.survey.frame.is_root or self.survey.interface.kind == "delegation":
-            self._undecided.append(node)  # known when the whole text has been seen
+            self._undecided.append(node)  # decided when the whole text has been walked
             return
         self._decide(node, [name for name in _names(node) if not self.survey.sees(name.id)])
         if self.decided[id(node)]:
@@ -666,7 +664,7 @@ class Checker:
             self._body(construct.place.child(construct), option.body)
 
     def _is_blank(self, start: int, end: int) -> bool:
-        """Return whether a header really has no body, as opposed to an unreadable one."""
+        """Return whether the lines below a header are empty; otherwise its body could not be parsed."""
         below = self.survey.source.slice(Span(start, end)).partition("\n")[2]
         return all(not line or line.startswith("#") for line in map(str.strip, below.split("\n")))
 
@@ -695,18 +693,17 @@ class Checker:
         self._body(place, body, *temporaries, item=item, isolated=node.kind == "pmap")
 
     _visit: ClassVar = visitors(tree, vars())
-    """A class attribute, because bound methods would create a reference cycle per check."""
+    """Unbound methods, because bound ones would create a reference cycle for each check."""
 
 
 def _names(node: tree.Bare) -> list[Name]:
-    """Return the variables that a bare condition names; fields of paths aren't included."""
+    """Return the variables named in a bare condition, without the fields of paths."""
     fields = {id(part.name) for part in walk(node.expression) if isinstance(part, tree.Member)}
     return [part for part in walk(node.expression) if isinstance(part, Name) and id(part) not in fields]
 
 
 def settled(program: Program, decided: Mapping[int, bool]) -> Program:
     """Return the program with each bare condition replaced by the chosen reading."""
-
     without_variable: set[int] = set()
 
     def change(node: Node) -> Node:

@@ -1,4 +1,4 @@
-"""Hints for values and braces in the text of an `exec` (docs/reference/openprose.md 5.2): E053 and W051."""
+"""Makes the hints for values and braces in a command: W051 and E053 (docs/reference/openprose.md 5.2)."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _NAME_CONTINUES = re.compile(r"[A-Za-z0-9_{\[]")
 
 
 def braces_hint(inside: str, name: str, nearest: str | None, after_dollar: bool) -> str:
-    """Return what to write for braces that are meant for the shell or awk (E053)."""
+    """Return the hint for braces around an unknown name, which may be meant for the shell or awk (E053)."""
     escaped = f"\\{{{inside}\\}}"
     if after_dollar:
         plain = f"write `${inside}`, or " if inside == name else "write "
@@ -21,8 +21,8 @@ def braces_hint(inside: str, name: str, nearest: str | None, after_dollar: bool)
 
 
 def safe_form(text: Text, first: Interpolation) -> str:
-    """Return the command of W051 with environment variables instead of interpolations; for a long command, only the
-    line of `first`."""
+    """Return the hint of W051: the command with environment variables in place of interpolations. Of a command with
+    several lines, only the line that contains `first` is shown."""
     shown, entries = safe_command(text)
     variables = _variables(text)
     line = next((line for line in shown.split("\n") if f"${variables[first.raw]}" in line), shown).strip()
@@ -34,7 +34,7 @@ def safe_form(text: Text, first: Interpolation) -> str:
 
 
 def safe_command(text: Text) -> tuple[str, str]:
-    """Return the command of W051 with environment variables instead of interpolations, and the entries of `env`."""
+    """Return the command with environment variables in place of interpolations, and the entries of `env`."""
     variables = _variables(text)
     entries = ", ".join(_entry(name, raw[1:-1]) for raw, name in variables.items())
     return _rewritten(text, variables), entries
@@ -60,7 +60,7 @@ def _variables(text: Text) -> dict[str, str]:
 
 
 def _rewritten(text: Text, variables: dict[str, str]) -> str:
-    """Return the command with quoted variables, whatever shell quotes surround them."""
+    """Return the command with each interpolation replaced by a quoted variable, in any context of shell quotes."""
     done: list[str] = []
     quote = ""
     for index, part in enumerate(text.parts):

@@ -1,8 +1,7 @@
-"""Completeness and completion of an OpenProse text: whether a cell is complete, and which keywords, names and
-properties fit at the cursor.
+"""Decides whether a cell is complete, and completes keywords, names and properties at the cursor.
 
-The parser decides which keywords can follow the cursor; names, properties and texts are read from the line and what
-encloses it.
+The parser determines the possible keywords. The line of the cursor and the lines that enclose it determine names,
+properties and the contents of texts.
 """
 
 from __future__ import annotations
@@ -28,14 +27,14 @@ _words: Final = partial(catalogue, "openprose")
 _DELIMITERS: Final = ("***", "**")
 _NAME: Final = r"[A-Za-z_][\w-]*"
 _BEGIN: Final = r"(?<![\w-])(?:[^\WA-Za-z_]|-)*"
-"""The beginning of a word. A search that tried every letter of a long word would take the square of its length."""
+"""The beginning of a word. Without it, a search would try each letter of a long word, which takes quadratic time."""
 _WORD: Final = re.compile(rf"{_BEGIN}({_NAME})\Z")
 _STILL_COMING = frozenset({"E003", "E180", "E190"})
 """Errors that later lines may resolve: a missing prompt, `catch` or `option`."""
 
 
 def completeness(text: str, profile: Profile = "default") -> tuple[Completeness, str]:
-    """Whether a cell is complete, and for an incomplete one the indentation that its next line should have."""
+    """Return whether a cell is complete, and for an incomplete one the indentation of its next line."""
     parsed = parse(Source(text), profile)
     codes = {found.code for found in parsed.diagnostics if found.severity == "error"}
     found = missing(text, parsed, invalid=bool(codes - _STILL_COMING))
@@ -49,7 +48,7 @@ def completeness(text: str, profile: Profile = "default") -> tuple[Completeness,
 def complete(
     text: str, inside: str, start: int, known: Known | None, values: Mapping[str, Any], profile: Profile = "default"
 ) -> Completion:
-    """Complete the end of `text`, which is in code, or in a text or marker that begins at `start`."""
+    """Complete the end of `text`, which is in code, or inside a string or marker that begins at `start`."""
     known = known or Known()
     if (fields := _fields(known, text, inside, values)) is not None:
         return fields
@@ -74,12 +73,12 @@ def complete(
 
 _CALLING: Final = r"(?:\A[ \t]*|[=:][ \t]*|\breturn[ \t]+)call[ \t]+"
 _CALL: Final = re.compile(rf'{_CALLING}(?:"(?P<path>[^"\n]*)"|(?P<name>{_NAME}))[ \t]*(?:#.*)?\Z')
-"""A line that ends with a call."""
+"""Matches a line that ends with a call."""
 _USE: Final = re.compile(rf'^[ \t]*use[ \t]+"([^"\n]*)"[ \t]+as[ \t]+({_NAME})', re.MULTILINE)
 
 
 def called_by(line: str, before: str, targets: CallTargets) -> CallTarget | None:
-    """The target of the call at the end of a line; `before` is the text up to it."""
+    """Return the target of the call at the end of a line, None without one; `before` is the text up to the call."""
     call = _CALL.search(line)
     if call is None:
         return None
@@ -93,12 +92,12 @@ def _uses(before: str) -> dict[str, str]:
 
 
 def knowing(known: Known | None, targets: CallTargets) -> Known:
-    """Return the names that a text may refer to, including callable targets."""
+    """Return `known` with the call targets of a text."""
     return replace(known or Known(), targets=targets)
 
 
 def called_at(text: str, offset: int, targets: CallTargets) -> str:
-    """Describe the inputs and outputs of the call target at an offset, or an input below it; "" for anything else."""
+    """Describe the call target at an offset, or the input at an offset below its call; "" for anything else."""
     end = text.find("\n", offset)
     word = re.compile(rf'"[^"\n]*"|{_NAME}').match
     start = offset
@@ -157,13 +156,13 @@ _MEMBER: Final = re.compile(rf"(?:{_BEGIN}{_NAME}|\])\.((?:{_NAME})?)\Z")
 _ASKED: Final = "field-that-the-cursor-asks-for"
 _IN_TEXTS: Final = {"string": ('}"',), "triple": ('}"""',)}
 _IN_CODE: Final = ("", ")", "]", ":\n  BODY", "\n  BODY", " is 1:\n  BODY")
-"""Texts that may complete a statement that ends at the cursor."""
+"""Endings that may complete the statement before the cursor."""
 
 
 def _fields(known: Known, text: str, inside: str, values: Mapping[str, Any]) -> Completion | None:
-    """The fields of the value before the dot at the end of a text; None when none are known.
+    """Complete the fields of the value before the dot that ends a text; None if no fields are known.
 
-    For a typed answer, it checks the text with a field that cannot exist, and the checker reports the schema.
+    To find the schema of a typed answer, the text is checked with a field that cannot exist (`answer_at`).
     """
     member = _MEMBER.search(text)
     if member is None or inside == "marker":
@@ -182,7 +181,8 @@ def _fields(known: Known, text: str, inside: str, values: Mapping[str, Any]) -> 
 
 
 def _outputs(known: Known, text: str, values: Mapping[str, Any]) -> list[str]:
-    """The fields of the name before the dot that ends `text`: an object of an earlier cell, or a program's result."""
+    """Return the fields of the name before the dot that ends `text`: an object of an earlier cell, or a program's
+    result."""
     named = re.search(rf"{_BEGIN}({_NAME})\.\Z", text)
     if named is None:
         return []
@@ -195,7 +195,7 @@ def _outputs(known: Known, text: str, values: Mapping[str, Any]) -> list[str]:
 
 
 def _is_type(before: str, code: str, head: str) -> bool:
-    """Return whether the word at the cursor is a type: in the object after `output:`, or after a field of its block."""
+    """Return whether the cursor is at a type: in the object after `output:`, or after a field in its block."""
     if re.search(r"\boutput[ \t]*:[ \t]*\{[^}]*[:\[][ \t]*\Z", before):
         return True
     if not re.match(rf"[ \t]*{_NAME}[ \t]*:(?:.*[:\[])?[ \t]*\Z", head):
@@ -216,7 +216,7 @@ _PARAMETERS = re.compile(rf"^[ \t]*block[ \t]+{_NAME}[ \t]*\(([^)\n]*)", re.M)
 
 
 def _variables(known: Known, code: str) -> list[Offer]:
-    """Offer readable names: those of earlier cells, and those declared in the code before the cursor."""
+    """Offer the variables of earlier cells, and those declared in the code before the cursor."""
     code = _in_scope(code)
     found = [name for groups in _DECLARED.findall(code) for name in groups if name]
     found += [name for group in _PARAMETERS.findall(code) for name in re.findall(_NAME, group)]
@@ -247,7 +247,7 @@ def _registered(known: Known, code: str, word: str, registry: str) -> list[Offer
 
 
 def _programs(known: Known, before: str) -> list[Offer]:
-    """Names of imported programs."""
+    """Offer the names of imported programs."""
     found = _uses(before)
     return [Offer(name, "program") for name in dict.fromkeys([*found, *known.programs])]
 
@@ -256,7 +256,7 @@ def _programs(known: Known, before: str) -> list[Offer]:
 
 
 def _code(known: Known, before: str, head: str) -> list[Offer]:
-    """Offers in code; `before` is everything before the word, `head` the part of it on the cursor's line."""
+    """Complete a word in code; `before` is the text before the word, `head` the part of it on the cursor's line."""
     stripped = head.strip()
     code = code_only(before, _DELIMITERS)
     if re.search(r"\b(session|resume)[ \t]*(?:[\w-]+[ \t]*)?:\s*\Z", head):
@@ -299,10 +299,10 @@ def _expected(known: Known, before: str, code: str, owner: str | None) -> list[O
 
 
 def expected(text: str, profile: Profile = "default") -> frozenset[str]:
-    """The terminals of grammar.lark that could come after `text`, which ends at a cursor.
+    """Return the terminals of grammar.lark that can follow `text`, which ends at a cursor.
 
-    A word directly before the cursor counts as not yet written. Names of terminals: keywords in capitals, `NAME`,
-    `STRING`, `DISCRETION`, signs such as `COLON`, and layout such as `_NL`.
+    A word directly before the cursor counts as not yet written. Terminals are keywords in capitals, `NAME`, `STRING`,
+    `DISCRETION`, signs such as `COLON`, and layout such as `_NL`.
     """
     stem = text.rstrip("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-")
     if len(stem) > _MOST and (stem := _last_lines(_shortened(stem))) == "":
@@ -312,23 +312,23 @@ def expected(text: str, profile: Profile = "default") -> frozenset[str]:
     stop = next((i for i, t in enumerate(tokens) if t[0] not in LAYOUT and t[2] > len(stem)), len(tokens))
     if stop and tokens[stop - 1][0] == "NAME":
         _, start, end, name = tokens[stop - 1]
-        if name.id in keywords.KEYWORDS:  # the token that would make it a keyword is still to come
+        if name.id in keywords.KEYWORDS:  # the next token, which would make it a keyword, isn't written yet
             tokens[stop - 1] = (keywords.KEYWORDS[name.id], start, end, name.id)
     parser.read_until(tokens, stop)
     return parser.acceptable()
 
 
 _MOST: Final = 50_000
-"""Characters of code and literals before a cursor that are parsed, and those of the headers above them."""
+"""How many characters of code before a cursor are parsed, and how many of the headers that enclose them."""
 _LONG: Final = 20
-"""Characters of a literal that is worth replacing by a short one."""
+"""The length from which a literal is replaced by a short one."""
 _LINE: Final = re.compile(r"^([ \t]*)([^\s)\]}]\w*)", re.M)
 _ARMS: Final = frozenset({"elif", "else", "catch", "finally"})
 _BRACKET: Final = re.compile(r"[()\[\]{}\n]")
 
 
 def _shortened(text: str) -> str:
-    """The text with a short string in the place of each long one: what may follow depends on none of their contents."""
+    """Replace each long string by a short one; the contents of strings don't matter for what can follow."""
     parts, at = [], 0
     for region in literals(text, _DELIMITERS):
         if region.inside in ("string", "triple") and region.closed and region.end - region.start > _LONG:
@@ -339,9 +339,9 @@ def _shortened(text: str) -> str:
 
 
 def _last_lines(text: str) -> str:
-    """The last lines of a long text, below the headers of the blocks that they are in; "" if the last one is too long.
+    """Return the last lines of a long text, preceded by the headers of their blocks; "" if the last line is too long.
 
-    A line is one with all its literals, which cost a character each.
+    A literal with several lines is part of one line here, and counts as one character.
     """
     code = _layout(text)
     start, left = len(code) + 1, _MOST
@@ -355,8 +355,8 @@ def _last_lines(text: str) -> str:
 
 
 def _headers(text: str, code: str, start: int) -> str:
-    """The lines that enclose the line at `start`. An arm such as `catch` belongs to a header with a short
-    body."""
+    """Return the headers that enclose the line at `start`. Above an arm such as `catch`, its statement is kept with a
+    short body."""
     found: list[str] = []
     first = _LINE.search(code, start)
     low, arm = (len(first[1]), first[2] in _ARMS) if first is not None else (len(code), False)
@@ -377,7 +377,7 @@ def _headers(text: str, code: str, start: int) -> str:
 
 
 def _layout(text: str) -> str:
-    """The text with one sign for each literal, position for position: a literal of several lines is in one line."""
+    """Replace each literal by its first character and spaces, so that offsets stay and a literal is on one line."""
     parts, at = [], 0
     for region in literals(text, _DELIMITERS):
         sign = "" if region.inside == "comment" else text[region.start]
@@ -391,7 +391,7 @@ def _cost(code: str) -> int:
 
 
 def _end(code: str, begin: int, most: int) -> int:
-    """The beginning of the next line after that at `begin` and all that is in its brackets."""
+    """Return the offset after the line at `begin`, including the lines that its open brackets join to it."""
     depth = 0
     for sign in _BRACKET.finditer(code, begin, begin + most):
         depth += 1 if sign[0] in "([{" else -1 if sign[0] in ")]}" else 0
@@ -427,7 +427,8 @@ def _property_values(known: Known, code: str, name: str) -> list[Offer]:
 
 
 def _owner_of(before: str, code: str) -> str | None:
-    """The statement whose properties the cursor's line may hold: the nearest line above that is indented less."""
+    """Return the keyword of the statement that owns the properties of the cursor's line: the last spawn, agent or gate
+    on the nearest line above that is indented less."""
     line = _enclosing(before, code, len(before) - before.rfind("\n") - 1)
     found = None
     for match in re.finditer(r"\b(session|resume|exec|agent|gate)\b", line):
@@ -472,7 +473,7 @@ def _in_text(known: Known, text: str, start: int) -> Completion:
 
 
 def _interpolated(known: Known, text: str) -> Completion | None:
-    """`{na` in a text or marker: names of variables."""
+    """Complete a variable after `{` in a string or marker; None elsewhere."""
     opened = re.search(rf"(?<!\\)\{{({_NAME})?\Z", text[-200:])
     if opened is None:
         return None

@@ -1,7 +1,7 @@
-"""The static interface of a program, a block and an import path, read without running anything.
+"""Extracts the static interfaces of programs and blocks, and classifies import paths, without running anything.
 
-`contract` implements the extraction of openprose.md 6.1 (inputs, outputs of 3.16), `block_exports` the names that a
-bare `do` may make readable (3.6), `slug` and `place_of` the reading of import paths (6.1).
+`contract` implements the extraction of openprose.md 6.1 (with the outputs of 3.16), `block_exports` finds the names
+that a bare `do` may make readable (3.6), `slug` and `place_of` interpret import paths (6.1).
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from prose_kernel.language.openprose.names import Contract, Known, KnownAgent
 from prose_kernel.language.openprose.tree import Name, Node, Program, Statement, Text
 
 LoadContract = Callable[[str], Contract | None]
-"""Maps a `use` path to the contract of its program, None for a remote one that stays unchecked; raises
-`ImportProgramError` when it cannot be loaded (E215) or imports itself (E112). The path of a JSON Schema has the prefix
-`typed_answers.FILE`; an unusable schema is E224."""
+"""Returns the contract of the program at a `use` path; None for a remote program, which stays unchecked. Raises
+`ImportProgramError` if the program cannot be loaded (E215) or imports itself (E112). The path of a JSON Schema has the
+prefix `typed_answers.FILE`; an unusable schema is E224."""
 
 _DECLARATIONS = (tree.Use, tree.SkillImport, tree.Input, tree.Agent, tree.Block)
 
@@ -32,9 +32,9 @@ def is_executable(statement: Statement) -> bool:
 
 
 def contract(program: Program) -> Contract:
-    """The inputs and outputs of a program (6.1): each input and whether a call must supply it, and all output names.
+    """Return the inputs of a program, with whether a call must supply them, and the names of its outputs (6.1).
 
-    Inputs inside bodies and blocks are optional; only the root frame has outputs. A contract file declares both itself.
+    Inputs inside bodies and blocks are optional. Only the root frame has outputs. A contract file declares both itself.
     """
     if program.declared is not None:
         return program.declared
@@ -55,8 +55,10 @@ def contract(program: Program) -> Contract:
 
 
 def all_gates(program: Program, load: LoadContract) -> frozenset[str] | None:
-    """Return the names of the gates of a program and, as `MODULE:GATE`, of its imports; None if some are unknown: a
-    remote program is not fetched yet, or a call target is found only at run time."""
+    """Return the names of the gates of a program and, as `MODULE:GATE`, of its imports.
+
+    Return None if some are unknown, because a remote program isn't fetched yet or a call is resolved at run time.
+    """
     nodes = [node for script in program.scripts() for node in walk(script)]
     if any(isinstance(node, tree.Call) for node in nodes):
         return None
@@ -87,7 +89,7 @@ def known_in(program: Program, load: LoadContract) -> Known:
 
 
 def block_exports(block: tree.Block) -> tuple[str, ...]:
-    """The names that a bare `do` of this block can make readable in the caller (3.6), in source order."""
+    """Return the names that a bare `do` of this block can make readable in the caller (3.6), in source order."""
     names = dict.fromkeys(name for statement in _statements(block.body) for name in _given(statement, anonymous=False))
     certain = any(any(_given(statement, anonymous=False)) for statement in block.body)
     last = block.body[-1] if block.body else None
@@ -97,7 +99,7 @@ def block_exports(block: tree.Block) -> tuple[str, ...]:
 
 
 def block_names(block: tree.Block) -> frozenset[str]:
-    """Every name that an invocation of this block may bind, its parameters and temporary names included."""
+    """Return every name that a call of this block may bind, including its parameters and temporary names."""
     names = {p.id for p in block.parameters}
     for node in _walk(block.body):
         if not isinstance(node, _NAMES_OTHERS):
@@ -106,7 +108,7 @@ def block_names(block: tree.Block) -> frozenset[str]:
 
 
 def persistence(agent: tree.Agent) -> str | None:
-    """The memory of an agent (4.4): None, `true`, `project`, `user`, or its directory."""
+    """Return the memory of an agent (4.4): None, `true`, `project`, `user`, or its directory."""
     for item in agent.properties:
         if item.name.id == "persist":
             return _persist_word(item.value)
@@ -122,8 +124,8 @@ def _persist_word(value: Node) -> str | None:
 
 
 def abilities(program: Program) -> tuple[str, ...]:
-    """List what the program can do besides computing, for a consent prompt: `exec (2)`, `session (3)`, agents'
-    permissions beyond reading the workspace, `gate (1)`, `use (2)`. Empty if there is nothing."""
+    """List the abilities of a program for a consent prompt: `exec (2)`, `session (3)`, `gate (1)`, `use (2)`, the
+    permissions of its agents beyond reading the workspace, and their memories. Empty if it only computes."""
     counts = dict.fromkeys((tree.Exec, tree.Session, tree.Gate, tree.Use), 0)
     granted: dict[str, None] = {}
     memories: dict[str, None] = {}
@@ -149,10 +151,7 @@ PathPlace = Literal["local", "remote", "bad"]
 
 
 def place_of(path: str, profile: Profile = "default") -> PathPlace:
-    """Classify a `use` path by the first match of the table in 6.1; `bad` is E012.
-
-    It reads no file: a local file is recognised by its path.
-    """
+    """Classify a `use` path by the first match in the table of 6.1, without reading files; `bad` is E012."""
     if path.startswith(("http://", "https://")):
         return "remote" if len(path.partition("//")[2]) > 0 else "bad"
     if path.startswith("@"):
@@ -177,12 +176,12 @@ def slug(path: str) -> str | None:
 
 
 def local_name(use: tree.Use) -> str | None:
-    """The name of an import here: its alias, or the `slug` of its path."""
+    """Return the name of an import in its program: the alias, or the `slug` of the path."""
     return use.alias.id if use.alias is not None else slug(use.path.raw)
 
 
 def uses_of(program: tree.Program) -> dict[str, str]:
-    """The paths of a program's `use` lines by their aliases."""
+    """Map the names of a program's imports to their paths."""
     used = (item for item in program.items if isinstance(item, tree.Use))
     found = {local_name(item): item.path.raw for item in used}
     return {alias: path for alias, path in found.items() if alias}
@@ -195,14 +194,15 @@ _INSIDE: Final[dict[type[Node], tuple[str, ...]]] = {
     **fields_with("Body|Statement|Arm|Branch|Option|Catch|PipeOperation", _KINDS),
     **dict.fromkeys((tree.ExpressionStatement, tree.Let, tree.Assign, tree.Output, tree.Return), ("value",)),
 }
-"""The fields of each kind that hold statements, clauses or compounds."""
+"""For each kind of node, its fields that hold statements, clauses or compounds."""
 _NAMES_OTHERS: Final = (tree.Append, tree.Block, tree.Stage)
-"""Nodes with names that are bound elsewhere."""
+"""Nodes whose names refer to variables or definitions, and don't bind any."""
 _NO_VARIABLES: Final = (tree.Argument, tree.Property, tree.Member, tree.Agent, tree.Gate, tree.Index)
 
 
 def _given(statement: Statement, *, anonymous: bool) -> Iterator[str]:
-    """The output names of one statement: a named output; with `anonymous` also what ends the program (3.16)."""
+    """Yield the names of the outputs of one statement; with `anonymous`, also those of a statement that ends the
+    program: `return`, or `output` without a name (3.16)."""
     if isinstance(statement, tree.Output) and statement.name is not None:
         yield statement.name.id
     elif anonymous and isinstance(statement, (tree.Output, tree.Return)) and statement.value is not None:
@@ -213,19 +213,19 @@ def _given(statement: Statement, *, anonymous: bool) -> Iterator[str]:
 
 
 def _statements(body: Iterable[Statement], *, blocks: bool = False) -> Iterator[Statement]:
-    """Yield all statements below `body` in source order; those of blocks only with `blocks`."""
+    """Yield all statements below `body` in source order, including those of blocks only with `blocks`."""
     for node in _walk(body, blocks=blocks):
         if isinstance(node, tree.Statement):
             yield node
 
 
 def _walk(body: Iterable[Statement], *, blocks: bool = False) -> Iterator[Node]:
-    """Statements, their clauses and compounds below `body`, in source order; those of blocks only with `blocks`."""
+    """Yield the statements, clauses and compounds below `body` in source order, inside blocks only with `blocks`."""
     return below(body, _INSIDE, () if blocks else (tree.Block,))
 
 
 def names_bound(node: Node) -> Iterator[str]:
-    """The names that this node itself binds, temporary ones included."""
+    """Yield the names that a node itself binds, including temporary ones."""
     if isinstance(node, tree.PipeOperation):
         yield "item"
     if isinstance(node, _NO_VARIABLES):

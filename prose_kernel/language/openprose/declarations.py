@@ -1,5 +1,5 @@
-"""Declarations: variables, temporary names and assignments (docs/reference/openprose.md 3.5), and the imports that a
-program declares (6.1), which are hoisted.
+"""Checks declarations of variables, temporary names and assignments (docs/reference/openprose.md 3.5), and registers
+the imports of a program (6.1).
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ class Declarations:
 
     def __init__(self, survey: Survey) -> None:
         self.survey = survey
-        self._hiding: list[tuple[Name, str]] = []  # temporary names of blocks
+        self._hiding: list[tuple[Name, str]] = []  # temporary names in blocks, which may hide a name of the root
         self._block_writes: list[Name] = []
 
     def declare_known(self) -> None:
-        """Outside a notebook, declare the names known beforehand at the top of the program."""
+        """Declare the names known beforehand as if the program declared them at its top (outside notebooks)."""
         root, known = self.survey.root, self.survey.known
         for name, variable in known.variables.items():
             root.table[name] = Entry(variable.kind, root.place)
@@ -62,11 +62,11 @@ class Declarations:
         elif self.survey.agent(name.id) is not None:
             self.declare(name, "let", held)
         elif frame.is_root:
-            # It may have been bound inside an earlier iteration, which is gone.
+            # A binding inside an earlier iteration is dropped by now.
             self._assigned_again(name)
             self._enter(name.id, "let", held)
         else:
-            # Found in a caller, or declared here: known when all names are.
+            # It assigns a caller's variable or declares one; `finish` decides, when all names are known.
             self._block_writes.append(name)
             self.survey.assigned_in_blocks.add(name.id)
             frame.show(name.id)
@@ -81,7 +81,7 @@ class Declarations:
             self.survey.frame.hold(name.id, held)
 
     def _assign_known(self, name: Name, held: Held) -> None:
-        """Write to a soft export, or to a variable of an earlier cell."""
+        """Assign to a soft export, or to a variable of an earlier cell."""
         known = self.survey.known.variables.get(name.id) if self.survey.frame.is_root else None
         if known and known.kind in ("const", "input"):
             self._again("E130" if known.kind == "const" else "E137", name)
@@ -94,7 +94,7 @@ class Declarations:
         self.survey.report(code, name.span, message, f"write `let {name.id} = ...`")
 
     def finish(self) -> None:
-        """Judge what depends on the whole text: writes in blocks (3.5), what hides a name of the root."""
+        """Make the checks that need the whole text: assignments in blocks (3.5), names that hide a name of the root."""
         survey, new = self.survey, []
         for name in self._block_writes:
             if not survey.is_declared(name.id):
@@ -110,8 +110,8 @@ class Declarations:
                 self._hides(name, kind)
 
     def _only_at_root(self, name: str) -> str | None:
-        """Return how a name is declared if only the root frame declares it, so that every caller finds it; else
-        None."""
+        """Return the form of a name's declaration if only the root frame declares it, so that every caller finds it;
+        else None."""
         if name not in self.survey.everywhere:
             variable = self.survey.known.variables.get(name)
             return variable.kind if variable else None
@@ -120,7 +120,7 @@ class Declarations:
         return self.survey.root.table[name].form
 
     def declare(self, name: Name, form: Form, held: Held) -> None:
-        """A declaration of a variable in the current frame, with everything 3.5 has to say about it."""
+        """Declare a variable in the current frame and report conflicts with other names (3.5)."""
         frame, key = self.survey.frame, name.id
         if key in frame.temporaries:
             self._immutable(name)
@@ -152,21 +152,22 @@ class Declarations:
             self._show(key, held)
 
     def _given(self, name: str) -> str | None:
-        """Return the code for declaring one of the script's initial names (prose-md.md 3.3), if any."""
+        """Return the code for declaring one of the script's initial names again (prose-md.md 3.3), None for others."""
         interface = self.survey.interface
         if name in interface.fixed:
             return "E137"
         return "W136" if name in interface.variables or name in self.survey.free else None
 
     def _is_known_const(self, name: str, form: Form) -> bool:
-        """A `const` of an earlier cell may be declared again, never assigned (3.1)."""
+        """Return whether a declaration only assigns to a `const` of an earlier cell, which may be redeclared but not
+        assigned (3.1)."""
         if form in ("let", "const", "input") or not self.survey.frame.is_root:
             return False
         variable = self.survey.known.variables.get(name)
         return variable is not None and variable.kind == "const"
 
     def _enter(self, name: str, form: Form, held: Held) -> None:
-        """Put a declaration into the table of the current frame."""
+        """Add a declaration to the table of the current frame."""
         frame = self.survey.frame
         entry = frame.table.get(name)
         if entry is None:
@@ -179,7 +180,7 @@ class Declarations:
         frame, everywhere = self.survey.frame, self.survey.everywhere
         frame.show(name)
         self._hold(name, held)
-        # Remember the frame while the name belongs to one only.
+        # Remember the frame of a name as long as only one frame declares it.
         everywhere[name] = frame if everywhere.get(name, frame) is frame else None
 
     def _hold(self, name: str, held: Held) -> None:
@@ -233,7 +234,7 @@ _SKILL_SOURCES = ("github:", "npm:", "./", "../")
 
 
 class ImportChecker:
-    """Registers the imports of a program in the survey before everything else, since they are hoisted."""
+    """Registers the imports of a program in the survey before the walk, because imports are hoisted."""
 
     def __init__(self, survey: Survey, load: LoadContract | None) -> None:
         self.survey = survey
@@ -275,8 +276,8 @@ class ImportChecker:
         self._register(node, self._contract(path, span))
 
     def _contract(self, path: str, span: Span) -> Contract | None:
-        """Return the contract of the program at `path`; None if unknown, also after an error (E215, E112)."""
-        # A strict reading may find a registry path where the loader would see a file (6.1).
+        """Return the contract of the program at `path`; None if it is unknown, or after an error (E215, E112)."""
+        # The strict profile may classify a path as remote that the loader would take for a file (6.1).
         if self.load is None or place_of(path, self.survey.profile) != place_of(path):
             return None
         try:
@@ -286,7 +287,7 @@ class ImportChecker:
             return None
 
     def _keep(self, node: Use) -> None:
-        """Make the name of a faulty import known, so that its calls bring no further findings."""
+        """Register the name of a faulty import, so that its calls cause no further findings."""
         name = local_name(node)
         if name is not None:
             self.survey.programs.setdefault(name, None)

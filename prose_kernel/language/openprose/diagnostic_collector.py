@@ -1,4 +1,4 @@
-"""Collecting findings while a text is read; linear however many there are and however long a line is."""
+"""Collects the findings of a parse. The cost is linear for any number of findings and any length of lines."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ _ARM: Final = re.compile(r"(?:elif|catch)\b(?![ \t]*=(?!=))|(?:else|finally)[ \t
 
 
 class Findings(diagnostics.Findings):
-    """The diagnostics of one source, and how much of it is understood."""
+    """The diagnostics of one source. They show which parts of it could not be parsed (`error_since`)."""
 
     def __init__(self, source: Source) -> None:
         super().__init__(source)
-        self.last_error = -1  # largest start offset of an error so far
-        self.forgotten: set[int] = set()  # widths of indentation at which a body was not indented (E147)
+        self.last_error = -1  # the largest start offset of an error so far
+        self.forgotten: set[int] = set()  # the columns of headers whose body isn't indented (E147)
 
     def add(
         self, code: str, start: int, end: int, message: str, hint: str | None = None, *, readable: bool = False
     ) -> None:
-        """Report `code` for the text from `start` to `end`; `readable` means that the surrounding text is
-        understood."""
-        if code[0] == "E" and code != "E147" and not readable:  # a missing indentation hides nothing either
+        """Report `code` for the text from `start` to `end`; with `readable`, the error doesn't prevent parsing the
+        surrounding text."""
+        if code[0] == "E" and code != "E147" and not readable:  # text below a missing indentation is readable too
             self.last_error = max(self.last_error, start)
         super().add(code, start, end, message, hint)
 
     def retract(self, code: str) -> None:
-        """Take the last finding back, if it is `code`: what follows shows that it was another mistake."""
+        """Remove the last finding if it has this code, because the following text shows another mistake."""
         if self.found and self.found[-1].code == code:
             del self.found[-1]
 
     def echo(self, start: int) -> None:
-        """Count the text at `start` as wrong without a finding, because it only follows from another error."""
+        """Mark the text at `start` as wrong without a finding, because the error only follows from another one."""
         self.last_error = max(self.last_error, start)
 
     def error_since(self, start: int) -> bool:
@@ -44,8 +44,8 @@ class Findings(diagnostics.Findings):
         return self.last_error >= start
 
     def unindented_below(self, start: int, end: int) -> int | None:
-        """Return the line of the next statement if it is directly below the header from `start` to `end`, in the same
-        column as the header's line; None also if a comment fills the body."""
+        """Return the number of the line below the header from `start` to `end` if it is a statement in the column of
+        the header's line, which may have been meant as the body; None also if the body is a comment."""
         indent = self.source.text[self.source.text.rfind("\n", 0, start) + 1 : start]
         width = len(indent) - len(indent.lstrip(" \t"))
         below = _BELOW.match(self.source.text, end)

@@ -1,4 +1,4 @@
-"""Reductions to expressions, and the helpers shared by all semantic actions; builder.py builds the statements."""
+"""Builds the nodes of expressions, and holds the state that all semantic actions share (see builder.py)."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from prose_kernel.language.openprose.tree import Expression, Name, Text
 from prose_kernel.language.source import Span
 
 DEPTH_LIMIT: Final = 50
-"""Levels of operators, members, calls and literals inside one expression; deeper ones are E005."""
+"""How many levels of operators, members, calls and literals one expression may have; more are E005."""
 
 
 class ExpressionBuilder:
-    """Expressions, and what all actions share: the findings, the profile, the depth of the expression being read."""
+    """Builds expressions. Holds the state of all actions: findings, profile, depth of the expression being parsed."""
 
     def __init__(self, profile: Profile, findings: Findings, conditions: Mapping[int, BareCondition]) -> None:
         self.is_strict = profile == "strict"
@@ -27,17 +27,16 @@ class ExpressionBuilder:
         self.conditions = conditions
         self.findings = findings
         self.add = findings.add
-        self.bare: dict[
-            int, tree.ExpressionStatement
-        ] = {}  # expressions as statements, legal at the end of a pipe body
-        self.sums: dict[int, tree.Binary] = {}  # strict: sums not yet used as an argument or index
+        # Expressions used as statements, by id; they are legal at the end of a pipe body.
+        self.bare: dict[int, tree.ExpressionStatement] = {}
+        self.sums: dict[int, tree.Binary] = {}  # strict: sums that aren't an argument or index so far, by id
         self.definitions: list[tree.Definition] = []
-        self.depths: dict[int, int] = {}  # of the composite parts of the expression being read
+        self.depths: dict[int, int] = {}  # the depths of the composite parts of the current expression, by id
         self.positional_calls: list[tree.ProgramCall] = []
-        self.truncated = Span(-1, -1)  # of the last expression cut off; those around it share an end with it
+        self.truncated = Span(-1, -1)  # the last expression cut off as too deep; the ones around it share an end
 
     def strict(self, start: int, end: int, message: str, hint: str | None = None, code: str = "E004") -> None:
-        """Report a form that only the strict profile refuses."""
+        """Report a form that only the strict profile rejects."""
         if self.is_strict:
             self.add(code, start, end, message, hint, readable=True)
 
@@ -88,7 +87,7 @@ class ExpressionBuilder:
         return self._nested(tree.Index(value, index, span=Span(start, end)), (value, index))
 
     def _nested(self, node: Expression, parts: Sequence[Expression]) -> Expression:
-        """`node` with its depth noted; a node that is too deep is reported, and cut off."""
+        """Record the depth of `node` and return it; report a node that is too deep, and return its first part."""
         depths = self.depths
         if not depths:
             depths[id(node)] = 1
@@ -152,7 +151,7 @@ class ExpressionBuilder:
 
 
 def _last_name(path: Expression) -> str:
-    """The key of a shorthand entry: the last name of its path."""
+    """Return the key of a shorthand entry: the last name of its path."""
     while isinstance(path, tree.Index):
         path = path.value
     if isinstance(path, tree.Member):

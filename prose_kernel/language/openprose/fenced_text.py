@@ -1,8 +1,7 @@
-"""The lines of a script as the parser reads them, without the file around them, and back to places of the file
-(docs/reference/prose-md.md 1.1, 3.1).
+"""Extracts the script in the fences of a file and maps its positions to the file (docs/reference/prose-md.md 1.1, 3.1).
 
-The parser sees only the lines in the fences, with the indentation of the openers taken off. Its result is then moved to
-the positions of these lines in the file; all later stages use positions in the file only.
+The parser reads only the lines in the fences, without the indentation of their openers. `in_file` then moves its result
+to the positions of these lines in the file; all later stages use positions in the file.
 """
 
 from __future__ import annotations
@@ -25,8 +24,10 @@ _LINE: Final = re.compile(r"[^\n]*\n|[^\n]+")
 
 @dataclass(frozen=True, eq=False)
 class FencedText(Source):
-    """The script in the fences of a file. Lines and columns are those of the file, offsets its own; `places` are where
-    its lines begin in the file, and where the last one ends."""
+    """The script in the fences of a file. Offsets are those of the script, lines and columns those of the file.
+
+    `places` are the offsets in the file at which the script's lines begin, and at which the last one ends.
+    """
 
     file: Source = field(default_factory=lambda: Source(""))
     places: tuple[int, ...] = ()
@@ -38,25 +39,25 @@ class FencedText(Source):
         return self.file.line_text(line)
 
     def place(self, offset: int) -> int:
-        """An offset of the script as an offset of the file."""
+        """Convert an offset in the script to one in the file."""
         line = bisect_right(self.line_starts, offset) - 1
         return self.places[line] + offset - self.line_starts[line]
 
     def in_file(self, start: int, end: int) -> Span:
-        """A span of the script as a span of the file. One that ends with a line does not reach into the next one."""
+        """Convert a span in the script to one in the file. A span that ends with a line doesn't reach the next line."""
         first = self.place(start)
         return Span(first, self.place(end - 1) + 1 if end > start else first)
 
     @cached_property
     def shift(self) -> int | None:
-        """Return the difference of all offsets; None if it depends on the line."""
+        """The difference between the offsets in the file and in the script; None if it depends on the line."""
         shifts = {place - start for place, start in zip(self.places, self.line_starts, strict=False)}
         return shifts.pop() if len(shifts) == 1 else None
 
 
 def fenced_text(source: Source, fences: Sequence[tuple[Span, int]]) -> FencedText:
-    """The lines of `fences` in the file `source`. The indentation of an opener is taken off each line, as far as the
-    line has it."""
+    """Return the script in the `fences` of `source`. Each line loses the indentation of its fence's opener, or all of
+    its indentation if it has less."""
     parts: list[str] = []
     places: list[int] = []
     text = source.text

@@ -1,4 +1,4 @@
-"""Changes that apply the hints of OpenProse: which codes have one, and how it is made."""
+"""Makes the code actions that apply the hints of OpenProse diagnostics."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _LINE = re.compile(r"indent line (\d+)")
 
 
 def fixes(compiled: Compiled[Program], diagnostic: Diagnostic) -> Iterator[Fix]:
-    """Yield the changes that a finding's hint suggests, the likeliest first."""
+    """Yield the fixes that a finding's hint suggests, the likeliest first."""
     source = compiled.source
     if not diagnostic.hint or diagnostic.file:
         return
@@ -41,8 +41,11 @@ def fixes(compiled: Compiled[Program], diagnostic: Diagnostic) -> Iterator[Fix]:
 
 
 def merged(compiled: Compiled[Program]) -> Iterator[Edit]:
-    """Yield the edits that turn several cells into one program: a repeated declaration becomes an assignment, so the
-    first becomes `let`; repeated identical imports are commented out."""
+    """Yield the edits that turn several cells into one program.
+
+    A repeated declaration becomes an assignment, for which the first one becomes `let`; a repeated import is commented
+    out.
+    """
     source = compiled.source
     for found in compiled.diagnostics:
         if found.code in ("E019", "E024"):
@@ -73,7 +76,7 @@ def _assign(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
 
 
 def _braces(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
-    """Fix unintended braces, or a shell variable in braces."""
+    """Escape braces that are meant as text, or remove those around a shell variable."""
     start, end = diagnostic.span
     for piece in quoted(diagnostic):
         if piece.startswith("$"):
@@ -171,7 +174,7 @@ def _line_end(source: Source, offset: int) -> int:
 
 
 def _literal(written: str, command: str) -> str | None:
-    """Return the command as a literal in the style of the original; None if escapes make that uncertain."""
+    """Return the command as a literal in the style of the original; None if the original's escapes prevent that."""
     if written.startswith('"""'):
         safe = "\\" not in written and '"""' not in command and not command.endswith('"')
         return f'"""{command}"""' if safe else None

@@ -1,4 +1,4 @@
-"""The flow of an OpenProse program (`language.flow`)."""
+"""Derives the flow of an OpenProse program (see `language.flow`), and the places where a run can stop or end."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ _WORDS: Final[Mapping[type, tuple[str, ...]]] = {
     tree.Stage: ("name",),
     tree.ProgramCall: ("program",),
 }
-"""Fields that hold a name other than a variable's."""
+"""For each kind of node, the fields whose names aren't variables."""
 
 
 def flow(program: tree.Program, source: Source) -> tuple[Step, ...]:
-    """The steps of a program."""
+    """Return the steps of a program."""
     return _Flow(source).body(program.items, 0)
 
 
@@ -88,7 +88,7 @@ class _Flow(FlowOf[tree.Statement]):
     # ------------------------------------------------------------ expressions
 
     def expression(self, node: Any, binds: tuple[str, ...], depth: int, whole: tree.Node | None = None) -> list[Step]:
-        """Return the steps of an expression whose value `binds` take; at least one if the expression is a statement."""
+        """Return the steps of an expression whose value is bound to the names `binds`; at least one for a statement."""
         if isinstance(node, tree.Arrow):
             *first, last = node.spawns
             return [*(self._spawn(one, ()) for one in first), self._spawn(last, binds)]
@@ -106,7 +106,7 @@ class _Flow(FlowOf[tree.Statement]):
         return [step for part in _active_in(node) for step in self.expression(part, (), depth + 1)]
 
     def _before(self, node: Any, depth: int) -> list[Step]:
-        """Return the steps that run before a construct begins: in its collection, its count, its arguments."""
+        """Return the steps that run before a construct begins: those in its collection, count, arguments or inputs."""
         given = getattr(node, "collection", None) or getattr(node, "count", None) or getattr(node, "arguments", None)
         inputs = tuple(entry.value for entry in node.inputs) if isinstance(node, tree.Call) else ()
         return [*self.inner(given, depth), *self.inner(inputs, depth)]
@@ -220,12 +220,12 @@ def _parts(node: Any) -> Iterable[Any]:
 
 @cache
 def _fields(kind: type[tree.Node]) -> tuple[str, ...]:
-    """The names of the fields that may hold steps or names of variables."""
+    """Return the names of the fields that may hold steps or variables."""
     return tuple(name for name in kind.__struct_fields__ if name != "span" and name not in _WORDS.get(kind, ()))
 
 
 def _active_in(root: Any) -> list[Any]:
-    """The outermost steps inside an expression, in source order, however deep."""
+    """Return the outermost steps inside an expression at any depth, in source order."""
     found, agenda = [], [root]
     while agenda:
         node = agenda.pop()
@@ -237,7 +237,7 @@ def _active_in(root: Any) -> list[Any]:
 
 
 def _reads(root: Any) -> tuple[str, ...]:
-    """Return the names that an expression may read, in source order, without those read by steps inside it."""
+    """Return the names that an expression may read, in source order, except those read by steps inside it."""
     found, agenda = [], list(_parts(root)) if isinstance(root, tree.Active) else [root]
     while agenda:
         node = agenda.pop()
@@ -250,14 +250,14 @@ def _reads(root: Any) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for _, name in sorted(found)))
 
 
-# ---------------------------------------------------------------- where a program can be held
+# ---------------------------------------------------------------- places where a program stops or ends
 
 _DECLARED: Final = (tree.Use, tree.SkillImport, tree.Agent, tree.Block)
 
 
 def stops(program: tree.Program) -> list[Span]:
-    """Return the spans of the statements and of the named branches of `parallel`; definitions are declared before any
-    of them."""
+    """Return the spans of the statements and of the named branches of `parallel`, where a debugger can stop.
+    Definitions aren't included, because they are declared before the first statement runs."""
     nodes = [node for script in program.scripts() for node in walk(script)]
     named = [node for node in nodes if isinstance(node, tree.Branch) and node.name is not None]
     inside = {id(node.statement) for node in named if isinstance(node.statement, tree.ExpressionStatement)}
@@ -269,7 +269,8 @@ def stops(program: tree.Program) -> list[Span]:
 
 
 def ends(program: tree.Program) -> Iterator[Span]:
-    """Yield the statements that end the program successfully at any depth: `return`, and an output without a name."""
+    """Yield the spans of the statements at any depth that end the program successfully: `return`, and `output` without
+    a name."""
     inside = [node for block in walk(program) if isinstance(block, tree.Block) for node in walk(block)]
     left_out = set(map(id, inside))
     for node in walk(program):

@@ -1,8 +1,8 @@
-"""The canonical form of a program (openprose.md 8): what `prose fmt` prints.
+"""Formats a program in its canonical form (openprose.md 8), for `prose fmt`.
 
-No comments, two spaces a level, one statement a line, no blank lines; imports, inputs, agents and blocks first. Old
-forms are in their documented shape already when the tree is built. The output parses to an equal program, except for
-that order, and formatting it again changes nothing.
+The form has no comments and no blank lines, two spaces per level and one statement per line; imports, inputs, agents
+and blocks come first. The parser has converted old forms already. The output parses to an equal program, except for the
+order of definitions, and formatting it again changes nothing.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _PLAIN_ESCAPES: Final = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n"})
 _TRIPLE_ESCAPES: Final = str.maketrans({"\\": "\\\\"})
 _MODIFIER_WORDS: Final = frozenset({"on-fail", "on_fail", "count", "all", "first", "any"})
 
-# How tightly an expression binds, loosest first.
+# Precedence of operators, lowest first.
 _OR, _AND, _NOT, _COMPARE, _SUM, _POSTFIX = range(6)
 
 
@@ -40,7 +40,7 @@ def format_program(program: tree.Program) -> str:
 
 
 def _ordered(items: Sequence[Statement]) -> list[Statement]:
-    """`use`, top inputs, agents, blocks, then the rest; each group in source order."""
+    """Sort statements: `use`, inputs at the top, agents, blocks, others; each group stays in source order."""
     first = next((index for index, item in enumerate(items) if is_executable(item)), len(items))
     groups: list[list[Statement]] = [[], [], [], [], []]
     for index, item in enumerate(items):
@@ -58,7 +58,7 @@ def _ordered(items: Sequence[Statement]) -> list[Statement]:
 
 
 class _Formatter:
-    """Turns statements into lines. `_lines` returns the lines of one node, the first still without its prefix."""
+    """Turns statements into lines. `_lines` returns the lines of one node, the first one without its indentation."""
 
     def __init__(self, script: bool) -> None:
         self._script = script
@@ -75,18 +75,18 @@ class _Formatter:
         return [header, *self.statements(body, pad + _STEP)]
 
     def _after(self, prefix: str, value: Expression, pad: str) -> list[str]:
-        """`prefix` and a right-hand side."""
+        """Return the lines of a right-hand side with `prefix` before the first one."""
         first, *rest = self._lines(value, pad)
         return [prefix + (self._guarded(first) if isinstance(value, _OPERATORS) else first), *rest]
 
     def _guarded(self, shown: str) -> str:
-        """An expression that begins with a variable named like a keyword, where the keyword could stand."""
+        """Put an expression in parentheses if its first word would be read as a keyword here."""
         word = _FIRST_WORD.match(shown)
         guard = word and (word[0] in KEYWORDS or (self._script and word[0] in SCRIPT_WORDS))
         return f"({shown})" if guard else shown
 
     def _condition(self, node: Expression, word: str) -> str:
-        """A condition in a header; ProseScript leaves the markers out where the words are read as words."""
+        """Return the condition of a header; ProseScript omits the markers if the text is read as words without them."""
         if isinstance(node, tree.Bare):
             return node.words.text.raw
         if self._script and isinstance(node, tree.Discretion) and is_words(node.text.raw, word, read_expression):
@@ -305,14 +305,14 @@ def _is_word(item: tree.Property) -> bool:
 
 
 def _below(node: tree.Spawn) -> tree.Properties:
-    """The properties below the first line of a spawn; those that `_head` writes are left out."""
+    """Return the properties of a spawn except those that `_head` writes on its first line."""
     if isinstance(node, tree.Session) and node.title is not None:
         return tuple([item for item in node.properties if not _is_word(item)])
     return node.properties
 
 
 def _head(node: tree.Spawn) -> str:
-    """A spawn without its property block."""
+    """Return the first line of a spawn, without its property block."""
     if isinstance(node, tree.Exec):
         return f"exec {text(node.command)}"
     if isinstance(node, tree.Resume):
@@ -345,7 +345,7 @@ def _variable(name: tree.Name | None) -> str:
 
 
 def expression(node: Expression, at_least: int = _OR) -> str:
-    """Return an expression on one line (except triple-quoted texts), in parentheses if it binds looser than
+    """Return an expression on one line (except triple-quoted texts), in parentheses if its precedence is below
     `at_least`."""
     if isinstance(node, Text):
         return text(node)
@@ -356,7 +356,7 @@ def expression(node: Expression, at_least: int = _OR) -> str:
 
 
 def _operation(node: Expression) -> tuple[str, int]:
-    """An expression as text, and how tightly it binds."""
+    """Return an expression as text, and its precedence."""
     if isinstance(node, tree.Logical):
         binds = _OR if node.operator == "or" else _AND
         return f" {node.operator} ".join(expression(part, binds + 1) for part in node.operands), binds
@@ -428,7 +428,7 @@ def _marker(words: Text) -> str:
 
 
 def text(node: Text) -> str:
-    """A string: triple-quoted when it begins with a line break, else on one line."""
+    """Return a string literal: triple-quoted if the text begins with a line break, else on one line."""
     triple = node.raw.startswith("\n") and "\r" not in node.raw
     shown = []
     for index, part in enumerate(node.parts):
@@ -442,7 +442,7 @@ def text(node: Text) -> str:
 
 
 def _literal(part: str, triple: bool, after: bool, before: bool) -> str:
-    """Escape a literal part; `after` and `before` say whether it follows or precedes an interpolation."""
+    """Escape a literal part that comes `after` or `before` an interpolation."""
     opens, closes = before and part.endswith("{"), after and part.startswith("}")
     shown = part.translate(_TRIPLE_ESCAPES if triple else _PLAIN_ESCAPES)
     if triple:
@@ -458,7 +458,7 @@ def _literal(part: str, triple: bool, after: bool, before: bool) -> str:
 
 
 def _quotes_escaped(shown: str) -> str:
-    """Escape quotes at the end, so that none of them joins the closing ones."""
+    """Escape the quotes at the end, so that they don't join the closing quotes."""
     bare = shown.rstrip('"')
     kept = len(shown) - len(bare)
     if bare.endswith("\\") and (len(bare) - len(bare.rstrip("\\"))) % 2 and kept:

@@ -1,4 +1,4 @@
-"""W052: a condition asks whether a command succeeded, and the command's text may hide that it failed (5.2)."""
+"""Reports W052: a condition asks whether a command succeeded, but the command may hide a failure (openprose.md 5.2)."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ _OF: Final = r"\bexit\s+(?:code|status)\s+of\s+(?:the\s+)?`?"
 
 
 class HiddenExitCodes:
-    """Finds conditions on exit codes that a pipeline may hide; `pipefail` is the setting of that name."""
+    """Finds conditions about exit codes that a command may hide; `pipefail` is the setting `exec_pipefail`."""
 
     def __init__(self, survey: Survey, pipefail: bool) -> None:
         self._survey = survey
         self._pipefail = pipefail
         self._hiding: dict[str, bool] = {}
-        """Names of such values, and whether `pipefail` would fix them."""
+        """The names bound to commands that may hide a failure, and whether `pipefail` would prevent that."""
         self._bound: set[str] = set()
         self._conditions: list[tuple[str, Span]] = []
 
     def bound(self, name: str, value: Node) -> None:
-        """Record that a name is bound to a value."""
+        """Record the value that a name is bound to."""
         self._bound.add(name)
         spawn = value.spawns[-1] if isinstance(value, Arrow) else value
         if not isinstance(spawn, Exec):
@@ -42,7 +42,7 @@ class HiddenExitCodes:
             self._hiding[name] = not may_hide(spawn.command.raw, pipefail=True)
 
     def condition(self, node: Discretion) -> None:
-        """Record a condition; the values of its names may become known later."""
+        """Record a condition for `report`; its names may be bound further down."""
         self._conditions.append((node.text.raw, node.span))
 
     def report(self) -> None:

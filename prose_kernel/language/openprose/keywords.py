@@ -1,7 +1,7 @@
-"""The words of the language and when they are keywords: the table of openprose.md 1.9.
+"""The keywords of the language, and the conditions under which a word is one (the table of openprose.md 1.9).
 
-All keywords are soft. A word becomes a keyword by the token after it (here) and by its position (the parse
-tables: where only a name may stand, a keyword is a name again).
+All keywords are soft. Whether a word is a keyword depends on the next token (tables in this module), and on its
+position: where the grammar allows only a name, the parser turns the keyword into a name again.
 """
 
 from __future__ import annotations
@@ -13,9 +13,10 @@ CONSTANTS: Final[dict[str, bool | None]] = {"true": True, "false": False, "null"
 CONTEXTUAL: Final[dict[str, str]] = {
     word: word.upper() for word in ["as", "filter", "from", "in", "map", "max", "pmap", "reduce", "until", "while"]
 }
-"""Words that are names unless the grammar has no place for a name there."""
+"""Words that are names wherever the grammar allows a name."""
 
-# The following token is given by its kind, or by the word itself in lower case.
+# For each keyword, the next tokens after which it is one (ONLY_BEFORE), or isn't (NEVER_BEFORE): kinds of tokens, or
+# words in lower case.
 ONLY_BEFORE: Final[dict[str, frozenset[str]]] = {
     "USE": frozenset({"STRING"}),
     "IMPORT": frozenset({"STRING"}),
@@ -57,11 +58,11 @@ NEVER_BEFORE: Final[dict[str, frozenset[str]]] = {
 
 SCRIPT_CONTEXTUAL: Final[dict[str, str]] = {"each": "EACH", "to": "TO"}
 HOST_READS: Final = ("read_world_model", "read_subscription")
-"""Reads of the host that existing scripts call like functions (prose-md.md 3.10)."""
+"""Functions of the host that existing scripts call (prose-md.md 3.10)."""
 KEPT: Final = {"W314": "E004", "W318": "E004", "W319": "E025", "W321": "E315"}
-"""Warnings for forms that ProseScript keeps for existing files, and the corresponding `--strict` errors."""
+"""The warnings for forms that ProseScript accepts for existing files, with the errors that `--strict` reports."""
 SCRIPT_WORDS: Final[dict[str, str]] = {"call": "_CALL", "record": "_RECORD", "append": "_APPEND"}
-"""Further words of ProseScript (prose-md.md 3.2, 3.10)."""
+"""Additional keywords of ProseScript (prose-md.md 3.2, 3.10)."""
 _BEFORE_VALUE: Final = frozenset({"NAME", "STRING", "NUMBER", "LBRACE", "CONSTANT"})
 SCRIPT_BEFORE: Final[dict[str, frozenset[str]]] = {
     "_CALL": frozenset({"NAME", "STRING", "_NL"}),
@@ -69,7 +70,7 @@ SCRIPT_BEFORE: Final[dict[str, frozenset[str]]] = {
     "_APPEND": _BEFORE_VALUE,
 }
 SCRIPT_KINDS: Final = frozenset({*SCRIPT_BEFORE, "_RAISE", "_STAGE", "_PARALLEL_REPEAT", "_LOOP_EACH"})
-"""Kinds of words that only ProseScript has."""
+"""The kinds of keyword tokens that only ProseScript has."""
 
 KEYWORDS: Final[dict[str, str]] = {kind.lower(): kind for kind in (*ONLY_BEFORE, *NEVER_BEFORE)}
 
@@ -80,11 +81,11 @@ NOT_STRICT: Final[dict[str, frozenset[str]]] = {
         {"backoff", "display", "env", "format", "max-output", "needs", "pipefail", "reads", "retry", "stdin", "writes"}
     ),
 }
-"""Properties that the strict profile doesn't know: they have no effect and cause a warning (W005)."""
+"""Properties that are unknown in the strict profile: they have no effect and cause a warning (W005)."""
 
 
 def is_keyword(kind: str, following: str, word: str | None) -> bool:
-    """Return whether a word of keyword `kind` is a keyword before a token of kind `following` with the text `word`."""
+    """Return whether a word is the keyword `kind` if the next token has the kind `following` and the text `word`."""
     only = ONLY_BEFORE.get(kind)
     if only is None:
         return following not in NEVER_BEFORE[kind]

@@ -1,8 +1,8 @@
-"""Text to tokens: openprose.md section 1.
+"""Splits a text into tokens (openprose.md 1).
 
-One regular expression finds the tokens; methods handle the rest: indentation, joined lines, ends of strings and
-markers. Tokens come in chunks of whole logical lines, so that the tokens of a long text are never all in memory. Errors
-are reported during the scan; the token stream stays usable after any of them.
+One regular expression finds the tokens; methods handle indentation, joined lines, and the ends of strings and markers.
+Tokens come in chunks of whole logical lines, so that a long text never has all its tokens in memory. Errors are
+reported during the scan, which continues after each of them.
 """
 
 from __future__ import annotations
@@ -29,17 +29,18 @@ from prose_kernel.language.openprose.tree import Constant, Discretion, Duration,
 from prose_kernel.language.source import Source
 
 RawToken = tuple[str, int, int, Any]
-"""Kind (a terminal of grammar.lark, `ILLEGAL` or `BROKEN`), start, end, value: a node, or the word or sign itself."""
+"""A kind (a terminal of grammar.lark, `ILLEGAL` or `BROKEN`), start, end, and a value: a node, or the word or sign."""
 
 NESTING_LIMIT: Final = 100
-"""Levels of indentation and brackets together; deeper text is E005."""
+"""How many levels indentation and brackets may have together; more are E005."""
 LINE_LIMIT: Final = 200_000
-"""Tokens of one logical line."""
+"""How many tokens a logical line may have; more are E005."""
 CHUNK: Final = 2_000
+"""The number of tokens from which a chunk ends at the next top-level line."""
 MOST_TOKENS: Final = 500_000
-"""Tokens of one chunk that lies in an indented block as a whole."""
+"""The number of tokens from which a chunk ends at any line."""
 MOST_ESCAPES: Final = 100
-"""Unknown escapes reported for one string."""
+"""How many unknown escapes are reported for one string."""
 
 _WORD = r"[A-Za-z_][A-Za-z0-9_]*+(?:-[A-Za-z0-9_]++)*+"
 _TOKEN: Final = re.compile(
@@ -78,27 +79,25 @@ _WORDS: Final = {**KEYWORDS, **dict.fromkeys(CONSTANTS, "CONSTANT")}
 _SCRIPT_WORDS: Final = {**_WORDS, **SCRIPT_WORDS}
 _ARM_WORD: Final = re.compile(r"(?:elif|else|catch|finally)\b")
 _PROPERTY_BELOW: Final = re.compile(rf"\n[ \t]*+{_WORD}[ \t]*:")
-_HELD: Final = frozenset({"ARROW", "_NL"})  # after these, a line's end produces no NL, or a later one
-_BLOCKS: Final = frozenset({"permissions", "context"})  # properties whose indented block has a meaning
-_LISTS: Final = frozenset(
-    {"skills", "tools", "read", "write", "execute", "bash"}
-)  # those that may be lists of `- element`
+_HELD: Final = frozenset({"ARROW", "_NL"})  # after these tokens, a line's end produces no NL, or only later
+_BLOCKS: Final = frozenset({"permissions", "context"})  # properties that may open a block
+_LISTS: Final = frozenset({"skills", "tools", "read", "write", "execute", "bash"})  # may be lists of `- element` lines
 _SCRIPT_BLOCKS: Final = _BLOCKS | {"shape"}
 _SCRIPT_LISTS: Final = _LISTS | {"self", "delegates", "prohibited"}
 _KINDS: Final = frozenset(KEYWORDS.values())
 _WORD_KINDS: Final = _KINDS | SCRIPT_KINDS
 _ENTRY_ENDS: Final = frozenset({"NAME", "STRING", "NUMBER", "DURATION", "CONSTANT", "DISCRETION", *_OPENERS})
 _ENTRY: Final = re.compile(rf'(?:{_WORD}|"[^"\\\n]*")[ \t]*:|{_WORD}(?:\.{_WORD}|\[[^]\n]*\])*[ \t]*(?:[,}}\n]|#)')
-"""The beginning of an object entry that has its own line."""
+"""Matches the beginning of an object entry on a line of its own."""
 _CERTAIN: Final = {
     **ONLY_BEFORE,
     **{kind: frozenset({"NAME", "STRING", "DISCRETION", "COLON"}) - never for kind, never in NEVER_BEFORE.items()},
     "LOOP": frozenset(),
 }
-"""Texts that always make a word a keyword; a fast path for most keywords."""
+"""For each keyword, next tokens after which it certainly is one; a fast path for `is_keyword`."""
 _LOOKS_LIKE_OPENER: Final = re.compile(r"(?<=\s)\*\*[A-Za-z0-9{'(]")
 _SHELL_ESCAPES: Final = "01234567abeEfrvxuUc"
-"""Letters and digits that `printf`, `echo -e` or `$'...'` give a meaning; any other sign a backslash quotes."""
+"""Letters and digits that form an escape for `printf`, `echo -e` or `$'...'`; a backslash quotes other characters."""
 _NEVER: Final = re.compile("[\x00\ud800-\udfff]")
 _STATEMENT: Final = re.compile(
     r'(?:session|exec|use|option|throw)[ \t]+"|(?:let|const|agent|block|gate|for|input|output)[ \t]+[A-Za-z_{]'
@@ -108,7 +107,7 @@ _STATEMENT: Final = re.compile(
 
 
 class Token(NamedTuple):
-    """A token as returned by `tokenize`; `word` means that it is a word (a name or a keyword)."""
+    """A token as returned by `tokenize`. `word` is true for names and keywords."""
 
     kind: str
     start: int
@@ -117,7 +116,8 @@ class Token(NamedTuple):
 
 
 class Lexer:
-    """The tokens of `text`; errors go to `findings`. `unclosed` is set at the end if a construct is still open."""
+    """Splits `text` into tokens and reports errors to `findings`. At the end, `unclosed` names a construct that is
+    still open."""
 
     def __init__(
         self, text: str, profile: Profile, findings: Findings, expression: ReadExpression | None = None
@@ -130,26 +130,25 @@ class Lexer:
         self.expression = expression
         self.findings = findings
         self.bare: dict[int, BareCondition] = {}
-        """Ambiguous conditions by keyword offset: expressions only if each name is a variable."""
+        """The ambiguous conditions by the offsets of their keywords: expressions only if each name is a variable."""
         self.unclosed: str | None = None
         self.quotes = Quotes(self.text)
         self.tokens: list[RawToken] = []
-        self.words: list[int] = []  # indexes of tokens that may be keywords
+        self.words: list[int] = []  # the indexes of tokens that may be keywords
         self.indents = [0]
         self.brackets: list[tuple[str, int]] = []
-        self.column = 0  # of the current logical line
-        self.line_start = 0  # index of its first token
-        self.line_end = 0  # offset where the physical line of the last marker ends
+        self.column = 0  # the column of the current logical line
+        self.line_start = 0  # the index of its first token
+        self.line_end = 0  # the offset at which the physical line of the last marker ends
         self.tabs = "\t" in text
         self.tab_width = 0
-        self.crowded = len(text) > LINE_LIMIT and any(
-            len(line) > LINE_LIMIT for line in text.splitlines()
-        )  # limits the tokens kept in memory for one line
+        # Only then can a line have more tokens than LINE_LIMIT.
+        self.crowded = len(text) > LINE_LIMIT and any(len(line) > LINE_LIMIT for line in text.splitlines())
 
     # ---- the loop
 
     def chunks(self) -> Iterator[list[RawToken]]:
-        """Token lists; each holds whole logical lines with the layout tokens that follow them."""
+        """Yield lists of tokens; each holds whole logical lines with the layout tokens that follow them."""
         position = self._first_line()
         while position is not None:
             position = self._sweep(position)
@@ -163,16 +162,16 @@ class Lexer:
             self._report_unprintable()
 
     def _is_full(self) -> bool:
-        """Return whether the tokens can be emitted: at the start of a top-level line, or if there are too many."""
+        """Return whether the chunk ends here: at the start of a top-level line, or of any line if it is too large."""
         size = len(self.tokens)
         return size >= CHUNK and self.line_start == size and (len(self.indents) == 1 or size >= MOST_TOKENS)
 
     def _sweep(self, position: int) -> int | None:
-        """Read tokens from `position` until something moves the reading position; return the next position, None at
+        """Read tokens from `position` until a method skips text or the chunk is full; return the next position, None at
         the end."""
         tokens, words, text, indents = self.tokens, self.words, self.text, self.indents
         append, keyword, signs, brackets = tokens.append, self.words_of.get, SIGNS, self.brackets
-        name_of: Any = Name  # as `Name.at` and `Text.at` make them, without the call
+        name_of: Any = Name  # what `Name.at` and `Text.at` call; saves one call per node
         text_of: Any = Text
         number_of: Any = Number
         size = len(text)
@@ -256,7 +255,7 @@ class Lexer:
         return match.end()
 
     def _limited(self, matches: Iterator[re.Match[str]]) -> Iterator[re.Match[str]]:
-        """Yield the same matches; cut off a logical line with too many tokens."""
+        """Yield the matches, but skip the rest of a physical line if its logical line has too many tokens (E005)."""
         for match in matches:
             if len(self.tokens) - self.line_start > LINE_LIMIT and match.lastindex != 1:
                 start = match.start(match.lastindex or 0)
@@ -279,7 +278,8 @@ class Lexer:
         return self._open_line(at, *self._column(at))
 
     def _line_end(self, after: int) -> int | None:
-        """Handle a line's end and the indentation of the next line up to `after`; return the next position."""
+        """Handle a line's end and the indentation of the next line, whose code begins at `after`; return the next
+        position."""
         if after == len(self.text):
             self._end()
             return None
@@ -300,7 +300,7 @@ class Lexer:
         return self._open_line(after, column, tabbed)
 
     def _column(self, at: int) -> tuple[int, bool]:
-        """Width of the indentation before `at`, and whether tabs are part of it."""
+        """Return the width of the indentation before `at`, and whether it contains tabs."""
         line = self.text.rfind("\n", 0, at) + 1
         if not (self.tabs and "\t" in self.text[line:at]):
             return at - line, False
@@ -310,7 +310,7 @@ class Lexer:
         return len(self.text[line:at].expandtabs(self.tab_width)), True
 
     def _continue_line(self, after: int, column: int) -> None:
-        """Join a line that begins with `|` or `->` to the statement that its column belongs to (1.2)."""
+        """Join a line that begins with `|` or `->` to the statement above with the same indentation (1.2)."""
         if column < self.indents[-1]:
             end = self.tokens[-1][2]
             self.tokens.append(("_NL", end, end, None))
@@ -348,7 +348,8 @@ class Lexer:
         return self._header(at) if self.is_script else at
 
     def _header(self, at: int) -> int:
-        """Start a line of ProseScript at `at`; return the next position. A bare condition in words becomes a marker."""
+        """Turn a bare condition on the line of ProseScript at `at` into a marker, if it is words; return the next
+        position."""
         found = read(self.text, at, self.expression)
         if found is None:
             return at
@@ -384,8 +385,8 @@ class Lexer:
             self.tokens.append(("_DEDENT", end, end, None))
 
     def _bad_dedent(self, at: int, column: int, tabbed: bool) -> None:
-        """Report a column that no open block has. An `else` and the like close blocks, other lines stay in the
-        block."""
+        """Report an indentation that matches no open block (E102). An `else` or similar then closes blocks, another
+        line stays in the innermost one."""
         if not tabbed:
             hint = "align the line with the block that it belongs to"
             self.findings.add("E102", at, at, "indentation does not match any open block", hint)
@@ -394,19 +395,19 @@ class Lexer:
             self.tokens.pop()
 
     def _is_unknown_property(self, *, is_list: bool) -> bool:
-        """Whether the line names a property that opens no block; `is_list`: the deeper line begins with `- `."""
+        """Return whether the line is a property that can't open a block. `is_list`: the line below begins with `- `."""
         line = self.tokens[self.line_start :]
         blocks, lists = (_SCRIPT_BLOCKS, _SCRIPT_LISTS) if self.is_script else (_BLOCKS, _LISTS)
         known = blocks | lists if is_list else blocks
         return [token[0] for token in line] == ["NAME", "COLON", "_NL"] and line[0][3].id not in known
 
     def _skip_deeper(self, at: int, column: int) -> int:
-        """Position of the line end before the next line that is not deeper than `column`."""
+        """Return the position of the line end before the next line that isn't indented deeper than `column`."""
         found = re.compile(rf"\n {{0,{column}}}(?=[^\s#])").search(self.text, at)
         return found.start() if found else len(self.text) - 1
 
     def _report_unprintable(self) -> None:
-        """Report E106 for unprintable characters, once per line."""
+        """Report E106 for null characters and surrogates, once per line."""
         reported = {found.line for found in self.findings.found if found.code == "E106"}
         match = _NEVER.search(self.text)
         while match is not None:
@@ -439,11 +440,12 @@ class Lexer:
             if self.brackets[index][0] == opener:
                 del self.brackets[index:]
                 return True
-        del self.brackets[-1:]  # a wrong closer closes too; the parser reports it
+        del self.brackets[-1:]  # a wrong closing bracket closes too; the parser reports it
         return True
 
     def _still_open(self, after: int, column: int) -> bool:
-        """Return whether, at a line's end inside a bracket, the bracket must be given up because a statement begins."""
+        """Return whether a line's end inside a bracket ends the statement nevertheless: the next line looks like a
+        statement, or this one is too long. The error is reported."""
         if len(self.tokens) - self.line_start > LINE_LIMIT:
             self.findings.add("E005", after, after, "this statement is too long to read", "split it up")
         elif column <= self.column and _STATEMENT.match(self.text, after):
@@ -454,7 +456,7 @@ class Lexer:
         return True
 
     def _joined_entries(self, at: int) -> None:
-        """In an object of ProseScript a line break may be the comma between two entries (prose-md.md 3.2)."""
+        """Add a comma if the line break separates two entries of an object in ProseScript (prose-md.md 3.2)."""
         kind, _, end, _ = self.tokens[-1]
         if self.brackets[-1][0] != "LBRACE" or kind not in _ENTRY_ENDS or not _ENTRY.match(self.text, at):
             return
@@ -468,7 +470,7 @@ class Lexer:
         self._break()
 
     def _break(self) -> None:
-        """Mark the line as already reported, so that the parser reports nothing more about it."""
+        """End the line with a `BROKEN` token: its error is reported, so the parser reports no other for this line."""
         self.brackets.clear()
         end = self.tokens[-1][2] if self.tokens else 0
         self.tokens.append(("BROKEN", end, end, None))
@@ -491,7 +493,7 @@ class Lexer:
         self.tokens.append(("NUMBER", start, end, Number.at(start, end, value)))
 
     def _string(self, start: int) -> int:
-        """A single-line string, or one that is not closed on its line (1.4)."""
+        """Read a single-line string, or report one that isn't closed on its line (1.4); return the next position."""
         text = self.text
         end = self.quotes.line_string_end(start + 1)
         hint = 'close the quote on this line, or use `"""` for several lines'
@@ -511,7 +513,8 @@ class Lexer:
         return end + 1
 
     def _skip_open_string(self, end: int) -> int:
-        """Skip deeper lines below an unclosed string, which are its text unless they look like properties or a body."""
+        """Skip the deeper lines below an unclosed string, which belong to it unless they look like properties or a
+        body."""
         if self.text[end - 1] == ":" or _PROPERTY_BELOW.match(self.text, end):
             return end
         return self._skip_deeper(end, self.column)
@@ -551,7 +554,8 @@ class Lexer:
                 self.findings.add("E002", at, at + 2, f"unknown escape `{shown}`", hint)
 
     def _marker(self, start: int, mark: str) -> int:
-        """A discretion marker (1.7). Four stars and no more on the line are an empty `**` marker."""
+        """Read a discretion marker (1.7); return the next position. `****` without another marker on its line is an
+        empty `**` marker."""
         text, at = self.text, start + len(mark)
         found = self.quotes.marker_end(at, mark)
         if start >= self.line_end:
@@ -600,9 +604,9 @@ class Lexer:
     # ---- words
 
     def _resolve_words(self) -> None:
-        """Distinguish keywords from names by the following token (1.9)."""
+        """Distinguish keywords from names by the next token (1.9)."""
         tokens = self.tokens
-        scanned = -1  # lines are searched once for the bracket of a `loop` or `parallel for`
+        scanned = -1  # the end of the last line that was searched for the bracket of a `loop` or `parallel for`
         for index in self.words:
             kind, start, end, word = tokens[index]
             if kind == "CONSTANT":
@@ -635,7 +639,7 @@ class Lexer:
             if following in before or following in _WORD_KINDS or self._adds_to_list(kind, index):
                 return (kind, start, end, word)
             return ("NAME", start, end, Name.at(start, end, word))
-        on_reject = index > 0 and self.tokens[index - 1][0] == "COLON"  # where `throw` takes only a text
+        on_reject = index > 0 and self.tokens[index - 1][0] == "COLON"  # here `throw` takes only a string
         if kind == "THROW" and not on_reject and following not in ("_NL", "EQUALS", "COLON", "DOT", "PIPE", "COMMA"):
             return ("_RAISE", start, end, word)
         if kind == "PARALLEL" and following == "REPEAT":
@@ -651,7 +655,7 @@ class Lexer:
         return None
 
     def _adds_to_list(self, kind: str, index: int) -> bool:
-        """Whether the line is `append [1] to items` or `record (x) in items`, not such as `append[1]`."""
+        """Return whether the line is like `append [1] to items` or `record (x) in items`, and not like `append[1]`."""
         tokens, preposition = self.tokens, {"_APPEND": "to", "_RECORD": "in"}.get(kind)
         if preposition is None or (index and tokens[index - 1][0] not in _LAYOUT):
             return False
@@ -661,7 +665,8 @@ class Lexer:
         return last - index > 3 and _is_name(tokens[last - 2], preposition)
 
     def _mark_header(self, index: int, kind: str) -> int:
-        """Mark the bracket of `loop ... (max: N)` or `parallel for ... (modifiers):`, which isn't a call (2.1)."""
+        """Mark the bracket of `loop ... (max: N)` or `parallel for ... (modifiers):`, which isn't a call (2.1). Return
+        the index of the line's end."""
         tokens = self.tokens
         last = index
         while tokens[last][0] != "_NL":

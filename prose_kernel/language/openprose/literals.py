@@ -1,5 +1,5 @@
-"""Values from outside in a program: Python values as expressions, and the edits with which a variant of an evaluation
-gives a program other prompts and other constants.
+"""Writes Python values as expressions of a program, and makes the edits that give a variant of an evaluation other
+prompts and constants.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from prose_kernel.language.source import Span
 _ESCAPES = str.maketrans({"\\": "\\\\", '"': '\\"', "\n": "\\n", "\t": "\\t", "{": "\\{", "}": "\\}"})
 _NAME = re.compile(r"[A-Za-z_][\w-]*\Z", re.ASCII)
 _WORDS = ("model", "persist")
-"""Properties whose values are words, not texts."""
+"""Properties whose values are written as words, without quotes."""
 
 
 def _text(value: str) -> str:
@@ -33,14 +33,14 @@ expression = Spelling("Prose", "null", _text, _key).expression
 
 
 def binding(name: str, value: object, what: str) -> str:
-    """The statement that binds a Python value to a name. Raises `UsageError`, which begins with `what`."""
+    """Return the statement that binds a Python value to a name. Raises `UsageError` with a message about `what`."""
     if isinstance(value, GivenFile):  # bound to a command that prints the file
         return f"let {name} = exec {expression(f'cat {shlex.quote(value.path)}', what)}\n"
     return f"let {name} = {expression(value, what)}\n"
 
 
 def change_directory(directory: str) -> str:
-    """The statement that changes the directory of the commands below it."""
+    """Return the statement that changes the directory of the commands below it."""
     return f"exec {expression(f'cd {shlex.quote(directory)}', 'the directory')}"
 
 
@@ -61,7 +61,8 @@ def agents(program: Program) -> tuple[str, ...]:
 
 
 def with_agent(program: Program, name: str, properties: Mapping[str, object]) -> Iterator[Edit]:
-    """Other properties for an agent; texts are written as in a program, so `{name}` is a value. Raises `UsageError`."""
+    """Yield the edits that set properties of an agent. Strings are texts of a program, so `{name}` is interpolated.
+    Raises `UsageError` if a value cannot be written."""
     for agent in program.items:
         if not isinstance(agent, Agent) or agent.name.id != name:
             continue

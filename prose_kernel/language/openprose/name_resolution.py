@@ -1,4 +1,4 @@
-"""Reads of names: in expressions, in texts, as context, as collections (openprose.md 1.6, 3.5, 4.3, 5.2, 6.2)."""
+"""Checks the names that expressions, texts, contexts and collections read (openprose.md 1.6, 3.5, 4.3, 5.2, 6.2)."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from prose_kernel.language.typed_answers import Schema
 _LEAVES = frozenset({tree.Number, tree.Constant, tree.Duration})
 _SHORTEST_MARKER = 10
 NO_FUNCTION = "there is no function"
-"""The start of the message for a call of a function from another language."""
+"""The start of the message about a call of a function that only other languages have."""
 
 _METADATA = frozenset({"exit_code", "exitcode", "returncode", "stdout", "stderr", "timed_out"})
 
 
 class Reader:
-    """Checks the names that an expression or a text reads in `frame`, without recursion."""
+    """Checks the names that expressions and texts read in the current frame, without recursion."""
 
     def __init__(self, survey: Survey) -> None:
         self.survey = survey
@@ -38,7 +38,7 @@ class Reader:
     # ---- expressions
 
     def expression(self, node: Node, code: UndefinedCode = "E131") -> None:
-        """Check every name below `node`; an unknown one gets `code`."""
+        """Check every name in an expression; report an unknown one with `code`."""
         if type(node) is Name:
             self.name(node, code)
             return
@@ -86,7 +86,7 @@ class Reader:
             self.survey.undefined(Undefined(node.id, node.span, code))
 
     def collection(self, node: Node, code: UndefinedCode) -> None:
-        """A collection of `for` (E162) or the input of a pipeline (E170)."""
+        """Check the collection of a `for` (E162) or the input of a pipeline (E170)."""
         if isinstance(node, (tree.Number, tree.Discretion, tree.Constant)):
             if is_hole(node):
                 return
@@ -112,7 +112,7 @@ class Reader:
     # ---- context
 
     def context(self, node: Node) -> None:
-        """The value of a `context:` property (4.3)."""
+        """Check the value of a `context:` property (4.3)."""
         if isinstance(node, tree.ContextBlock):
             for entry in node.entries:
                 self._reference(entry.value)
@@ -138,7 +138,7 @@ class Reader:
         self.expression(node, "E132")
 
     def _is_agent_reference(self, node: Name) -> bool:
-        """Check an agent used as context, which means its memory (2.3 row 25). Returns whether a finding was made."""
+        """Report an agent used as context, which means its memory (2.3 row 25). Return whether one was reported."""
         name = node.id
         agent = self.survey.agent(name)
         if agent is None or name in self.survey.frame.visible or name in self.survey.frame.temporaries:
@@ -154,13 +154,13 @@ class Reader:
     # ---- texts
 
     def text(self, text: Text) -> None:
-        """A text whose unknown names stay as they are (W108, `strict` E108)."""
+        """Check a text in which unknown names keep their braces (W108, `strict` E108)."""
         for part in text.parts:
             if type(part) is tree.Interpolation:
                 self.interpolation(part, self._text_code)
 
     def marker(self, node: tree.Discretion, *, condition: bool = True) -> None:
-        """A discretion marker: W108 in both profiles, W162 when its question is too short to judge."""
+        """Check a discretion marker: W108 in both profiles, and W162 for a condition that is too short to judge."""
         text = node.text
         if condition and 0 < len(text.raw) < _SHORTEST_MARKER:
             message = f"The condition `{text.raw}` is very short"
@@ -172,7 +172,7 @@ class Reader:
                 self.interpolation(part, "W108")
 
     def command(self, node: tree.Exec) -> None:
-        """The command of an `exec`: E050, E053, and W051 once for what is inserted unquoted."""
+        """Check the command of an `exec`: E050, E053, and W051 once for its interpolations, which the shell reads."""
         text = node.command
         if not text.raw.strip():
             self.survey.report("E050", text.span, "Empty command", 'write the command in the quotes: `exec "ls"`')
@@ -181,12 +181,12 @@ class Reader:
         for part in parts:
             self.interpolation(part, "E053")
         if parts:
-            # In a block it is decided at the end whether the name exists; at root, here.
+            # Whether a name exists is known now at the root, but in a block only after the walk.
             known = [p for p in parts if not self.survey.frame.is_root or self.survey.sees(p.name)]
             self._commands.append((text, known))
 
     def report_insertions(self) -> None:
-        """Report W051 once for each command with an interpolation that is not an E053, when all names are known."""
+        """Report W051 once for each command with an interpolation of a known name (unknown ones are E053)."""
         for text, parts in self._commands:
             inserted = [p for p in parts if self.survey.root.open or self.survey.is_declared(p.name)]
             dollar = next((p for p in inserted if p.after_dollar), None)
@@ -214,7 +214,7 @@ class Reader:
     # ---- members
 
     def answer(self, node: Node) -> Answer | None:
-        """Return the typed answer that a value is, or is a part of, if known."""
+        """Return the typed answer, or the part of one, that an expression refers to, if known."""
         steps: list[str | None] = []
         while isinstance(node, (tree.Member, tree.Index)):
             if isinstance(node, tree.Member):
@@ -248,17 +248,17 @@ class Reader:
                 schema = typed_answers.item(schema)
 
     def _field(self, name: str, schema: Schema, key: str, span: Span) -> None:
-        """Record a field that a typed answer cannot have."""
+        """Record the read of a field if the typed answer can't have it."""
         fields = typed_answers.fields_of(schema)
         if fields is not None and key not in fields:
             self._fields.append((self.survey.frame, name, key, span, schema))
 
     def fields_at(self, key: str) -> Schema | None:
-        """Return the schema of an answer that was read at this field but doesn't have it."""
+        """Return the schema of a typed answer whose nonexistent field `key` is read, None without one."""
         return next((schema for _, _, asked, _, schema in self._fields if asked == key), None)
 
     def report_fields(self) -> None:
-        """Report E187 where a name holds the same kind of answer wherever it is bound."""
+        """Report E187 for the recorded fields, unless the name may also hold another kind of value."""
         for frame, name, key, span, schema in self._fields:
             mixed = frame.mixed if name not in self.survey.known.variables else frame.held
             if name in mixed or name in self.survey.assigned_in_blocks:
@@ -277,8 +277,8 @@ class Reader:
             self.program_output(value.program.id, self.survey.program(value.program.id), key, span)
 
     def _held_member(self, name: str, key: object, span: Span) -> None:
-        """Check a member or index of a variable whose value is known: E138 on `exec` text, E028 on a program's
-        result."""
+        """Check a member of a variable whose kind of value is known: E138 for the text of an `exec`, E028 for a
+        program's result."""
         if name in self.survey.frame.temporaries:
             return
         held = self.survey.frame.held.get(name)
@@ -291,9 +291,9 @@ class Reader:
             self.program_output(held.program, held.contract, key, span)
 
     def report_exec_members(self) -> None:
-        """Report E138 for the variables that no block writes to; a block may have changed the value of the others.
+        """Report E138 for variables that no block assigns to.
 
-        The output may be data, so only what people mean by a command's metadata is wrong in any case.
+        The output of a command may be data with members, so only metadata such as `exit_code` is always an error.
         """
         for name, span, key in self._suspects:
             if name not in self.survey.assigned_in_blocks and (self.survey.strict or key in _METADATA):
@@ -306,9 +306,9 @@ class Reader:
         self.survey.report("E138", span, message, hint)
 
     def program_output(self, program: str, contract: Contract | None, key: str | None, span: Span) -> None:
-        """E028 when a program whose contract is known has no such output (6.2).
+        """Report E028 if a program whose contract is known has no output `key` (6.2).
 
-        A program without any gives its final value, whose fields are not known.
+        A program without outputs returns its final value, whose fields are unknown.
         """
         if key is None or contract is None or not contract.outputs or key in contract.outputs:
             return
@@ -320,7 +320,7 @@ class Reader:
     # ---- program calls
 
     def call(self, node: tree.ProgramCall) -> None:
-        """E025, E026, E027 and E009 of a call `name(input: value)` (6.2)."""
+        """Check a call `name(input: value)` of a program: E009, E025, E026, E027 (6.2)."""
         survey = self.survey
         seen: set[str] = set()
         named = [argument.name for argument in node.arguments if argument.name.id]
@@ -349,7 +349,7 @@ class Reader:
                 survey.report("E026", program.span, f"The input `{wanted}` of `{program.id}` is missing")
 
     def _no_program(self, node: tree.ProgramCall) -> tuple[str, str | None]:
-        """Return message and hint for a call of something other than a program."""
+        """Return the message and the hint for a call of something that isn't a program."""
         name, survey = node.program.id, self.survey
         inside = ", ".join(survey.source.slice(argument.value.span) for argument in node.arguments)
         if survey.block(name) is not None:
@@ -363,7 +363,7 @@ class Reader:
 
 
 def _root(node: Node) -> str:
-    """The name that a path begins with, "" for another value."""
+    """Return the name that a path begins with, "" for another value."""
     while isinstance(node, (tree.Member, tree.Index)):
         node = node.value
     return node.id if isinstance(node, Name) else ""

@@ -1,7 +1,7 @@
-"""The names that a program may use from outside: those that earlier cells, or the caller, have defined.
+"""The names that earlier cells or the caller have defined before a text is checked.
 
-`Known` is what the checker starts from. A file starts from `Known()`; a cell from the current state of the machine
-(openprose.md 3.1, notebook rule).
+The checker of a file starts with `Known()`, the checker of a cell with the current state of the machine (openprose.md
+3.1, notebook rule).
 """
 
 from __future__ import annotations
@@ -20,8 +20,11 @@ VariableKind = Literal["let", "const", "input", "output"]
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable of the root frame; `from_exec` if its value comes directly from `exec` (E138), `answer` the known
-    part of its typed answer, `hides_code` if it comes from a command whose exit code may hide a failure."""
+    """A variable of the root frame.
+
+    `from_exec`: the value comes directly from `exec` (E138). `answer`: the schema of a typed answer. `hides_code`: the
+    value comes from a command whose exit code may hide a failure (W052).
+    """
 
     kind: VariableKind
     from_exec: bool = False
@@ -31,7 +34,7 @@ class Variable:
 
 @dataclass(frozen=True, slots=True)
 class KnownAgent:
-    """An agent; `persist` is None, `true`, `project`, `user` or a directory, `output` the schema of its answers."""
+    """An agent. `persist` is None, `true`, `project`, `user` or a directory; `output` is the schema of its answers."""
 
     persist: str | None = None
     output: Schema | None = None
@@ -39,12 +42,11 @@ class KnownAgent:
 
 @dataclass(frozen=True, slots=True)
 class Contract:
-    """The inputs and outputs of an imported program (6.1, 6.2).
+    """The inputs and outputs of an imported program (6.1, 6.2), or the `schema` in a file of JSON Schema.
 
-    `inputs` maps each declared input to whether a call must supply it (if it is before the first executable statement);
-    `outputs` are the names of its root outputs, None while unknown (a remote program not fetched yet). A file with a
-    JSON Schema has only `schema`. `gates` are the names of its gates and, as `MODULE:GATE`, of those of its imports;
-    None while they are not all known.
+    - `inputs`: for each declared input, whether a call must supply it (it is before the first executable statement)
+    - `outputs`: the names of its root outputs; None while unknown (a remote program that isn't fetched yet)
+    - `gates`: the names of its gates and, as `MODULE:GATE`, of its imports' gates; None if some are unknown
     """
 
     inputs: Mapping[str, bool] = field(default_factory=dict)
@@ -55,11 +57,13 @@ class Contract:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """Names defined before this text, by registry.
+    """The names defined before a text, by kind.
 
-    `bodies` holds the definitions of `blocks`; the checker uses them only for the exports of a bare `do` (3.6) and the
-    names that they declare. A block without one is trusted to export anything: it is a function of another language.
-    `targets` are what scripts may call, for completion; `uses` are the paths of their aliases.
+    - `blocks`: the parameters of each block, and of each function of another language
+    - `bodies`: the definitions of blocks, for the exports of a bare `do` (3.6) and the names that they declare; a block
+      without one is a function of another language and may export any name
+    - `targets`: the call targets of scripts, for completion
+    - `uses`: the paths of imports by their aliases
     """
 
     variables: Mapping[str, Variable] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""The property `output:`: fields and their types, as the JSON Schema that they mean (docs/how-to/typed-answers.md)."""
+"""Converts the fields and types of `output:` to a JSON Schema (docs/how-to/typed-answers.md)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLE: Final = "output: { verdict: text, score: number }"
 
 
 class NotAType(Exception):
-    """Why something is not the type of a field."""
+    """Raised for a node that isn't a valid type, with a message and a hint for the user."""
 
     def __init__(self, node: tree.Node, message: str, hint: str | None = None) -> None:
         super().__init__(message)
@@ -25,7 +25,7 @@ class NotAType(Exception):
 
 
 def schema_of(value: tree.Node) -> dict[str, Any]:
-    """The schema of the object that an `output:` block or object describes. Raises `NotAType`."""
+    """Return the schema described by the block or object of `output:`. Raises `NotAType` if it is invalid."""
     if not isinstance(value, tree.ContextBlock | tree.Object):
         raise NotAType(value, "`output` takes fields and their types, or the path of a JSON Schema", EXAMPLE)
     schema = _object(value, 1)
@@ -74,7 +74,7 @@ def _type(node: tree.Node, depth: int) -> dict[str, Any]:
 
 
 def _alternatives(node: tree.Node, operands: tuple[tree.Node, ...], depth: int) -> dict[str, Any]:
-    """`"a" or "b"`, `text or null`."""
+    """Return the schema of a type with alternatives: `"a" or "b"`, `text or null`."""
     parts = [one for one in operands if not (isinstance(one, tree.Constant) and one.value is None)]
     texts = [one for one in parts if isinstance(one, tree.Text)]
     if len(texts) == len(parts) and texts:
@@ -97,8 +97,8 @@ def _option(text: tree.Text) -> str:
 
 
 def written_schema(properties: tree.Properties, files: Mapping[str, Schema | None]) -> Schema | None:
-    """Return the schema of `output:` among these properties; None if it is missing or unusable. `files` are the
-    schemas in files, by the paths as written."""
+    """Return the schema of the property `output:`; None if it is missing or unusable. `files` maps the paths of schema
+    files, as written, to their schemas."""
     for item in properties:
         if item.name.id == "output":
             if isinstance(item.value, tree.Text):

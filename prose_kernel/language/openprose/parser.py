@@ -1,7 +1,7 @@
-"""Tokens to a tree: an LALR parser over the tables of grammar.lark (openprose.md 2).
+"""Parses tokens into a tree, with an LALR parser over the tables of grammar.lark (openprose.md 2).
 
-The tables are Lark's; the loop is our own, because it builds the tree in place, skips the many chains of one-symbol
-productions in an expression grammar, and can continue after an error. Recovery (9.1) is in recovery.py.
+Lark generates the tables. The loop is our own, because it builds the tree in place, skips the many chains of one-symbol
+productions in the grammar of expressions, and continues after an error. Recovery (9.1) is in recovery.py.
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ END: Final = tables.END
 LAYOUT: Final = frozenset({"_NL", "_INDENT", "_DEDENT"})
 _RESERVED: Final = frozenset({"AND", "OR", "NOT", "IS", "CONSTANT"})
 _KEYWORD_KINDS: Final = frozenset(KEYWORDS.values()) | SCRIPT_KINDS | {"CONSTANT"}
-_INNER_LINES: Final = frozenset({"entry_line", "call_input"})  # that begin with any name
+_INNER_LINES: Final = frozenset({"entry_line", "call_input"})  # productions of lines that may begin with any name
 _PYTHON_WORDS: Final = frozenset(
     ["assert", "break", "continue", "else", "elif", "finally", "for", "if", "return", "try"]
 )
 
 _UNIT, _PICK, _START, _GROW, _CALL, _CALL_ONE, _CALL_TWO = range(7)
 Plan = tuple[int, str, int, Any, Callable[..., Any] | None]
-"""How to reduce: what to do, head, length, which values to take, the builder's method."""
+"""How to reduce by a rule: the operation, the head, the length, the values to pass, the builder's method."""
 
 
 @dataclass(frozen=True, slots=True)
 class Parsed(ParsedText[Program]):
-    """The result of a parse. `positional_calls` are calls of programs with unnamed arguments, which only a checker can
-    distinguish from block calls."""
+    """The result of a parse. `positional_calls` are calls with unnamed arguments, which are an error (E004) if the
+    checker finds that they call a program."""
 
     positional_calls: tuple[ProgramCall, ...] = field(default=(), repr=False)
 
 
 def parse(source: Source, profile: Profile = "default") -> Parsed:
-    """Read a program. Never raises: whatever the text holds, there is a tree and a list of diagnostics (9.1)."""
+    """Parse a program. Never raises: any text results in a tree and a list of diagnostics (9.1)."""
     with uncollected():
         if isinstance(source, ScriptSource) and source.fences is not None:
             script = fenced_text(source, source.fences)
@@ -56,7 +56,7 @@ def parse(source: Source, profile: Profile = "default") -> Parsed:
 
 
 def read_expression(text: str) -> Expression | None:
-    """A text on one line as an expression of ProseScript, if all of it can be read as one (prose-md.md 3.4)."""
+    """Parse a text on one line as an expression of ProseScript (prose-md.md 3.4); None if it isn't one."""
     parsed = parse(Source(f"assert {text}\n"), "prosescript")
     if any(d.severity == "error" and d.code != "E002" for d in parsed.diagnostics) or len(parsed.program.items) != 1:
         return None
@@ -65,7 +65,7 @@ def read_expression(text: str) -> Expression | None:
 
 
 class Parser:
-    """One parse. `states`, `values` and `starts` are the LALR stack; `starts` holds offsets of text."""
+    """One parse. `states`, `values` and `starts` (offsets in the text) are the LALR stack."""
 
     def __init__(self, source: Source, profile: Profile) -> None:
         self.tables = tables.load()
@@ -78,9 +78,9 @@ class Parser:
         self.plans = _plans()
         self.units: dict[tuple[int, int, str], int] = _units()
         self.states = [self.tables.start]
-        self.values: list[Any] = [None]  # absolute index 0 means an absent part
+        self.values: list[Any] = [None]  # index 0 is the value of an absent optional part
         self.starts = [0]
-        self.end = 0  # where the last token ended
+        self.end = 0  # the end of the last token
         self.skipping = 0  # levels of a skipped block that continues in the next chunk
         self.last_line: list[str] = []
 
@@ -114,7 +114,7 @@ class Parser:
     # ---- the loop
 
     def read_until(self, tokens: list[RawToken], stop: int) -> None:
-        """Read the tokens before `stop`, over all errors."""
+        """Read the tokens before `stop`, and recover from all errors."""
         index = 0
         while index < stop:
             index = self._read(tokens, index, stop)
@@ -127,7 +127,7 @@ class Parser:
         states, values, starts, builder = self.states, self.values, self.starts, self.builder
         last = self.end
         row = rows[states[-1]]
-        for index in range(index, size):  # noqa: B020 - where it stops is the result
+        for index in range(index, size):  # noqa: B020 - the last index is the result
             kind, start, end, value = tokens[index]
             while True:
                 target = row.get(kind)
@@ -200,7 +200,7 @@ class Parser:
         if before in LAYOUT and not _INNER_LINES & (self.landing("NAME") or row).keys():
             return None  # `session:` and the like begin a statement, not a property (2.1)
         if kind == "_CALL" and tokens[index + 1][0] in ("NAME", "STRING"):
-            return None  # a call, where none may stand
+            return None  # a call where none is allowed
         if kind in _RESERVED and before != "DOT" and tokens[index + 1][0] != "COLON":
             return None
         return ("NAME", start, end, Name.at(start, end, self.text[start:end]))
@@ -209,21 +209,21 @@ class Parser:
 
     @cached_property
     def symbols(self) -> list[str]:
-        """For each state the symbol that leads to it."""
+        """For each state, the symbol that leads to it."""
         return _symbols()
 
     def accepts(self, *kinds: str) -> bool:
-        """Whether the tokens `kinds` could come now, one after the other."""
+        """Return whether tokens of these kinds could come next, in this order."""
         states = self.states.copy()
         return all(self._shift(states, kind) for kind in kinds)
 
     def landing(self, kind: str) -> dict[str, int] | None:
-        """Return the alternatives to `kind` in the state where it would be shifted; None if it isn't allowed."""
+        """Return the row of the state in which a token `kind` would be shifted; None if the token isn't allowed."""
         states = self.states.copy()
         return self.rows[states[-2]] if self._shift(states, kind) else None
 
     def _shift(self, states: list[int], kind: str) -> bool:
-        """Apply the actions for `kind` to `states` only; return False if it isn't allowed."""
+        """Apply the actions for a token `kind` to `states`; return False if the token isn't allowed."""
         while True:
             target = self.rows[states[-1]].get(kind)
             if target is None:
@@ -237,12 +237,12 @@ class Parser:
             states.append(self.rows[states[-1]][head])
 
     def acceptable(self) -> frozenset[str]:
-        """The terminals that could come now."""
+        """Return the terminals that could come next."""
         row = self.rows[self.states[-1]]
         return frozenset(kind for kind in row if kind != "HOLE" and kind.isupper() and self.accepts(kind))
 
     def feed(self, *tokens: RawToken) -> None:
-        """Shift tokens that `accepts` has allowed."""
+        """Shift tokens that `accepts` allows."""
         end = self.end
         self._read(list(tokens), 0, len(tokens))
         self.end = end

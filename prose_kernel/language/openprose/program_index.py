@@ -1,7 +1,7 @@
-"""The state of a check of a whole program: its registries, its findings, and the unresolved names.
+"""The shared state of the checks of a program: its registries, its findings, and the unresolved names.
 
 Agents, blocks, imports and gates have separate, global registries (openprose.md 3.5). Whether a name is declared
-anywhere is known only when the whole text has been walked; until then such reads are kept here.
+anywhere is known only after the whole program has been walked; until then, reads of undeclared names are kept here.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _UNDEFINED: dict[UndefinedCode, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Undefined:
-    """A read of a name that is not visible at its place. `raw` and `after_dollar` as in an `Interpolation`."""
+    """A read of a name that isn't visible at its place; `raw` and `after_dollar` are those of an `Interpolation`."""
 
     name: str
     span: Span
@@ -49,7 +49,7 @@ class Undefined:
 
 
 class Survey(Findings):
-    """The registries of one program, on top of those of earlier cells, and all findings so far."""
+    """The registries of one program, in addition to those of earlier cells (`known`), and all findings so far."""
 
     def __init__(self, program: Program, source: Source, profile: Profile, known: Known) -> None:
         super().__init__(source)
@@ -59,18 +59,18 @@ class Survey(Findings):
         self.strict_script = profile == "prosescript-strict"
         self.interface = interface_of(source)
         self.free: dict[str, bool] = {}
-        """In a delegation: names that are read and never declared; False for those that only occur in texts."""
+        """In a delegation: names that are read but not declared; False for those that only occur in texts."""
         self.known = known
         self.near = Nearest()
         self.agents: dict[str, KnownAgent] = {}
-        self.odd_memories: set[str] = set()  # agents that ask for memory in some way, right or wrong
+        self.odd_memories: set[str] = set()  # agents with a `persist` that isn't false, even if it is invalid
         self.blocks: dict[str, Block] = {}
         self.programs: dict[str, Contract | None] = {}
         self.skills: dict[str, None] = {}
         self.gates: dict[str, None] = {}
         self.root = self.frame = Frame(is_root=True)
-        self.everywhere: dict[str, Frame | None] = {}  # with the frame when it is only one
-        self.schemas: dict[str, Schema | None] = {}  # in files, by their paths; None if unusable
+        self.everywhere: dict[str, Frame | None] = {}  # all declared names; with the frame if only one declares it
+        self.schemas: dict[str, Schema | None] = {}  # the schemas in files, by path; None if unusable
         self.assigned_in_blocks: set[str] = set()
         self._waiting: list[Undefined] = []
         self._undefined: list[Undefined] = []
@@ -100,7 +100,7 @@ class Survey(Findings):
         return known.output if known is not None else None
 
     def sees(self, name: str) -> bool:
-        """Whether a read of `name` finds something in the current frame for sure."""
+        """Return whether a read of `name` in the current frame certainly finds a variable."""
         frame = self.frame
         if name in frame.visible or name in frame.temporaries or frame.open:
             return True
@@ -110,10 +110,10 @@ class Survey(Findings):
         return name in known.variables or (name in known.soft_exports and not self.strict)
 
     def undefined(self, item: Undefined) -> None:
-        """Record a read of a name that is not visible here: an error at root, otherwise decided later."""
+        """Record a read of a name that isn't visible here: an error at the root; in a block, `finish` decides."""
         frame = self.frame
         if frame.is_root and self.interface.kind == "delegation" and item.code not in ("W108", "E108"):
-            self.free[item.name] = True  # read before anything declares it: an input, which a `let` assigns
+            self.free[item.name] = True  # read before its declaration: an input, to which a `let` assigns
             frame.show(item.name)
             return
         if not frame.is_root or self.interface.kind == "delegation":
@@ -124,7 +124,7 @@ class Survey(Findings):
         self._undefined.append(replace(item, nearest=near))
 
     def finish(self) -> tuple[Diagnostic, ...]:
-        """Decide the open cases and return all findings in order."""
+        """Report the undefined names and return all findings in order."""
         for item in self._waiting:
             if self.is_declared(item.name):
                 continue
@@ -135,21 +135,21 @@ class Survey(Findings):
                 self._undefined.append(replace(item, nearest=near))
         for item in self._undefined:
             hint = self._hint(item)
-            # braces around a name with a typing error would reach a model as they are
+            # otherwise a misspelt name would reach a model with its braces
             misspelt = item.code == "W108" and self.profile == "default" and hint == did_you_mean(item.nearest or "")
             code: UndefinedCode = "E108" if misspelt else item.code
             self.report(code, item.span, _UNDEFINED[code].format(item.name), hint)
         return in_order(self.found)
 
     def free_reads(self) -> frozenset[str]:
-        """In a delegation: the names whose values are read, though nothing declares them."""
+        """Return the names that a delegation reads without declaring them; empty for other programs."""
         if self.interface.kind != "delegation":
             return frozenset()
         waiting = (item.name for item in self._waiting if item.code not in ("W108", "E108"))
         return frozenset([*self.free, *waiting])
 
     def is_declared(self, name: str) -> bool:
-        """Whether a name is declared anywhere in the program or in an earlier cell."""
+        """Return whether a name is declared anywhere in the program or in an earlier cell."""
         known = self.known
         if name in self.everywhere or name in known.variables or name in known.soft_exports:
             return True
@@ -179,7 +179,7 @@ class Survey(Findings):
         return None
 
     def other_registry(self, name: str) -> str | None:
-        """Return how to use a name that isn't a variable but something else; None for an unknown name."""
+        """Return the hint for a name that is a gate, agent, block or program; None for an unknown name."""
         if name in self.gates or name in self.known.gates:
             return f"`{name}` is a gate, and a gate binds nothing; to ask for a value use `input`"
         if self.agent(name) is not None:
@@ -196,21 +196,21 @@ class Survey(Findings):
         return self.agents.get(name) or self.known.agents.get(name)
 
     def block(self, name: str) -> tuple[str, ...] | None:
-        """The parameters of a block, None when there is none of this name."""
+        """Return the parameters of a block, None if there is no block with this name."""
         block = self.blocks.get(name)
         if block is not None:
             return tuple(p.id for p in block.parameters)
         return self.known.blocks.get(name)
 
     def is_function(self, name: str) -> bool:
-        """Return whether another language has defined it."""
+        """Return whether a block's name is that of a function of another language."""
         return name not in self.blocks and name in self.known.blocks and name not in self.known.bodies
 
     def is_program(self, name: str) -> bool:
         return name in self.programs or name in self.known.programs
 
     def program(self, name: str) -> Contract | None:
-        """The contract of an import; None while unchecked."""
+        """Return the contract of an import; None if it is unknown."""
         if name in self.programs:
             return self.programs[name]
         return self.known.programs.get(name)

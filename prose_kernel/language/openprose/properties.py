@@ -1,4 +1,4 @@
-"""Properties of agents, spawns and gates: which are allowed where, and their values (openprose.md 4.2-5.8)."""
+"""Checks which properties agents, spawns and gates may have, and the values of properties (openprose.md 4.2-5.8)."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ ALLOWED: dict[Owner, tuple[str, ...]] = {
     "gate": ("prompt", "allow", "timeout", "on_reject"),
 }
 LOST = "lost"
-"""The value of `retry` for an `exec` that is repeated only if its worker is lost (3.13)."""
+"""The value of `retry` for an `exec` that is retried only if its worker is lost (3.13)."""
 FORMATS = ("json", "jsonl", "csv", "lines")
 LONGEST_OUTPUT = 100_000_000
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
@@ -51,20 +51,20 @@ _LOADS_CODE = (
     r"|PYTHON(?:PATH|HOME|STARTUP|INSPECT|BREAKPOINT|USERBASE|WARNINGS)|PERL(?:5OPT|5LIB|LIB|5DB)|RUBY(?:OPT|LIB)"
     r"|NODE_(?:OPTIONS|PATH)|_?JAVA_(?:TOOL_)?OPTIONS|JDK_JAVA_OPTIONS|LUA_(?:INIT|PATH|CPATH).*|GIT_EXTERNAL_DIFF"
 )
-"""Variables that make a shell or a program load code. Compiled at the first use."""
+"""Environment variables that make a shell or a program load code. The pattern is compiled at its first use."""
 
 _SET_BY_RUN = ("PROSE_JOB", "PROSE_RUN", "PROSE_AT", "PROSE_ATTEMPT")
-"""Variables by which the kernel identifies its own processes and their current request."""
+"""Environment variables by which the kernel identifies its processes and their requests."""
 
 _TOOL = re.compile(r"[\w-]+(\.[\w.-]+|\.\*)?", re.ASCII)
 _LONGEST_PROMPT = 10_000
 _MOST_RETRIES = 10
 _LONGEST_BACKOFF = 300
-"""Seconds; as long as the longest `Retry-After` that the kernel waits for."""
+"""Seconds; equal to the longest `Retry-After` that the kernel waits for."""
 
 
 class PropertyChecker:
-    """Checks the property blocks of owners; names are read through `reader`."""
+    """Checks the property blocks of agents, spawns and gates; `reader` checks the names in their values."""
 
     def __init__(self, survey: Survey, reader: Reader, load: LoadContract | None) -> None:
         self.survey = survey
@@ -72,7 +72,7 @@ class PropertyChecker:
         self.load = load
 
     def check(self, owner: Owner, properties: tree.Properties) -> None:
-        """E009, W005 and the value of every property; unknown and repeated ones are not looked into."""
+        """Report repeated (E009) and unknown (W005) properties, and check the values of all others."""
         seen: set[str] = set()
         allowed: tuple[str, ...] = ALLOWED[owner]
         if owner == "agent" and self.survey.script:
@@ -95,7 +95,7 @@ class PropertyChecker:
         return owner == "session" or (owner == "exec" and not self.survey.strict)
 
     def modifier(self, entry: tree.Argument) -> None:
-        """A modifier of a call (prose-md.md 3.5)."""
+        """Check a modifier of a call (prose-md.md 3.5)."""
         name, value = entry.name.id, entry.value
         if name == "prompt":
             self.reader.expression(value)
@@ -112,7 +112,7 @@ class PropertyChecker:
         hint = self._unknown_hint(name, owner)
         if hint is None and (near := self.survey.near(name, ALLOWED[owner])) is not None:
             hint = did_you_mean(near)
-            if self.survey.profile == "default":  # a typing error would be lost silently
+            if self.survey.profile == "default":  # as a warning, a misspelt property would be lost
                 self._report("E148", item.name, message, hint)
                 return
         self._report("W005", item.name, f"{message}; it is ignored", hint)
@@ -141,7 +141,7 @@ class PropertyChecker:
             self._report("E008", item.value, f"Unknown model{shown}", hint + more)
 
     def check_shape(self, item: tree.Property, _owner: Owner) -> None:
-        """E319, E009: what an agent is responsible for (prose-md.md 3.9)."""
+        """Check `shape`, the responsibilities of an agent: E319, E009 (prose-md.md 3.9)."""
         hint = "lines `self:`, `delegates:`, `prohibited:`, each a text or a list of texts"
         if not isinstance(item.value, tree.ContextBlock):
             self._report("E319", item.name, "`shape:` must open a block", hint)
@@ -182,7 +182,7 @@ class PropertyChecker:
         self._report("E004", item.value, f"`{word}` must be a string", f'write `{word}: "{inside}"`')
 
     def session_prompt(self, text: tree.Text) -> None:
-        """The inline text or the `prompt` of a session: W001, W002, W003 and its names."""
+        """Check the inline text or the `prompt` of a session: W001, W002, W003, and the names in it."""
         raw = text.raw
         if not raw:
             self._report("W001", text, "The prompt of this session is empty", "say what the session should do")
@@ -441,7 +441,7 @@ class PropertyChecker:
     # ---- gates
 
     def gate(self, name: tree.Name, properties: tree.Properties) -> None:
-        """The properties of a gate and the prompt it must have (5.8)."""
+        """Check the properties of a gate, which must have a prompt (5.8)."""
         if not any(p.name.id == "prompt" for p in properties):
             hint = 'a gate shows its text as written: `prompt: "..."`'
             self._report("E196", name, f"The gate `{name.id}` has no prompt", hint)
@@ -475,7 +475,7 @@ class PropertyChecker:
     _values: ClassVar[dict[str, Callable[[PropertyChecker, tree.Property, Owner], None]]] = {
         name.removeprefix("check_"): check for name, check in vars().items() if name.startswith("check_")
     }
-    """The check of each property, by its name with `_` for `-`."""
+    """The checks of properties, by the name of the property with `_` for `-`."""
 
 
 RELATIVE = "write a path below it, such as `data/*.csv`"
@@ -483,7 +483,7 @@ RELATIVE = "write a path below it, such as `data/*.csv`"
 
 
 def leaves_directory(glob: str) -> bool:
-    """Whether a glob of `reads` or `writes` may match files outside of the directory that it is relative to."""
+    """Return whether a glob of `reads` or `writes` may match files outside the directory that it is relative to."""
     return not glob.strip() or glob.startswith(("/", "~")) or ".." in glob.split("/")
 
 

@@ -1,9 +1,9 @@
-"""Recovery after a syntax error (openprose.md 9.1): one finding per line, keeping as much of the line as is readable.
+"""Recovers from syntax errors (openprose.md 9.1): reports one finding per line and keeps the line's readable parts.
 
-The parse stack goes back to where the line began. Then the line is read again as what it was meant to be: a header
-keeps its body (`if tests pass:` becomes an `if` without a readable condition), a declaration keeps its name, so that
-later lines are checked as usual. Otherwise the line is skipped, with the deeper lines below it. Each token is looked at
-a bounded number of times, so that the cost is linear however much is wrong.
+The parse stack is unwound to the start of the line. Then the line is replaced by a valid one with the probable meaning,
+so that later lines are checked as usual: a header keeps its body (`if tests pass:` becomes an `if` with an unreadable
+condition), a declaration keeps its name. If that isn't possible, the line is skipped with the deeper lines below it.
+Each token is read a bounded number of times, so the cost is linear for any number of errors.
 """
 
 from __future__ import annotations
@@ -63,8 +63,8 @@ def recover(parser: Parser, tokens: list[RawToken], index: int) -> int:
 
 
 def _follows(parser: Parser, line: Line, code: str) -> bool:
-    """Return whether an `else` or `catch` lacks its statement only because the body above wasn't indented (E147,
-    already reported)."""
+    """Return whether an `else` or `catch` has no statement only because the body above it isn't indented, which is
+    reported already (E147)."""
     findings = parser.findings
     if code not in ("E185", "E193", "E194") or not findings.forgotten:
         return False
@@ -72,7 +72,7 @@ def _follows(parser: Parser, line: Line, code: str) -> bool:
 
 
 def _ends_well(parser: Parser, line: Line) -> bool:
-    """Whether the line could end at the offending token, which only marks what has been reported already."""
+    """Return whether the line could end at its `BROKEN` token, which marks an error that is reported already."""
     following = line.tokens[line.at + 1][0]
     return following == "_NL" and parser.accepts("_NL")
 
@@ -82,7 +82,7 @@ def _line(parser: Parser, tokens: list[RawToken], index: int) -> Line:
     while first and tokens[first - 1][0] not in _LAYOUT:
         first -= 1
         if tokens[first][0] == "PIPE":
-            break  # the part before the operation is valid
+            break  # the part before a pipe operation is valid
     stop = index
     while tokens[stop][0] != "_NL":
         stop += 1
@@ -105,7 +105,7 @@ def _line(parser: Parser, tokens: list[RawToken], index: int) -> Line:
 
 
 def _finished_part(parser: Parser) -> str:
-    """ "else", "catch" or "finally" when the stack ends with that part of a statement; "" otherwise."""
+    """Return "else", "catch" or "finally" if the stack ends with this part of a statement, "" otherwise."""
     symbols = [parser.symbols[state] for state in parser.states[-9:]]
     if symbols[-1] == "body":
         symbols[-1] = "_NL"
@@ -121,7 +121,7 @@ def _finished_part(parser: Parser) -> str:
 
 
 def _owner(parser: Parser) -> str:
-    """Return the owner of the property block on top of the stack: "spawn", "agent", "gate", "" for none."""
+    """Return the owner of the property block at the top of the stack: "spawn", "agent", "gate", or "" without one."""
     symbols = [parser.symbols[state] for state in parser.states[-12:]]
     for depth in range(len(symbols) - 1, 1, -1):
         if symbols[depth] == "_INDENT":
@@ -146,11 +146,11 @@ def _choice_without_options(parser: Parser, row: dict[str, int]) -> int | None:
     return None
 
 
-# ---- indentation that nothing asked for
+# ---- unexpected indentation
 
 
 def _unexpected_indent(parser: Parser, tokens: list[RawToken], index: int) -> int:
-    """Report E103. Lines that look like statements are read in place; a block of anything else is skipped."""
+    """Report E103. A block that begins with a statement is parsed as if it weren't indented, any other is skipped."""
     stop = index
     while tokens[stop][0] != "_NL":
         stop += 1
@@ -177,7 +177,7 @@ def _looks_like_statement(tokens: list[RawToken], index: int) -> bool:
 
 
 def _closing(tokens: list[RawToken], index: int) -> int | None:
-    """Index of the DEDENT that belongs to the INDENT at `index`, if it lies in this chunk."""
+    """Return the index of the DEDENT for the INDENT at `index`, None if it isn't in this chunk."""
     depth = 0
     for at in range(index, len(tokens)):
         depth += (tokens[at][0] == "_INDENT") - (tokens[at][0] == "_DEDENT")
@@ -198,13 +198,13 @@ def _skip(parser: Parser, tokens: list[RawToken], stop: int) -> int:
     return after
 
 
-# ---- reading a line as what it was meant to be
+# ---- repairing a line
 
 
 def _repair(parser: Parser, line: Line) -> bool:
-    """Feed the stack a readable form of the line, up to its end; False when there is none.
+    """Feed the parser a valid form of the line without its end; return False if there is none.
 
-    The line is empty where the end of a continued statement (`-> name` below its block) is the token in error.
+    The line is empty if the unexpected token is the end of a continued statement (`-> name` below its block).
     """
     if line.first == line.stop:
         return False
@@ -218,7 +218,7 @@ def _repair(parser: Parser, line: Line) -> bool:
 
 
 class _Maker:
-    """Makes readable forms of one line; all their tokens are at its first."""
+    """Makes valid forms of one line; all their tokens have the position of its first token."""
 
     def __init__(self, line: Line) -> None:
         self.line = line
@@ -230,7 +230,7 @@ class _Maker:
         return (kind, self.start, self.start, kind.lower() if value is None else value)
 
     def name(self, index: int) -> RawToken | None:
-        """The word at `index` of the line as a name."""
+        """Return the word at `index` of the line as a NAME token, None for another token."""
         if index >= len(self.tokens) or self.tokens[index][0] not in _WORD_KINDS:
             return None
         _, start, end, _ = self.tokens[index]
@@ -246,7 +246,7 @@ class _Maker:
         return self.token("NAME", Name(UNREAD, span=self.span))
 
     def candidates(self) -> list[list[RawToken]]:
-        """Return possible meanings of the line, best first."""
+        """Return the possible meanings of the line as tokens, the best one first."""
         found: list[list[RawToken]] = []
         ends_in_colon = self.tokens[-1][0] == "COLON"
         prefix, rest = self._binding()
@@ -256,14 +256,14 @@ class _Maker:
         simple = self._simple(prefix)
         if simple is not None:
             found.append(simple)
-        is_property = len(self.tokens) == 2 and self.tokens[0][0] == "NAME"  # it has no place here, nor has its block
+        is_property = len(self.tokens) == 2 and self.tokens[0][0] == "NAME"  # misplaced; its block is skipped too
         if ends_in_colon and not is_property:
             plain = [self.token("DO"), self.token("COLON", ":")]
             found += [[*prefix, *plain], plain]
         return found
 
     def _binding(self) -> tuple[list[RawToken], int]:
-        """Read `let x =`, `x =`, `output x =`, `output`: return the tokens, and the index after them."""
+        """Return the tokens of `let x =`, `x =`, `output x =` or `output` at the start, and the index after them."""
         kind = self.tokens[0][0]
         equals = self.token("EQUALS", "=")
         if kind in ("LET", "CONST", "OUTPUT"):
@@ -280,7 +280,7 @@ class _Maker:
         return [], 0
 
     def _simple(self, prefix: list[RawToken]) -> list[RawToken] | None:
-        """A declaration whose value cannot be read, a property, an input, an import."""
+        """Return a declaration, property, input or import whose value is unreadable; None for other lines."""
         kind = self.tokens[0][0]
         colon = self.token("COLON", ":")
         if prefix:
@@ -300,7 +300,7 @@ class _Maker:
         return None
 
     def _import(self) -> list[RawToken] | None:
-        """An import whose path cannot be read: its alias, or the last part of the path, stays known as a program."""
+        """Return an import with an unreadable path. Its alias, or the last word of the path, is the program's name."""
         words = [at for at in range(1, len(self.tokens)) if self.name(at) is not None]
         if not words:
             return [self.tokens[0], self.tokens[1]]
@@ -340,7 +340,7 @@ class _Maker:
         return [head, *self._parts(known, at), colon]
 
     def _parts(self, known: str, at: int) -> list[RawToken]:
-        """The parts between a keyword and the colon, as far as they are readable."""
+        """Return the readable parts between a header's keyword and its colon."""
         match known:
             case "IF" | "ELIF":
                 return [self.hole()]
@@ -361,7 +361,7 @@ class _Maker:
         return []
 
     def _each(self, at: int) -> list[RawToken]:
-        """Return `for` with the names before `in`, over nothing."""
+        """Return `for` with the names before `in`, over an empty array."""
         names: list[RawToken] = []
         for index in range(at + 1, len(self.tokens)):
             word = self.name(index)
@@ -428,5 +428,5 @@ _MISTAKEN: Final = {
     "except": "CATCH",
     "approve": "GATE",
 }
-"""The header that a name at the beginning of a line stands for: words of other languages, and keywords whose token
-became a name."""
+"""The header meant by a name at the beginning of a line: a word of another language, or a keyword that was read as a
+name."""

@@ -1,7 +1,7 @@
-"""Frames, statement lists and the table of names as the checker sees them (openprose.md 3.5).
+"""The scopes of the checker: frames, statement lists, and the declarations in them (openprose.md 3.5).
 
-A *place* is a statement list. Places hang under *constructs* (an `if`, a loop, a `parallel` …), constructs under the
-place that contains them; the path between two places shows whether one declaration can follow the other.
+A *place* is a statement list. Each place belongs to a *construct* (an `if`, a loop, a `parallel` …), and each construct
+to the place that contains it. The path between two places shows whether one declaration can run after the other.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ Form = Literal["let", "const", "input", "output", "branch"]
 
 
 class Unset(Enum):
-    """Marks a name that had no value yet, in the log of a place."""
+    """Marks, in the log of a place, a name that had no value before."""
 
     UNSET = "unset"
 
@@ -28,7 +28,7 @@ UNSET = Unset.UNSET
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A variable that holds the result of a program call; `contract` is None while unchecked."""
+    """The value of a program call; `contract` is None if it is unknown."""
 
     program: str
     contract: Contract | None
@@ -36,18 +36,18 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """A variable that holds a typed answer of a session, or a part of one: what its JSON Schema says."""
+    """The typed answer of a session, or a part of one, with its JSON Schema."""
 
     schema: Schema
 
 
 Held = Literal["exec"] | Result | Answer | None
-"""What is known about a variable's value: straight from `exec`, a program's result, a typed answer, or nothing."""
+"""The kind of a variable's value, if known: the output of an `exec`, a program's result, or a typed answer."""
 
 
 @dataclass(slots=True, eq=False)
 class Construct:
-    """A statement with bodies. The bodies of an exclusive one (`if`, `choice`) never run one after the other."""
+    """A statement with bodies. Of an `exclusive` one (`if`, `choice`), only one body runs."""
 
     place: Place
     exclusive: bool = False
@@ -55,9 +55,14 @@ class Construct:
 
 @dataclass(slots=True, eq=False)
 class Place:
-    """A statement list and its properties; `in_branch`: it has the scope of a branch or an iteration.
+    """A statement list.
 
-    `conditional` bodies may not run at all; a place `logs` its writes when it or one around it is conditional.
+    - `in_loop`, `in_catch`: it is inside a loop, or a catch body
+    - `in_branch`: it has the scope of a branch or of a concurrent iteration
+    - `conditional`: it may not run at all
+    - `logs`: it records assignments in `writes`, because it or an enclosing place is conditional
+    - `hidden`: the temporary names bound here, with the meanings that they hid
+    - `writes`: the assigned names, with what was known about their values before
     """
 
     construct: Construct | None = None
@@ -70,13 +75,13 @@ class Place:
     in_branch: bool = False
 
     def child(self, construct: Construct, *, conditional: bool = True) -> Place:
-        """A body of `construct`; what is true here stays true there."""
+        """Return a new place for a body of `construct`; it inherits the properties of this one."""
         logs = conditional or self.logs
         return Place(construct, self.in_loop, self.in_catch, conditional, logs, in_branch=self.in_branch)
 
 
 class History:
-    """The places where a name was declared. Adding and asking cost the nesting depth, however many there are."""
+    """The places where a name is declared. The cost of `add` and `relation` depends only on the nesting depth."""
 
     __slots__ = ("_marks", "_places")
 
@@ -86,7 +91,7 @@ class History:
         self.add(place)
 
     def relation(self, place: Place) -> Relation:
-        """Return how a declaration in `place` relates to the earlier ones; the closest relation counts."""
+        """Return the closest relation of a declaration in `place` to an earlier one."""
         if place in self._places:
             return "same"
         construct = place.construct
@@ -101,7 +106,7 @@ class History:
         self._mark(place)
 
     def _mark(self, place: Place) -> None:
-        """Count, at each node up to the root, how many of its children hold a declaration."""
+        """Count, for each place and construct up to the root, how many of its children contain a declaration."""
         node: Place | Construct | None = place
         while node is not None:
             count = self._marks.get(node, 0)
@@ -111,7 +116,7 @@ class History:
             node = node.place if isinstance(node, Construct) else node.construct
 
     def _can_follow(self, place: Place) -> bool:
-        """Whether an earlier declaration is anywhere but in another arm of the same `if` or `choice`."""
+        """Return whether an earlier declaration is anywhere but in another arm of the same `if` or `choice`."""
         marks = self._marks
         if place in marks:
             return True
@@ -123,15 +128,15 @@ class History:
             if marks.get(construct.place, 0) > inside:
                 return True
             if inside:
-                return False  # all of them are in the other arms
+                return False  # all earlier declarations are in other arms
             construct = construct.place.construct
         return False
 
 
 class Entry:
-    """A name of a frame's table: the form of its latest declaration and where it was declared.
+    """The declarations of a name in a frame; `form` is that of the latest one.
 
-    Most names are declared once; the histories are created on demand.
+    Most names are declared once, so the histories are created on demand.
     """
 
     __slots__ = ("_first", "_outputs", "_plain", "form")
@@ -159,7 +164,7 @@ class Entry:
         self.form = form
 
     def relation(self, place: Place) -> Relation:
-        """The closest relation to any earlier declaration."""
+        """Return the closest relation of a declaration in `place` to any earlier one."""
         found = [h.relation(place) for h in (self.plain, self.outputs) if h]
         return min(found, key=_CLOSENESS.__getitem__)
 
@@ -184,13 +189,15 @@ _CLOSENESS: dict[Relation, int] = {"same": 0, "enclosing": 1, "elsewhere": 2, "e
 
 
 class Frame:
-    """The names of the root or of one block while its text is walked (3.5).
+    """The names of the root or of one block during the walk (3.5).
 
-    `table` holds every declaration so far, `visible` what a read finds (soft exports included), `temporaries` the loop
-    variables, parameters and the like with their kind, `held` what is known about values, `items` about those of
-    temporaries; `mixed` are names that do not always hold the same kind of thing. `fresh` collects what becomes visible
-    inside a branch or an iteration, so that it can be hidden again. `open`: a block of unknown content was called,
-    which may have exported any name.
+    - `table`: all declarations so far
+    - `visible`: the readable names, including soft exports, in order of appearance
+    - `temporaries`: the loop variables, parameters and similar names, with their kind
+    - `held`: the known kinds of values of variables; `items` has those of temporaries
+    - `mixed`: names that hold different kinds of values at different times
+    - `fresh`: the names that became visible in the current branch or iteration, which are hidden when it ends
+    - `open`: any name may be visible, because a block with unknown content was called
     """
 
     __slots__ = ("fresh", "held", "is_root", "items", "mixed", "open", "place", "table", "temporaries", "visible")
@@ -200,7 +207,7 @@ class Frame:
         self.open = False
         self.place = Place()
         self.table: dict[str, Entry] = {}
-        self.visible: dict[str, None] = {}  # a set in order of appearance
+        self.visible: dict[str, None] = {}
         self.temporaries: dict[str, str] = {}
         self.held: dict[str, Held] = {}
         self.items: dict[str, Answer] = {}
@@ -208,14 +215,14 @@ class Frame:
         self.fresh: list[str] | None = None
 
     def show(self, name: str) -> None:
-        """Make a name readable from here on."""
+        """Make a name readable."""
         if name not in self.visible:
             self.visible[name] = None
             if self.fresh is not None:
                 self.fresh.append(name)
 
     def hide(self, name: str, kind: str) -> None:
-        """Bind a temporary name for the current place; `close` restores the name that it hid."""
+        """Bind a temporary name for the current place; `close_place` restores the meaning that it hides."""
         place = self.place
         if place.hidden is None:
             place.hidden = []
@@ -223,7 +230,7 @@ class Frame:
         self.temporaries[name] = kind
 
     def hold(self, name: str, held: Held) -> None:
-        """Note what a variable holds now."""
+        """Record the kind of value that a variable holds now."""
         place = self.place
         if place.logs:
             if place.writes is None:
@@ -234,7 +241,8 @@ class Frame:
         self.held[name] = held
 
     def close_place(self, outer: Place) -> None:
-        """Leave the current place for the one around it: temporary names go, certain knowledge becomes doubt."""
+        """Return to the place around the current one: remove its temporary names, and forget the kinds of values that
+        are uncertain after it."""
         place = self.place
         self.place = outer
         for name, before, item in reversed(place.hidden or ()):
@@ -250,10 +258,10 @@ class Frame:
             self._doubt(place, dict(reversed(place.writes)))
 
     def _doubt(self, place: Place, before: dict[str, Held | Unset]) -> None:
-        """Leave `place`, which wrote to the names of `before`, the values that they had until then."""
+        """Forget uncertain kinds of values after `place`; `before` has the assigned names with their earlier kinds."""
         if place.conditional:
             for name, held in before.items():
-                # The body may not have run: only what holds both with and without it is still known.
+                # The body may not have run, so a kind is known only if it is the same before and after it.
                 if held is not UNSET and held != self.held[name]:
                     self.held[name] = None
         outer = self.place
@@ -264,7 +272,7 @@ class Frame:
 
 
 def verdict(form: Form, entry: Entry, place: Place, *, strict: bool) -> str | None:
-    """Return the code for declaring again a name that `entry` already holds (table of 3.5), None if allowed."""
+    """Return the code for another declaration of the name of `entry` (table of 3.5), None if it is allowed."""
     if form == "output":
         return _output_again(entry, place, strict)
     if form == "input" and entry.form == "input":
@@ -293,7 +301,8 @@ def _output_again(entry: Entry, place: Place, strict: bool) -> str | None:
 
 
 def _becomes(code: str, form: Form, entry: Entry) -> str:
-    """The warning of a re-declaration, or the error it is when a `const` or an earlier `input` takes part."""
+    """Return the error for a repeated declaration if a `const` or an earlier `input` is involved, else the warning
+    `code`."""
     if entry.form == "input":
         return "E137"
     return "E130" if "const" in (form, entry.form) else code

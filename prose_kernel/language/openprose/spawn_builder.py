@@ -1,4 +1,4 @@
-"""Reductions to sessions, resumes, commands and their properties."""
+"""Builds the nodes of sessions, resumes, commands, calls, and their properties (see builder.py)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prose_kernel.language.shortening import on_one_line
 from prose_kernel.language.source import Span
 
 UNREAD: Final = "..."
-"""Replaces unreadable text."""
+"""Stands for text that could not be parsed."""
 _ALIASES: Final = {"on_fail": "on-fail", "on-reject": "on_reject", "on_reject": "on_reject"}
 _UNUSUAL: Final = frozenset({tree.OnReject, tree.Constant})
 _ONE_LINE: Final = frozenset((
@@ -22,7 +22,7 @@ _ONE_LINE: Final = frozenset((
 ))  # fmt: skip
 
 Head = tuple[str, Any, Any, Any, tuple[tree.Property, ...]]
-"""A spawn without its block: kind, then title or command, label, agent, properties on the line."""
+"""A spawn without its block: kind, title or command, label, agent, properties on the line."""
 
 
 class SpawnBuilder(ExpressionBuilder):
@@ -32,7 +32,7 @@ class SpawnBuilder(ExpressionBuilder):
 
     def spawn(self, start: int, end: int, head: Head, block: tree.Properties | Text) -> tree.Spawn:
         if isinstance(block, Text):
-            at = block.span.start if self.is_strict else start  # the text is what `strict` does not expect
+            at = block.span.start if self.is_strict else start  # for `strict`, the text is the unexpected token
             self._legacy(at, "the prompt of a session belongs into `prompt:`", 'write `prompt: "..."`')
             block = (tree.Property.at(*block.span, Name("prompt", span=block.span), block),)
         return self._spawn(start, end, head, block)
@@ -51,7 +51,7 @@ class SpawnBuilder(ExpressionBuilder):
         return tree.Session.at(start, end, title, label, agent, properties)
 
     def _unassigned(self, start: int, properties: tree.Properties) -> None:
-        """A session without title and agent (2.3 rows 46, 73)."""
+        """Report a session without title and agent (2.3 rows 46, 73)."""
         hint = 'write `session "prompt"` or `session: agent`'
         if self.is_strict or not any(p.name.id == "prompt" for p in properties):
             if not self.findings.error_since(start):
@@ -148,7 +148,7 @@ class SpawnBuilder(ExpressionBuilder):
         return tree.Property.at(start, end, name, value)
 
     def _unusual(self, start: int, end: int, name: Name, value: Expression | tree.OnReject) -> tree.Property | None:
-        """Handle a property that needs special treatment: aliases, and values that only some owners allow."""
+        """Build a property that needs special treatment: an alias, or a value that only some properties allow."""
         word = _ALIASES.get(name.id, name.id)
         if word != name.id:
             name = Name(word, span=name.span)
@@ -165,7 +165,7 @@ class SpawnBuilder(ExpressionBuilder):
         return tree.Property.at(start, end, name, value)
 
     def _unread(self, start: int, end: int, name: Name) -> tree.Property | None:
-        """A property whose value could not be read: a prompt counts as given, others as absent."""
+        """Build a property with an unreadable value: a prompt gets a placeholder, others count as absent."""
         if name.id != "prompt":
             return None
         return tree.Property.at(start, end, name, Text((UNREAD,), span=name.span))
@@ -216,7 +216,7 @@ class SpawnBuilder(ExpressionBuilder):
         return tree.Property(name, value, span=span)
 
     def items(self, start: int, end: int, elements: Sequence[Expression]) -> tree.Array:
-        """A list with one `- element` a line, as in YAML: an array."""
+        """Build an array from a list with one `- element` per line, as in YAML."""
         at = self.findings.source.text.rfind("-", 0, elements[0].span.start)
         self.strict(at, at + 1, "a list is written in brackets (strict)", "write `[first, second]`")
         return tree.Array(tuple(elements), span=Span(start, end))

@@ -1,7 +1,7 @@
-"""Strings and discretion markers: where they end (1.4, 1.5, 1.7), and their contents: escapes and interpolations (1.6).
-The sections are those of docs/reference/openprose.md.
+"""Finds the ends of strings and discretion markers (docs/reference/openprose.md 1.4, 1.5, 1.7), and decodes their
+contents: escapes and interpolations (1.6).
 
-All searches for ends together cost time linear in the text, for any arrangement of quotes.
+All searches for ends together take linear time, for any arrangement of quotes.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOTHING: Final = re.compile(r"[ \t]*+(?:#|\n|\Z)")
 
 
 class Quotes:
-    """The quotes of one text; `text` ends with a line break."""
+    """Finds the ends of strings and markers in one text, which ends with a line break."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -32,13 +32,14 @@ class Quotes:
     # ---- single-line strings
 
     def line_string_end(self, at: int) -> int | None:
-        """Offset of the closing quote of the string whose content starts at `at`, on the same line."""
+        """Return the offset of the quote on the same line that closes the string whose content starts at `at`."""
         match = _LINE_BODY.match(self.text, at)
         end = match.end() if match else at
         return end if self.text.startswith('"', end) else None
 
     def deep_string_end(self, at: int, column: int) -> int | None:
-        """The same over several lines, if all of them are blank or deeper than `column` (1.4, W109)."""
+        """Return the offset of the closing quote on a later line, if all lines of the string are blank or indented
+        deeper than `column` (1.4, W109)."""
         match = _BODY.match(self.text, at)
         end = match.end() if match else at
         if not self.text.startswith('"', end) or not _NOTHING.match(self.text, end + 1):
@@ -53,10 +54,11 @@ class Quotes:
     # ---- triple-quoted strings
 
     def triple_end(self, at: int, *, nesting: bool) -> tuple[int, int, list[int]] | None:
-        """End of the content and of the closer of the string whose content starts at `at`, and the inner openers.
+        """Return the ends of the content and of the closing quotes of the string whose content starts at `at`, and the
+        offsets of the strings that open inside it.
 
-        With `nesting` inner openers count (1.5 rule 6) and of a long run of quotes the last three close (rule 3);
-        without, the first three do.
+        With `nesting`, inner strings are recognised (1.5 rule 6), and the last three quotes of a long run close (rule
+        3); without it, the first three do.
         """
         match = _TO_RUN.match(self.text, at)
         if match is None:
@@ -90,7 +92,7 @@ class Quotes:
 
     @cached_property
     def _kinds(self) -> list[int]:
-        """Return +1 for each run that opens a nested string, -1 for a run with its own line, 0 for others."""
+        """For each run of quotes: +1 if it opens a nested string, -1 if it is on a line of its own, 0 otherwise."""
         kinds = []
         for start, end in self._runs:
             opens = end - start == 3 and self._is_opener(start, end)
@@ -99,7 +101,7 @@ class Quotes:
 
     @cached_property
     def _closer_of(self) -> list[int | None]:
-        """For each opening run the index of the run that brings the counter back; None where the text ends first."""
+        """For each opening run, the index of the run that closes it; None if the text ends before."""
         found: list[int | None] = [None] * len(self._kinds)
         pending: list[int] = []
         for index, kind in enumerate(self._kinds):
@@ -111,7 +113,8 @@ class Quotes:
 
     @cached_property
     def _ends(self) -> list[int | None]:
-        """For each run: which run ends a string in which it is the first one met at the string's own level."""
+        """For each run, the index of the run that ends a string if this run is the first one inside it; None if the
+        string is never closed."""
         ends: list[int | None] = [None] * len(self._kinds)
         for index in range(len(self._kinds) - 1, -1, -1):
             if self._kinds[index] <= 0:
@@ -133,7 +136,7 @@ class Quotes:
     # ---- discretion markers
 
     def marker_end(self, at: int, mark: str) -> int | None:
-        """Offset of the next `mark` from `at` on; None if there is none in the rest of the text."""
+        """Return the offset of the next `mark` from `at` on, None if the rest of the text has none."""
         if at > self._markers_end.get(mark, len(self.text)):
             return None
         found = self.text.find(mark, at)
@@ -153,13 +156,13 @@ _ESCAPES: Final = {"\\": "\\", '"': '"', "n": "\n", "t": "\t", "{": "{", "}": "}
 
 
 BadEscape = tuple[int, str]
-"""Offset of the backslash, and the character after it."""
+"""The offset of a backslash, and the character after it."""
 
 
 def string_text(content: str, offset: int, start: int, end: int, *, triple: bool, bad: list[BadEscape]) -> Text:
-    """The value of a string whose content begins at `offset`; unknown escapes stay literal and are added to `bad`.
+    """Return the value of a string whose content begins at `offset`; unknown escapes are kept and added to `bad`.
 
-    In a triple-quoted string a backslash before a line break stays without any finding (1.5 rule 4).
+    In a triple-quoted string, a backslash before a line break is kept without a finding (1.5 rule 4).
     """
     if "\\" in content:
         return _assemble(content, offset, start, end, _SPECIAL, triple, bad)
@@ -169,7 +172,7 @@ def string_text(content: str, offset: int, start: int, end: int, *, triple: bool
 
 
 def marker_text(content: str, offset: int) -> Text:
-    """The words of a discretion marker, trimmed; markers know no escapes."""
+    """Return the trimmed words of a discretion marker. Markers have no escapes."""
     trimmed = content.strip()
     start = offset + len(content) - len(content.lstrip())
     end = start + len(trimmed)
@@ -183,7 +186,7 @@ def _assemble(
 ) -> Text:
     parts: list[str | Interpolation] = []
     literal: list[str] = []
-    done = escaped = 0  # up to where the content is in `parts` or `literal`; where the last escape ended
+    done = escaped = 0  # the end of the content that is in `parts` or `literal`; the end of the last escape
     for match in special.finditer(content):
         at, after = match.span()
         path = match[2]

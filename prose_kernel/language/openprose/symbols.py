@@ -1,8 +1,8 @@
-"""The names of an OpenProse program for editors: their definitions, uses, and the targets of imports.
+"""Indexes the names of an OpenProse program for editors: their definitions, uses, and the targets of imports.
 
-Names are resolved as docs/reference/openprose.md 3.5 says. A block reads the variables of its caller, so a name that a
-block does not bind may mean the variables of several frames. A rename must change all of them; here they become one
-symbol.
+Names are resolved as specified in docs/reference/openprose.md 3.5. A block reads the variables of its caller, so a name
+that a block doesn't bind may refer to variables of several frames. A rename must change all of them, so they are merged
+into one symbol.
 """
 
 from __future__ import annotations
@@ -24,13 +24,18 @@ _WORDS: Final = frozenset((
     "model", "persist", "backoff", "on-fail", "format", "skills", "retry", "timeout", "allow", "max-output",
     "pipefail",
 ))  # fmt: skip
-"""Properties whose values are words, without names or interpolation (1.6)."""
+"""Properties whose values are words, not names of variables (1.6)."""
 
 
 @dataclass(eq=False)
 class _Frame:
-    """The program, a block, or the texts of an agent, which are filled in where a session is asked: variables, names
-    that wait for all frames, the blocks whose exports are readable, and the places from which control comes here."""
+    """The scope of the program, of a block, or of the texts of an agent, which are interpolated where a session starts.
+
+    - `variables`: the variables declared here
+    - `waiting`: the occurrences of other names, which are resolved after the walk
+    - `exported`: the names of the blocks whose exports are readable here
+    - `sites`: the places that call the block, or use the agent
+    """
 
     block: tree.Block | None = None
     variables: dict[str, Symbol] = field(default_factory=dict)
@@ -40,7 +45,7 @@ class _Frame:
 
     @cached_property
     def exports(self) -> frozenset[str]:
-        """The names that a bare `do` of this block may make readable (3.6)."""
+        """The names that a bare `do` of the block may make readable (3.6)."""
         return frozenset(block_exports(self.block)) if self.block is not None else frozenset()
 
 
@@ -53,7 +58,7 @@ class _Waiting(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class _Scope:
-    """A place in the program: its frame, and the temporary names that hide others, the innermost first."""
+    """A place in the program: its frame, the temporary names visible there, and the span of its statement."""
 
     frame: _Frame
     temporary: dict[str, Symbol] = field(default_factory=dict)
@@ -64,14 +69,14 @@ class _Scope:
 
 
 def index(program: Program, source: Source, inputs: Mapping[str, Symbol] | None = None) -> Index:
-    """The index of a program, as far as its text could be read. Never raises; linear. `inputs` are the names that its
-    contract declares."""
+    """Return the index of the parts of a program that could be parsed; `inputs` are the names that its contract
+    declares. Never raises, and takes linear time."""
     return _Indexer(source, inputs or {}).of(program)
 
 
 def shared_name(target: CallTarget, kind: str, name: str) -> str:
-    """How other files know an input or output of what can be called: those of a file's own node as those of a
-    program, those of an inline node with its name."""
+    """Return the name under which other files refer to an input or output (`kind`) of a target. Those of a file's own
+    node are named like those of a program, those of an inline node include its name."""
     return f"{kind} {target.inline}.{name}" if target.inline else f"{kind} {name}"
 
 
@@ -81,14 +86,14 @@ class _Indexer(Indexer):
         self._root = _Frame(variables=dict(inputs))
         self._targets = interface_of(source).targets
         self._uses: Mapping[str, str] = {}
-        self._script = False  # there a model may be named by a variable
-        self._frames: dict[str, _Frame] = {}  # of blocks
-        self._texts: dict[str, _Frame] = {}  # of agents
+        self._script = False  # in a script, a variable may name a model
+        self._frames: dict[str, _Frame] = {}  # the frames of blocks
+        self._texts: dict[str, _Frame] = {}  # the frames of agents
         self._agents: dict[str, Symbol] = {}
         self._blocks: dict[str, Symbol] = {}
         self._programs: dict[str, Symbol] = {}
         self._gates: dict[str, Symbol] = {}
-        self._values: list[tuple[Occurrence, str | None]] = []  # what is bound: the path of a program that gives it
+        self._values: list[tuple[Occurrence, str | None]] = []  # for each binding, the program whose result it is
         self._members: list[tuple[Occurrence, str, Span]] = []
         self._agent_uses: list[tuple[Name, _Scope]] = []
         self._block_uses: list[tuple[Name, _Scope]] = []
@@ -128,7 +133,7 @@ class _Indexer(Indexer):
         self.occurrences = [one for one in self.occurrences if one.symbol is not None or one.target is not None]
 
     def _resolve_members(self) -> None:
-        """A member of a variable that holds nothing but results of one program is an output of that program."""
+        """Resolve members of variables that only hold results of one program to the outputs of that program."""
         results: dict[Symbol, set[str | None]] = {}
         for occurrence, path in self._values:
             if occurrence.symbol is not None:
@@ -148,8 +153,8 @@ class _Indexer(Indexer):
                 occurrence.defines = True
 
     def _variable(self, frame: _Frame, name: str) -> Symbol | None:
-        """Return the variable for a name without a temporary meaning in a frame; all its possible meanings become one
-        symbol."""
+        """Return the variable that a name in a frame refers to, None if it is unknown; all variables that it may refer
+        to are merged into one symbol."""
         found: dict[Symbol, None] = dict.fromkeys(self._own(frame, name))
         agenda, seen = [] if found else [frame], {frame}
         while agenda:
@@ -163,14 +168,14 @@ class _Indexer(Indexer):
         return self.merge(symbols) if symbols else None
 
     def _own(self, frame: _Frame, name: str) -> list[Symbol]:
-        """Return the meanings of a name in a frame, without its callers: its variable, or exports of calls (3.6)."""
+        """Return the variables for a name in a frame, without those of callers: its own, or exports of calls (3.6)."""
         if name in frame.variables:
             return [frame.variables[name]]
         blocks = [self._frames[block] for block in sorted(frame.exported) if block in self._frames]
         return [one.variables[name] for one in blocks if name in one.exports and name in one.variables]
 
     def _join_exports(self, frame: _Frame) -> None:
-        """Join an exported name with the frame's own variable: a read may mean either, depending on its place."""
+        """Merge exported names with the frame's own variables; a read may refer to either, depending on its place."""
         for block in frame.exported & self._frames.keys():
             other = self._frames[block]
             for name in sorted(other.exports & other.variables.keys() & frame.variables.keys()):
@@ -197,7 +202,7 @@ class _Indexer(Indexer):
         return occurrence
 
     def _bind(self, name: Name, scope: _Scope, kind: SymbolKind, extent: Span, shared: str = "") -> Occurrence | None:
-        """Add a declaration. One that hits a temporary name, which is an error, counts as a use of that name."""
+        """Add a declaration. A declaration of a temporary name, which is an error, counts as a use of that name."""
         if not name.id:
             return None
         if name.id in scope.temporary:
@@ -210,7 +215,7 @@ class _Indexer(Indexer):
         return self.bind(variables[name.id], kind, name.span, extent)
 
     def _bound_to(self, occurrence: Occurrence, value: Node) -> None:
-        """Record the program whose result a variable holds."""
+        """Record whether a variable is bound to the result of a program."""
         target = self._target(value)
         self._values.append((occurrence, target.path if target else None))
 
@@ -260,7 +265,7 @@ class _Indexer(Indexer):
         self._value(node.value, scope, node.span)
 
     def visit_call(self, node: tree.Call, scope: _Scope) -> None:
-        """Skip files and nodes as targets; only an alias of `use` is a symbol of the text."""
+        """Add the target of a call: a symbol of this text for an alias of `use`, else a node of a file."""
         name, is_path = node.named
         program = None if is_path else self._programs.get(name)
         if program is not None:
@@ -327,7 +332,7 @@ class _Indexer(Indexer):
         self.walk(node.body, _Scope(frame).within(self._temporaries(node.parameters, node.span)))
 
     def _register(self, registry: dict[str, Symbol], kind: SymbolKind, name: Name, extent: Span) -> bool:
-        """Add a definition with its own registry. Returns False for a duplicate, and for one without a name."""
+        """Add a definition to its registry. Return False for a duplicate, or if it has no name."""
         if not name.id:
             return False
         if name.id in registry:
@@ -339,7 +344,7 @@ class _Indexer(Indexer):
     # ------------------------------------------------------------ bodies
 
     def visit_for(self, node: tree.For | tree.Repeat | tree.Loop | tree.Catch, scope: _Scope) -> None:
-        """A body with names of its own."""
+        """Index a body with temporary names."""
         head, names = _NAMED_BODIES[type(node)]
         self.walk(getattr(node, head, None), scope)
         temporaries = self._temporaries([getattr(node, name) for name in names], node.span)
@@ -401,7 +406,7 @@ class _Indexer(Indexer):
                 self.walk(part, scope)
 
     def _context(self, name: Name, scope: _Scope) -> None:
-        """Resolve a name as context, which may be an agent's."""
+        """Add a name used as context, which may be a variable or an agent."""
         self._read(name.id, name.span, scope)
         self._agent_uses.append((name, scope))
 
@@ -443,7 +448,7 @@ class _Indexer(Indexer):
         self.walk(node.body, scope)
 
     def visit_use(self, node: Node, scope: _Scope) -> None:
-        """Nothing in it has a name for editors, or it has been looked at before the walk."""
+        """Do nothing: a skill has no symbol, and `of` has added the imports before the walk."""
 
     visit_skill_import = visit_use
 
@@ -456,7 +461,7 @@ _NAMED_BODIES: Final[dict[type[Node], tuple[str, tuple[str, ...]]]] = {
     tree.Loop: ("condition", ("variable",)),
     tree.Catch: ("", ("name",)),
 }
-"""The field that is evaluated outside of the body, and those with the names that hold only in it."""
+"""For each kind of node, the field that is evaluated outside the body, and the fields with names visible only in it."""
 
 
 def _at(scope: _Scope, extent: Span) -> _Scope:

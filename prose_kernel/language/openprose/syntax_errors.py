@@ -1,7 +1,7 @@
-"""Explains syntax errors of a line: codes, messages and the hints of openprose.md 9.6.
+"""Explains the syntax error of a line with a code, a message and the hints of openprose.md 9.6.
 
-`explain` looks at the tokens around the first unexpected one. Rules are ordered from the most specific to the most
-general; the first that matches decides.
+`explain` applies rules to the tokens around the first unexpected one. The rules are ordered from the most specific to
+the most general; the first one that matches makes the finding.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SIGNS: Final = {"COLON", "COMMA", "RPAR", "RSQB", "RBRACE"}
 
 @dataclass(frozen=True, slots=True)
 class Trouble:
-    """A code, the offsets of the offending token, message and hint."""
+    """The finding for a line: code, offsets of the offending token, message and hint."""
 
     code: str
     start: int
@@ -38,11 +38,13 @@ class Trouble:
 
 @dataclass(slots=True)
 class Line:
-    """The logical line `tokens[first:stop]` and the unexpected token at `at`; `stop` is its line end.
+    """The logical line `tokens[first:stop]`, whose unexpected token is at `at` and whose end is at `stop`.
 
-    `symbol` is the grammar symbol read last, `row` the possible continuations, `owner` the kind of statement that owns
-    the property block of the line ("" outside), `colon` whether a colon is possible. `options` is the offset of a
-    `choice` that has no option yet, if the line is in one.
+    - `row`: the symbols that are possible at `at`, as a row of the parse table
+    - `symbol`: the last symbol on the parse stack, or the last part of a finished statement (`else`)
+    - `owner`: the kind of statement that owns the property block of the line, "" outside of one
+    - `colon`: whether a colon is possible
+    - `options`: the offset of the `choice` around the line if it has no option yet
     """
 
     text: str
@@ -57,7 +59,7 @@ class Line:
     options: int | None
 
     def kind(self, offset: int) -> str:
-        """Kind of the token `offset` places after the offending one, "" outside the line."""
+        """Return the kind of the token `offset` places after the unexpected one, "" outside the line."""
         index = self.at + offset
         return self.tokens[index][0] if self.first <= index <= self.stop else ""
 
@@ -66,11 +68,11 @@ class Line:
         return self.text[start:end]
 
     def text_of(self, index: int) -> str:
-        """A string token as a hint shows it."""
+        """Return a string token as it is shown in a hint."""
         return on_one_line(self.written(index))
 
     def words(self, first: int, last: int) -> str:
-        """The text from token `first` up to token `last`, exclusive; a long one is cut."""
+        """Return the text from token `first` up to token `last`, exclusive; a long text is cut."""
         if last <= first:
             return ""
         start, end = self.tokens[first][1], self.tokens[last - 1][2]
@@ -97,7 +99,7 @@ Rule = Callable[[Line], Trouble | None]
 
 
 def explain(line: Line) -> Trouble:
-    """Return the one finding for a line."""
+    """Return the finding for a line."""
     found = next((trouble for rule in _RULES if (trouble := rule(line)) is not None), None) or _unexpected(line)
     if line.head in _LAYOUT or line.owner:
         return found
@@ -156,7 +158,7 @@ def _character(line: Line) -> Trouble | None:
 
 
 def _name_hint(char: str) -> str | None:
-    """The hint for letters of other alphabets, their accents, and pictures such as an emoji."""
+    """Return the hint for letters of other alphabets, their accents, and symbols such as emoji."""
     from unicodedata import category
 
     if not (char.isalpha() or category(char)[0] == "M" or (category(char) == "So" and char > "\xff")) or char.isascii():
@@ -175,8 +177,8 @@ _OTHER_QUOTES: Final = re.compile(
 
 
 def _quotes_inside(line: Line) -> Trouble | None:
-    """`"Say "hi" to Ann"`: the second quote has ended the string, directly before a word."""
-    for index in (line.at, line.at - 1):  # a session may have a word after its text: the next string is unexpected
+    """Explain unescaped quotes inside a string: in `"Say "hi" to Ann"`, a word follows directly after a string."""
+    for index in (line.at, line.at - 1):  # after the text of a session, the word is valid and the next string isn't
         before, word = line.tokens[index - 1], line.tokens[index]
         if index <= line.first or before[0] != "STRING" or word[0] not in {*_WORD_KINDS, "NUMBER"}:
             continue
@@ -206,7 +208,7 @@ def _indent(line: Line) -> Trouble | None:
 
 
 def _property_value(line: Line) -> Trouble | None:
-    """`prompt: Write a poem`: words without quotes (9.6)."""
+    """Explain `prompt: Write a poem`: text without quotes (9.6)."""
     first, words = line.first, line.words(line.first + 2, line.stop)
     if not line.owner or line.at <= first + 2 or line.tokens[first + 1][0] != "COLON":
         return None
@@ -217,7 +219,7 @@ def _property_value(line: Line) -> Trouble | None:
 
 
 def _property_number(line: Line) -> Trouble | None:
-    """`max-output: 100mb`, `timeout: 5 min`: a number with more than the language reads."""
+    """Explain a number with an unknown unit: `max-output: 100mb`, `timeout: 5 min`."""
     if not line.owner or line.at != line.first + 3 or line.kind(-1) != "NUMBER":
         return None
     hint = _NUMBERS.get(line.head_word)
@@ -231,7 +233,7 @@ _NUMBERS: Final = {
 
 
 def _property_line(line: Line) -> Trouble | None:
-    """A line of a property block that is not `name: value` (2.1)."""
+    """Explain a line of a property block that isn't `name: value` (2.1)."""
     if not line.owner or line.at > line.first + 1 or ("property" not in line.row and line.symbol != "NAME"):
         return None
     if line.at == line.first + 1 and line.kind(-1) != "NAME":
@@ -271,12 +273,12 @@ _MISSING: Final[tuple[tuple[str, str, frozenset[str] | None, str, str, str], ...
     ("", "CHOICE", _HEADER_ENDS, "E191", "empty criteria", "say what to choose by: `choice **the best fit**:`"),
     ("USE", "AS", None, "E111", "the alias must be a name", 'write `use "path" as name`'),
 )
-"""What is wrong if a token follows a keyword directly: the first word of the line ("": any), the keyword, the kinds of
-the token (None: any), code, message, hint."""
+"""Missing parts after a keyword: the kind of the line's first token ("": any), the keyword, the kinds of the token that
+follows it (None: any), code, message, hint."""
 
 
 def _missing_part(line: Line) -> Trouble | None:
-    """Explain a missing part directly after its keyword, with a specific code (1.7, 1.9)."""
+    """Explain a part that is missing after its keyword, with a specific code (1.7, 1.9)."""
     kind, before = line.kind(0), line.kind(-1)
     for head, keyword, kinds, code, message, hint in _MISSING:
         if before == keyword and head in ("", line.head) and (kinds is None or kind in kinds):
@@ -328,7 +330,7 @@ def _with_agent(line: Line, at: int) -> str | None:
 
 
 def _resume(line: Line) -> Trouble | None:
-    """`resume` with an agent and a text."""
+    """Explain `resume` with an agent and a text."""
     if (
         line.at > line.first
         and line.written(line.at - 1) == "resume"
@@ -413,7 +415,7 @@ def _call(line: Line) -> Trouble | None:
 
 
 def _condition(line: Line) -> Trouble | None:
-    """Explain words in place of a condition, `=` for `==` (9.6)."""
+    """Explain a condition in words without markers, or with `=` instead of `==` (9.6)."""
     opener = next((k for k in range(line.at - 1, line.first - 1, -1) if line.tokens[k][0] in _CONDITIONS), -1)
     if opener < 0:
         return None
@@ -448,7 +450,7 @@ _OTHER_WORDS: Final = {
     "raise": ('write `throw "..."`', ""),
     "call": ("write `do {}`, or `name(input: value)` for a program", ""),
 }
-"""The hint for a first word from another language, with the words after it or, if there are none, a default."""
+"""Hints for statement words of other languages. `{}` is the text after the word or, without any, the second value."""
 
 
 def _other_words(line: Line) -> Trouble | None:
@@ -505,7 +507,7 @@ _HEADS: Final = (
 
 
 def _unquoted(line: Line) -> Trouble | None:
-    """`exec ls -la`, `use path`, `throw some words` (9.6)."""
+    """Explain missing quotes: `exec ls -la`, `use path`, `throw some words` (9.6)."""
     index = next((k for k in range(line.at - 1, line.first - 1, -1) if line.written(k) in _QUOTED), -1)
     if index < 0 or (index > line.first and line.tokens[index - 1][0] not in ("EQUALS", "ARROW", "OUTPUT", "COLON")):
         return None
@@ -541,7 +543,7 @@ def _input(line: Line) -> Trouble | None:
 
 
 def _maximum(line: Line) -> Trouble | None:
-    """`loop until **...** (max 3):`, `(max = 3)`."""
+    """Explain a maximum without a colon: `loop until **...** (max 3):`, `(max = 3)`."""
     if line.head != "LOOP" or line.written(line.at - 1) != "max" or line.kind(0) not in ("NUMBER", "NAME", "EQUALS"):
         return None
     number = line.at + 1 if line.kind(0) == "EQUALS" else line.at
@@ -594,7 +596,7 @@ def _could_come(line: Line) -> str | None:
 
 
 def _contract_call(line: Line) -> Trouble | None:
-    """`call`: without a target, with inputs on its line, inside an expression (prose-md.md 3.2)."""
+    """Explain a `call` without a target, with inputs on its line, or inside an expression (prose-md.md 3.2)."""
     kinds = [token[0] for token in line.tokens[line.first : line.at + 1]]
     if "_CALL" not in kinds:
         return None
@@ -648,7 +650,7 @@ def _shown(line: Line, index: int) -> str:
 
 
 def first_word(tokens: Sequence[RawToken], index: int) -> Any:
-    """Value of the token at `index`: the word itself for words."""
+    """Return the value of the token at `index`: for a name or keyword, the word itself."""
     value = tokens[index][3]
     return getattr(value, "id", value)
 

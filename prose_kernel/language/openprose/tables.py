@@ -1,8 +1,8 @@
-"""The parse tables of `grammar.lark`: made by Lark's LALR generator, stored next to the grammar as `grammar.json`.
+"""Loads the parse tables of `grammar.lark`, which Lark's LALR generator makes and `grammar.json` stores.
 
-Making them costs a fifth of a second and imports Lark; reading them costs two milliseconds. `load` reads the stored
-tables if they match the grammar file, else it generates them in memory, so that a stale or missing file is slow but
-never wrong. `python -m prose_kernel.language.openprose.tables` writes the file.
+Generating them takes a fifth of a second and imports Lark; reading them takes two milliseconds. `load` reads the stored
+tables if they match the grammar, otherwise it generates them in memory, so a stale or missing file is slow but never
+wrong. `python -m prose_kernel.language.openprose.tables` writes the file.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ END: Final = "$END"
 class Rule:
     """One alternative of a production.
 
-    `picks` are the stack positions, counted from the top (-1 is the last symbol), of the builder's arguments; 0 means
-    an absent optional part. `action` names the builder's method; "" passes the one pick on, "[" and "+" start and
+    `picks` are the stack positions of the arguments for the builder, counted from the top (-1 is the last symbol); 0
+    means an absent optional part. `action` is the builder's method; "" returns the only pick, "[" and "+" start and
     extend a list.
     """
 
@@ -37,7 +37,7 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Tables:
-    """`rows[state]` maps a terminal or a nonterminal to a state (>= 0), or a terminal to ~index of a rule (< 0)."""
+    """The parse tables. `rows[state]` maps a symbol to a state (>= 0), or a terminal to the ~index of a rule (< 0)."""
 
     rows: list[dict[str, int]]
     rules: list[Rule]
@@ -66,11 +66,11 @@ def _unpack(kept: dict[str, Any]) -> Tables:
 
 
 def _lark(grammar: bytes, *, debug: bool = False) -> Any:
-    """Lark's parser for the grammar; an ambiguous one raises Lark's GrammarError or, under `debug`, is logged."""
+    """Return Lark's parser for a grammar. For an ambiguous one, Lark raises GrammarError or, with `debug`, logs it."""
     from lark import Lark
     from lark.lexer import Lexer
 
-    class External(Lexer):  # tokens come from lexer.py; Lark only needs to know that it need not make them
+    class External(Lexer):  # keeps Lark from making a lexer; the tokens come from lexer.py
         def __init__(self, conf: object) -> None: ...
         def lex(self, state: object, parser: object = None) -> Any:
             return iter(())
@@ -79,7 +79,7 @@ def _lark(grammar: bytes, *, debug: bool = False) -> Any:
 
 
 def _generate(grammar: bytes) -> dict[str, Any]:
-    """Lark's tables in the form of `grammar.json`, the same ones each time."""
+    """Return Lark's tables in the form of `grammar.json`; the result is deterministic."""
     lark = _lark(grammar)
     table = lark.parser.parser._parse_table
     rules = {rule: index for index, rule in enumerate(lark.rules)}
@@ -104,7 +104,7 @@ def _generate(grammar: bytes) -> dict[str, Any]:
 
 
 def _numbered(table: Any) -> dict[int, int]:
-    """Numbers for Lark's states in the order in which they are reached, because Lark numbers them at random."""
+    """Number Lark's states in the order in which they are reached, because Lark's own numbers are random."""
     numbers = {table.start_states["program"]: 0}
     for state in (reached := list(numbers)):
         for _, (_, target) in sorted(table.states[state].items()):
@@ -116,7 +116,7 @@ def _numbered(table: Any) -> dict[int, int]:
 
 def _rule(rule: Any, index: dict[str, int]) -> list[Any]:
     name, length = rule.origin.name, len(rule.expansion)
-    if name.startswith("__"):  # Lark's own lists for `*` and `+`: one kept symbol, the last
+    if name.startswith("__"):  # a list that Lark makes for `*` or `+`; its last symbol is the element
         grows = rule.expansion[0].name == name
         return [index[name], length, "+" if grows else "[", [-length, -1] if grows else [-1]]
     picks: list[int] = []
@@ -135,7 +135,7 @@ def _rule(rule: Any, index: dict[str, int]) -> list[Any]:
 
 
 def write() -> None:
-    """Write `grammar.json` for the grammar as it is now."""
+    """Write `grammar.json` for the current grammar."""
     text = json.dumps(_generate(GRAMMAR.read_bytes()), separators=(",", ":"))
     KEPT.write_text(text + "\n", encoding="ascii")
 

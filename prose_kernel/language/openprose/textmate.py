@@ -1,7 +1,7 @@
-"""The TextMate grammar of OpenProse, made of the keyword tables.
+"""Makes the TextMate grammar of OpenProse from the tables of keywords.
 
-All keywords are soft: what makes a word one is what follows it, so each becomes a pattern with a look ahead. Cases that
-depend on the position in the grammar (a block named `session`) are left to the language server.
+All keywords are soft: the next token decides whether a word is one, so each becomes a pattern with a lookahead. Cases
+that depend on the position in the grammar (a block named `session`) are left to the language server.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _SIGNS: Final = {
 }  # fmt: skip
 _UNITS: Final = r"(?:ms|[smhd])(?:[0-9]+(?:ms|[smhd]))*(?![A-Za-z0-9_])"
 _NESTED: Final = r'(?::[ \t]*|=[ \t]*|\b(?:session|exec|throw)[ \t]+)"""$'
-"""How a triple-quoted string inside another one begins (docs/reference/openprose.md 1.5)."""
+"""Matches the beginning of a triple-quoted string inside another one (docs/reference/openprose.md 1.5)."""
 _OPERATORS: Final = frozenset({"AND", "OR", "NOT", "IS"})
 _DECLARES: Final = ("let", "const", "agent", "block", "gate", "input", "output")
 
@@ -33,7 +33,7 @@ def _following(kinds: Iterable[str]) -> str:
 
 
 def _keyword(kind: str) -> dict[str, Any]:
-    """The pattern of a keyword, with what has to follow it or must not."""
+    """Return the pattern of a keyword, with a lookahead for the tokens that must or must not follow it."""
     word = kind.lower()
     if kind in ONLY_BEFORE:
         ahead = rf"(?=[ \t]*(?:{_following(ONLY_BEFORE[kind])}))"
@@ -45,7 +45,7 @@ def _keyword(kind: str) -> dict[str, Any]:
 
 
 def _headers() -> str:
-    """Return the keywords that a colon can follow: at the beginning of a line they aren't properties."""
+    """Return a pattern for the keywords before a colon; at the beginning of a line they aren't names of properties."""
     return any_of(
         word
         for word, kind in KEYWORDS.items()
@@ -54,7 +54,7 @@ def _headers() -> str:
 
 
 def grammar() -> dict[str, Any]:
-    """The grammar as an editor reads it."""
+    """Return the grammar as data."""
     declared = {1: "keyword.control.prose", 2: "variable.other.definition.prose"}
     piped = {1: "keyword.operator.prose", 2: "keyword.control.prose"}
     named = {1: "keyword.control.prose", 2: "variable.other.prose"}

@@ -1,8 +1,7 @@
-"""The tree of an OpenProse program: frozen structs with spans (openprose.md 2.1).
+"""The nodes of the tree of an OpenProse program: frozen structs with spans (openprose.md 2.1).
 
-Two trees are equal when they mean the same program: spans and the surface spelling take no part in comparison. Every
-node for `expr`, `rhs` or `compound` in the grammar is an `Expression`; a statement that is only an expression is an
-`ExpressionStatement`.
+Two trees are equal if they mean the same program; spans and spelling aren't compared. Every node for `expr`, `rhs` or
+`compound` in the grammar is an `Expression`; a statement that is only an expression is an `ExpressionStatement`.
 """
 
 from __future__ import annotations
@@ -21,8 +20,7 @@ class Expression(Node, frozen=True):
 
 
 class Active(Expression, frozen=True):
-    """Base of the expressions that have an effect (sessions, commands, calls) instead of computing a value
-    themselves."""
+    """Base of the expressions that do more than compute a value: sessions, commands, calls, conditions, bodies."""
 
 
 class Statement(Node, frozen=True):
@@ -34,7 +32,7 @@ class Definition(Statement, frozen=True):
 
 
 class Name(Expression, frozen=True, gc=False):
-    """An identifier where its place matters; as an expression, a read of a variable (1.8, 3.5)."""
+    """An identifier with its span; as an expression, a read of a variable (1.8, 3.5)."""
 
     id: str
 
@@ -43,9 +41,10 @@ class Name(Expression, frozen=True, gc=False):
 
 
 class Interpolation(Node, frozen=True, gc=False):
-    """`{a.b[0]}` inside a text (1.6). `steps` after the first name: field names as str, indexes as int or Name.
+    """`{a.b[0]}` inside a text (1.6).
 
-    `raw` is the text with its braces, for when it stays as it is (W108). `after_dollar`: a `$` precedes it.
+    `steps` are the parts after the first name: field names as str, indexes as int or Name. `raw` is the text with its
+    braces, which is kept if the name is unknown (W108). `after_dollar`: a `$` precedes it.
     """
 
     name: str
@@ -57,14 +56,14 @@ class Interpolation(Node, frozen=True, gc=False):
 class Text(Expression, frozen=True, gc=False):
     """A string literal (1.4, 1.5), or the words of a discretion marker: literal parts and interpolations in order.
 
-    `parts` never holds two literal parts side by side nor an empty one; the empty string has no parts.
+    `parts` never holds two adjacent literal parts or an empty one; the empty string has no parts.
     """
 
     parts: tuple[str | Interpolation, ...]
 
     @property
     def literal(self) -> str | None:
-        """The value when nothing is interpolated, else None."""
+        """The value if nothing is interpolated, else None."""
         if not self.parts:
             return ""
         if len(self.parts) == 1 and isinstance(self.parts[0], str):
@@ -73,9 +72,9 @@ class Text(Expression, frozen=True, gc=False):
 
     @property
     def raw(self) -> str:
-        """The value with its interpolations as written; used for emptiness and length checks."""
+        """The value with its interpolations as written."""
         parts = self.parts
-        if len(parts) == 1 and isinstance(only := parts[0], str):  # as in most programs
+        if len(parts) == 1 and isinstance(only := parts[0], str):  # the most frequent case
             return only
         return "".join([part if isinstance(part, str) else part.raw for part in parts])
 
@@ -85,7 +84,7 @@ class Text(Expression, frozen=True, gc=False):
 
 
 def word_of(value: object) -> str | None:
-    """A value that may be written bare or quoted; None for any other."""
+    """Return the text of a value that may be written with or without quotes; None for other values."""
     if isinstance(value, Name):
         return value.id
     return value.raw if isinstance(value, Text) else None
@@ -98,9 +97,8 @@ class Discretion(Active, frozen=True):
 
 
 class Bare(Expression, frozen=True):
-    """A condition of ProseScript that is `expression` where each name in it is a variable, else `words`
-    (prose-md.md 3.4, rule 5b). `takes_variable`: as words it holds the `as NAME` of its loop. A checked program holds
-    none of these.
+    """An ambiguous condition of ProseScript: `expression` if each name in it is a variable, else `words` (prose-md.md
+    3.4, rule 5b). `takes_variable`: the words include the `as NAME` of the loop. A checked program has no such nodes.
     """
 
     words: Discretion
@@ -112,13 +110,13 @@ class Bare(Expression, frozen=True):
 
 
 class Number(Expression, frozen=True, gc=False):
-    """INT or DECIMAL; includes a sign directly before it (`-1`)."""
+    """A number, with a sign directly before it (`-1`)."""
 
     value: int | float
 
 
 class Duration(Expression, frozen=True, gc=False):
-    """A bare duration such as `120s`; its value as an expression is its text (1.8)."""
+    """A duration without quotes, such as `120s`; its value is its text (1.8)."""
 
     text: str
 
@@ -130,7 +128,7 @@ class Constant(Expression, frozen=True, gc=False):
 
 
 def is_hole(value: object) -> bool:
-    """Return whether error recovery, not the author, has put a value here; the missing one has been reported."""
+    """Return whether a value is a placeholder of error recovery; its error is reported already."""
     return isinstance(value, Constant) and value.span.start == value.span.end
 
 
@@ -139,7 +137,7 @@ class Array(Expression, frozen=True):
 
 
 class Entry(Node, frozen=True):
-    """One entry of an object; the shorthand forms `{a}` and `{a.b}` have `shorthand=True` and the last name as key."""
+    """An entry of an object. The shorthand forms `{a}` and `{a.b}` have `shorthand=True` and the last name as key."""
 
     key: str
     value: Expression
@@ -198,7 +196,7 @@ class ProgramCall(Active, frozen=True):
 
 
 class Permission(Node, frozen=True):
-    """One line of a `permissions:` block: a type with a word (Name) or an array of patterns."""
+    """A line of a `permissions:` block: a type with a word (Name) or an array of patterns."""
 
     type: Name
     value: Expression
@@ -222,11 +220,11 @@ class OnReject(Node, frozen=True):
 
 
 class Property(Node, frozen=True):
-    """`name: value` under an agent, a spawn or a gate.
+    """`name: value` below an agent, a spawn or a gate.
 
-    `name` is canonical (`on_fail` and `on-reject` are stored as `on-fail`, `on_reject`). Words such as `opus`,
-    `throw`, `exponential` are a `Name`. A malformed value has been reported and is kept as parsed; an unknown property
-    whose block was skipped has value `Constant(None)`.
+    `name` is canonical (`on_fail` and `on-reject` are stored as `on-fail`, `on_reject`). A word such as `opus`, `throw`
+    or `exponential` is a `Name`. An invalid value is reported and kept as parsed; an unknown property whose block was
+    skipped has the value `Constant(None)`.
     """
 
     name: Name
@@ -240,7 +238,7 @@ Properties = tuple[Property, ...]
 
 
 class Session(Active, frozen=True):
-    """All forms of `session` (4.1). `title` is the inline text; legacy forms are already in this shape."""
+    """Any form of `session` (4.1); legacy forms are converted. `title` is the inline text."""
 
     title: Text | None = None
     label: Name | None = None
@@ -264,7 +262,7 @@ class Call(Active, frozen=True):
 
     @property
     def named(self) -> tuple[str, bool]:
-        """The name or path that is called, and whether it is a path."""
+        """The called name or path, and whether it is a path."""
         target = self.target
         return (target.id, False) if isinstance(target, Name) else (target.raw, True)
 
@@ -307,8 +305,7 @@ class BlockCall(Active, frozen=True):
 
 
 class Modifiers(Node, frozen=True):
-    """The modifiers in the parentheses of `parallel` (3.7). Bad values have been reported and replaced by the
-    default."""
+    """The modifiers in the parentheses of `parallel` (3.7). Invalid values are reported and replaced by the default."""
 
     strategy: Literal["all", "first", "any"] = "all"
     on_fail: Literal["fail-fast", "continue", "ignore"] = "fail-fast"
@@ -331,8 +328,8 @@ class Parallel(Active, frozen=True):
 
 
 class For(Active, frozen=True):
-    """`for item(, index) in collection`; with `modifiers` it is a `parallel for` (3.7, 3.8), with `maximum` a `loop for
-    each` over the first elements (prose-md.md 3.8)."""
+    """`for item(, index) in collection`; with `modifiers`, a `parallel for` (3.7, 3.8); with `maximum`, a `loop for
+    each` over at most so many elements (prose-md.md 3.8)."""
 
     item: Name
     index: Name | None
@@ -343,7 +340,8 @@ class For(Active, frozen=True):
 
 
 class Repeat(Active, frozen=True):
-    """The count is a `Number`, a `Name` or, in a script, a path. `concurrent`: `parallel repeat` (prose-md.md 3.10)."""
+    """`repeat count`. The count is a `Number`, a `Name` or, in a script, a path. With `concurrent`, a `parallel repeat`
+    (prose-md.md 3.10)."""
 
     count: Expression
     variable: Name | None
@@ -386,16 +384,16 @@ class Arm(Node, frozen=True):
 
 
 class If(Active, frozen=True):
-    """`if` and `elif` arms in order; `otherwise` is the body of `else`, None without one."""
+    """`if` with its `elif` arms in order; `otherwise` is the body of `else`, None without one."""
 
     arms: tuple[Arm, ...]
     otherwise: Body | None
 
 
 class PipeOperation(Node, frozen=True):
-    """`map`, `filter`, `pmap` (no names: the variable is `item`) or `reduce` with its two names (3.14).
+    """`map`, `filter` or `pmap` (without `names`; the variable is `item`), or `reduce` with its two names (3.14).
 
-    A one-line body and an expression as last line are an `ExpressionStatement`.
+    A one-line body, or an expression as the last line of a body, is an `ExpressionStatement`.
     """
 
     kind: Literal["map", "filter", "pmap", "reduce"]
@@ -412,13 +410,13 @@ class Pipe(Active, frozen=True):
 
 
 class ExpressionStatement(Statement, frozen=True):
-    """A spawn, compound, pipeline or program call as a statement; in a pipe body also any expression."""
+    """A spawn, compound, pipeline or program call as a statement; at the end of a pipe body, any expression."""
 
     value: Expression
 
 
 class Let(Statement, frozen=True):
-    """`let` / `const` with one name, or with a destructuring list (`destructured`)."""
+    """`let` or `const` with one name, or with a list of names in braces (`destructured`)."""
 
     kind: Literal["let", "const"]
     names: tuple[Name, ...]
@@ -432,7 +430,7 @@ class Assign(Statement, frozen=True):
 
 
 class Output(Statement, frozen=True):
-    """`output name = rhs`; without a name the anonymous form (2.3 row 1)."""
+    """`output name = rhs`; without a name, the anonymous form (2.3 row 1)."""
 
     name: Name | None
     value: Expression
@@ -444,7 +442,7 @@ class Input(Statement, frozen=True):
 
 
 class Throw(Statement, frozen=True):
-    """`throw`, `throw "text"`, `throw name`; in ProseScript `throw` of any value."""
+    """`throw`, `throw "text"`, `throw name`; in ProseScript, `throw` with any value."""
 
     value: Expression | None = None
 
@@ -454,7 +452,7 @@ class Return(Statement, frozen=True):
 
 
 class Append(Statement, frozen=True):
-    """`append value to list`, `record value in list` (prose-md.md 3.10)."""
+    """`append value to list` or `record value in list` (prose-md.md 3.10)."""
 
     value: Expression
     name: Name
@@ -509,7 +507,7 @@ class Block(Definition, frozen=True):
 
 
 class Program(Node, frozen=True):
-    """A file or a cell: its items in source order. `strict` and `script` (ProseScript) name its dialect."""
+    """A file or a cell: its statements in source order. `strict` and `script` (ProseScript) are its dialect."""
 
     items: tuple[Statement, ...]
     strict: bool = False
@@ -521,9 +519,9 @@ class Program(Node, frozen=True):
         return None
 
     def scripts(self) -> tuple[Program, ...]:
-        """The programs in its text: itself, or of a contract file those of all its nodes."""
+        """Return the programs in the text: for a contract file, the scripts of all its nodes."""
         return (self,)
 
     def texts(self) -> dict[str, str]:
-        """The other texts that were read for the program, by address: those that a contract file refers to."""
+        """Return the texts of the other files that a contract file refers to, by address."""
         return {}

@@ -1,6 +1,6 @@
-"""Hints for users who write shell commands, Python or another language (docs/reference/openprose.md 9.6).
+"""Makes hints for users who write shell commands, Python or another language (docs/reference/openprose.md 9.6).
 
-All of it is data, in `hints.toml`: a word, or a pattern for a line that could not be read, and what to type instead.
+The hints are data in `hints.toml`: for a word, or for a pattern of an unreadable line, the text to type instead.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import Final
 
 from prose_kernel.language.words import hints
 
-_SHELL: Final = (  # compiled when a line cannot be read
+_SHELL: Final = (  # compiled at its first use
     r"(?:apt|apt-get|awk|aws|bash|brew|bun|bundle|cargo|cat|cd|chmod|chown|clear|cmake|composer|conda|cp|curl|cut|date|"
     r"deno|df|diff|docker|dotnet|du|echo|env|eslint|export|find|gcc|gem|gh|git|go|gradle|grep|gunzip|gzip|head|history|"
     r"htop|java|jest|jq|jupyter|kill|kubectl|less|ln|ls|make|man|mkdir|more|mv|mvn|mypy|nano|node|npm|npx|perl|php|"
@@ -30,7 +30,7 @@ _SAME_CASE: Final = rf"(?:{_KEYWORDS})\b"
 _SENTENCE: Final = re.compile(r"[A-Za-z][\w'-]*(?:,?[ ]+[\w'-]+){2,}[.!?]?")
 _ARTICLE: Final = re.compile(r"\b(?:the|a|an|all|my|our|your|this|that|these|please)\b", re.IGNORECASE)
 MOST_WORDS: Final = 200
-"""Characters of the user's own text in a hint, and in a line that the patterns are tried on."""
+"""How many characters of the user's text a hint may quote, and a line may have for the patterns to be tried."""
 _STRAIGHT: Final = str.maketrans(dict.fromkeys("\N{LEFT DOUBLE QUOTATION MARK}\N{RIGHT DOUBLE QUOTATION MARK}", '"'))
 
 
@@ -43,7 +43,7 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
 
 
 def command(text: str) -> str | None:
-    """Return the command that a line begins with (`ls -la`: `ls`), None if it isn't recognised."""
+    """Return the shell command that a line begins with (`ls` for `ls -la`), None if it isn't recognised."""
     word = re.match(r"[\w-]+(?![\w-]*[ ]*(?:=(?!=)|:(?=\s|$)|\())", text)
     if word is None or re.fullmatch(_SHELL, word[0]) is None:
         return None
@@ -51,12 +51,12 @@ def command(text: str) -> str | None:
 
 
 def no_statement(word: str) -> str:
-    """The message for a line that begins with a command."""
+    """Return the message for a line that begins with a shell command."""
     return f"`{word}` is a command, not a statement"
 
 
 def bare_word(word: str) -> str | None:
-    """The hint for a statement that is only a word."""
+    """Return the hint for a statement that is only a word."""
     if hint := _hints()["bare"].get(word):
         return hint
     if re.fullmatch(_SHELL, word):
@@ -65,12 +65,12 @@ def bare_word(word: str) -> str | None:
 
 
 def constant(name: str) -> str | None:
-    """The hint for a name that is a constant in other languages."""
+    """Return the hint for a name that is a constant in other languages."""
     return _hints()["names"].get(name)
 
 
 def method(name: str, value: str, argument: str) -> str | None:
-    """The hint for a call of a method that other languages have."""
+    """Return the hint for a call of a method that other languages have."""
     found = _hints()["methods"].get(name)
     return found.format(value, argument) if found else None
 
@@ -108,12 +108,12 @@ def line(text: str) -> str | None:
 
 
 def sentence(text: str) -> str | None:
-    """The hint for a line that is a sentence: most people mean it for a model."""
+    """Return the hint for a line that is a sentence, which is probably meant for a model."""
     return f'to give a task to a model, write `session "{text}"`' if _SENTENCE.fullmatch(text) else None
 
 
 def run(text: str) -> str:
-    """The hint for a command of the shell."""
+    """Return the hint for a shell command."""
     return f"to run a command, write {_quoted(text)}"
 
 
