@@ -1,4 +1,4 @@
-"""Background processes: those that a command left running, or detached on purpose, and how they end with the kernel."""
+"""Tracks the processes that a command left running or detached on purpose, and ends them with the kernel."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from prose_kernel.processes.process_table import Member, signal_scope, still_our
 
 
 class BackgroundProcesses:
-    """Groups that outlived their commands, each with its known processes."""
+    """The process groups that outlived their commands, each with its known processes."""
 
     def __init__(self, marker: str) -> None:
         self._marker = marker
@@ -21,7 +21,7 @@ class BackgroundProcesses:
         self._prune_at = 64
 
     def remember(self, leader: int, left: Sequence[Member], table: Callable[[], list[Member]]) -> list[int]:
-        """Remember a group. Returns groups that are forgotten because they have ended meanwhile."""
+        """Add a group. Return the groups that were dropped because they have ended meanwhile."""
         gone: list[int] = []
         if len(self._groups) >= self._prune_at:
             gone = self._prune(table())
@@ -41,7 +41,7 @@ class BackgroundProcesses:
         return gone
 
     async def end(self, grace: float, table: Callable[[], list[Member]]) -> None:
-        """Send TERM to all groups, wait for `grace` seconds, send KILL; return when they have ended."""
+        """Send TERM to all groups, wait `grace` seconds, send KILL; return when they have ended."""
         for number, patience in ((signal.SIGTERM, grace), (signal.SIGKILL, grace)):
             now = table()
             self._prune(now)

@@ -1,8 +1,8 @@
-"""One child process from spawn to reap: drain, deadline, ladder, record (exec-and-tasks.md 1.2).
+"""Runs one child process from spawn to reap: its output, time limit, termination and record (exec-and-tasks.md 1.2).
 
 Everything here runs in the engine's loop. The order at the end matters: the exit is noticed without reaping, the pipes
 are drained, a ladder (the steps of a termination) waits for the *group* to be empty, and the leader is reaped last,
-because until then its number cannot belong to another process.
+because until then its PID cannot be reused.
 """
 
 from __future__ import annotations
@@ -29,19 +29,20 @@ if TYPE_CHECKING:
 _CHUNK = 65536
 _LOOK = 0.003
 _LOOKS = 5
-"""Checks of the process table for the remaining processes of a group that is not empty."""
+"""How often the process table is read to find the remaining processes of a non-empty group."""
 
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """A command to start, and its limit in seconds (None: none).
+    """A command to start.
 
-    `prepare` makes the arguments: it is given the descriptor of the report pipe (None without `report`) and returns
-    them with further descriptors to pass on, which are closed after the start. May raise `SpawnFailure` or `OSError`.
-    `tree` is the value of `PROSE_JOB` that only this command has: then all of its processes belong to it, also those
-    that left its group. Processes that are still in its group when it ends are then ended too, and counted.
-    With `talk` its standard input is a pipe, whose end `Process.stdin` is the caller's to write and to close; else it
-    reads `stdin`. Of each stream the first `kept` characters are recorded.
+    - `prepare`: makes the arguments. It gets the descriptor of the report pipe (None without `report`), and returns the
+      arguments and other descriptors to pass on, which are closed after the start. May raise `SpawnFailure`, `OSError`.
+    - `timeout`: the time limit in seconds; None for no limit.
+    - `tree`: a value of `PROSE_JOB` that only this command has. All processes with it belong to the command, even if
+      they left its group; and processes that remain in its group when it ends are ended, too, and counted.
+    - `talk`: make standard input a pipe, for the caller to write and close (`Process.stdin`), instead of `stdin`.
+    - `kept`: how many characters of each stream are recorded.
     """
 
     prepare: Callable[[int | None], tuple[Sequence[str | bytes], Sequence[int]]]
@@ -57,10 +58,10 @@ class Launch:
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """The engine's record of one process; each front end derives its own result from it.
+    """The engine's record of one process, from which `exec`, `Exec` and tasks derive their results.
 
     `status` is a wait status, None if the process was not started or never ended. `report` is the content of the
-    private pipe. `spawn_error` belongs to `spawn_kind`. `created` names protected files that an agent's command has
+    report pipe. `spawn_kind` classifies `spawn_error`. `created` names protected files that an agent's command has
     created.
     """
 
@@ -83,27 +84,27 @@ class Record:
 class EngineProcess(Protocol):
     """A process of an engine: its child (`Process`), or a program under a guard (`MonitoredProcess`).
 
-    All calls in the engine's loop. `foreground` ones get a user's interrupts.
+    Methods are called in the engine's loop. A user's interrupt reaches only `foreground` processes.
     """
 
     foreground: bool
 
     @property
     def pid(self) -> int | None:
-        """The leader of its group if the engine owns that; else None."""
+        """The PID of the group's leader if the engine owns the group, else None."""
 
     @property
     def has_exited(self) -> bool:
-        """Whether it has ended, checked now; its output may still be in transit."""
+        """Whether the process has ended, checked now; its output may still be in transit."""
 
     def start(self) -> None:
-        """Start it; a failure is reported like any other end."""
+        """Start the process; a failure is reported like any other end."""
 
     def refuse(self, outcome: Outcome) -> None:
         """End a process that was never started."""
 
     def stop(self, outcome: Outcome, grace: float | None = None) -> None:
-        """Send TERM, wait for `grace` seconds (None: the default), send KILL."""
+        """Send TERM, wait `grace` seconds (None: the default), send KILL. After an earlier exit, keep its outcome."""
 
     def kill(self, outcome: Outcome) -> None:
         """Send KILL immediately."""
@@ -112,13 +113,13 @@ class EngineProcess(Protocol):
         """Interrupt for the user: INT, TERM, KILL; a second interrupt skips to KILL."""
 
     def shutdown(self) -> None:
-        """End it because the engine closes: TERM now, then KILL."""
+        """End the process because the engine closes: TERM now, replacing a running ladder, then KILL."""
 
 
 class Feed(Protocol):
     """Receives a command's decoded output while it runs, in the engine's loop. Must not block.
 
-    While it is `full`, nothing more is read; it calls `room` in the engine's loop when there is room again.
+    While the feed is `full`, reading pauses; the feed calls `room` in the engine's loop when it accepts output again.
     """
 
     room: Callable[[], None]
@@ -133,9 +134,9 @@ class Feed(Protocol):
 
 
 class Process:
-    """Owns one child. `start` once; `stop`, `kill`, `interrupt` and `shutdown` any time; `done` is called exactly once.
+    """Owns one child. Call `start` once, and `stop`, `kill`, `interrupt` and `shutdown` at any time.
 
-    `begun` is called when the child runs. With `foreground` False an interrupt of the user does not affect it.
+    `begun` is called when the child runs, `done` exactly once, with its record.
     """
 
     def __init__(
@@ -182,7 +183,6 @@ class Process:
     # ------------------------------------------------------------ start
 
     def start(self) -> None:
-        """Spawn the child; a failure is reported as a record like any other end."""
         try:
             self._spawn()
         except SpawnFailure as failure:
@@ -254,7 +254,7 @@ class Process:
         self._advance()
 
     def _advance(self) -> None:
-        """Finish when all has ended: the leader, the ladder if there is one, and both streams or their time limit."""
+        """Finish if the leader, a running ladder, and both streams (or the wait for them) have ended."""
         if not self._exited or self._climbing or self._finished:
             return
         if self._drain.over:
@@ -273,7 +273,7 @@ class Process:
             return
         self._tidied = True
         if self.foreground and self._ladder is None:
-            # processes that a foreground command detached on purpose live on, until the engine closes
+            # processes that a foreground command detached on purpose stay alive until the engine closes
             self._scope = GroupScope(self._scope.leader)
         left = self._scope.members(self._owner.table())
         if not left:
@@ -285,12 +285,10 @@ class Process:
     # ------------------------------------------------------------ ending it
 
     def stop(self, outcome: Outcome, grace: float | None = None) -> None:
-        """Start the ladder of a cause, unless one runs already. An earlier exit keeps its outcome."""
         if self._ladder is None:
             self._climb(ladder(outcome, self._owner.grace if grace is None else grace))
 
     def kill(self, outcome: Outcome) -> None:
-        """Send KILL immediately, whether a ladder runs or not."""
         self._kill_now = True
         self.stop(outcome)
         self._wake.set()
@@ -304,7 +302,6 @@ class Process:
             self._wake.set()
 
     def shutdown(self) -> None:
-        """End it because the engine closes: TERM now, replacing a running ladder, then KILL."""
         if self._ending is not None:
             self._ending.cancel()
         self._climb(ladder("cancelled", self._owner.grace))
@@ -326,13 +323,12 @@ class Process:
             if await self._run_step(step.signal, self._owner.loop.time() + step.grace, last):
                 break
         self._climbing = False
-        # Processes that survive KILL are not waited for: the record counts them.
+        # Don't wait for processes that survive KILL: the record counts them.
         self._exited = True
         self._advance()
 
     async def _run_step(self, number: signal.Signals, end: float, last: bool) -> bool:
-        """Signal the scope, and wait. Return True when it is empty, False when the time is over or a second interrupt
-        came."""
+        """Signal the scope and wait. Return True when it is empty, False after `end` or a second interrupt."""
         programs = self._signal(number)
         delay, again = 0.001, self._owner.loop.time() + process_table.LOST
         while not self._scope_is_empty():
@@ -363,7 +359,7 @@ class Process:
         timer.cancel()
 
     def _signal(self, number: signal.Signals) -> dict[int, bytes]:
-        """Signal the scope; return the program of each process just before, if that matters."""
+        """Signal the scope; return the program that each process ran just before, for `_repeat`."""
         assert self._child is not None
         table, programs = self._owner.table(), dict[int, bytes]()
         if number != signal.SIGKILL and system.LINUX:  # without signal masks nothing is repeated
@@ -376,8 +372,8 @@ class Process:
     def _repeat(self, number: signal.Signals, programs: dict[int, bytes]) -> None:
         """Signal processes again that have lost the signal.
 
-        A shell's child still has the shell's handlers until it executes its program; an earlier signal is recorded
-        there and lost. A process that executes the same program as before has got the signal, and may be cleaning up.
+        A shell's child has the shell's handlers until it executes its program, and loses a signal that arrives before.
+        A process that runs the same program as before has got the signal, and may be cleaning up.
         """
         for member in self._scope.members(self._owner.table()):
             before = programs.get(member.pid)
@@ -390,8 +386,8 @@ class Process:
     def _is_handled(self, number: signal.Signals) -> bool:
         """Return whether a process of the scope may be cleaning up because of this signal.
 
-        Without the command's leader, it is useless to wait for processes that only ignore it: a shell starts its
-        background jobs with INT ignored.
+        After the leader's end, waiting for processes that ignore the signal is useless: a shell starts its background
+        jobs with INT ignored.
         """
         members = self._scope.members(self._owner.table())
         return any(process_table.handles(member.pid, number) for member in members)
@@ -408,7 +404,7 @@ class Process:
         if self._scope.members(table):
             self._empty_in = None
             return False
-        # One check can miss a process that was forked meanwhile by one that has ended: two checks are needed.
+        # One reading misses a process that was forked meanwhile by one that has ended: two readings are needed.
         seen, self._empty_in = self._empty_in, table
         return seen is not None and seen is not table
 
@@ -474,13 +470,12 @@ class Process:
             while chunk := os.read(self._report, _CHUNK):
                 data += chunk
         except OSError:
-            pass  # a background process holds the other end: only the data up to now counts
+            pass  # a background process holds the other end: use the data received so far
         close((self._report,))
         return data
 
     def _left_processes(self) -> list[process_table.Member]:
-        """Return the processes that the command left in its group. Takes one system call in the usual case that there
-        are none."""
+        """Return the processes that the command left in its group; one system call in the usual case of none."""
         assert self._child is not None
         leader = self._child.pid
         scope = GroupScope(leader)
@@ -488,12 +483,12 @@ class Process:
         for _ in range(_LOOKS):
             if scope.surely_empty():
                 return []
-            # One check can miss a process that was forked meanwhile by one that has ended.
+            # One reading misses a process that was forked meanwhile by one that has ended.
             if left := scope.members(self._owner.table(fresh=True)):
                 break
-            self._owner.orphans.look()  # until their statuses are taken, their groups do not look empty
+            self._owner.orphans.look()  # a group doesn't look empty until its zombies are reaped
         if any(member.pid == leader for member in left) and self._child.popen.returncode is not None:
-            return []  # the leader is reaped: another process has its number now
+            return []  # the leader is reaped: another process has its PID now
         return left
 
     @property
@@ -506,12 +501,12 @@ class Process:
 
     @property
     def stdin(self) -> int:
-        """Our end of its standard input, non-blocking; -1 if there is none."""
+        """Our non-blocking end of the child's standard input; -1 if there is none."""
         return self._child.stdin if self._child is not None else -1
 
 
 def exit_of(status: int | None) -> tuple[int | None, str | None]:
-    """Return the exit status or the name of the signal in a wait status; neither for None (no end was seen)."""
+    """Return the exit code, None, or None, the name of the signal, for a wait status; None, None without a status."""
     if status is None:
         return None, None
     if os.WIFSIGNALED(status):
@@ -520,7 +515,7 @@ def exit_of(status: int | None) -> tuple[int | None, str | None]:
 
 
 def signal_name(number: int) -> str:
-    """Return `SIGTERM` and the like, also for signals without a name."""
+    """Return a signal's name, such as `SIGTERM`; `SIG` and the number for unnamed signals."""
     try:
         return signal.Signals(number).name
     except ValueError:

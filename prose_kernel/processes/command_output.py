@@ -1,12 +1,12 @@
-"""The output of a command: the recorded part, and the part that is shown while it runs.
+"""Records the output of a command, and displays it while the command runs.
 
 `Capture` keeps the first characters, for `exec`; `Head` the first bytes, for `Exec`; `BothEnds` the beginning and the
 end, for tasks; `Tail` the end, for terminals of CLI agents. Each has constant cost per piece and constant memory,
 however long the output is.
 
-Both parts get the same decoded text. The recorded part is its first code points (2.7). The display is a side channel
+Record and display get the same decoded text. The record is its first code points (2.7). The display is a side channel
 (1.2, capture point 4; 5.1): a late, blocked or broken `Live` has no effect on the command, unless its consumer displays
-without a limit; then a command waits for it, as it would for a pipe.
+without a limit; then the command waits for it, as it would for a pipe.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from prose_kernel.runtime import images
 from prose_kernel.runtime.ports import DEFAULT_MAX_OUTPUT, NOTHING_OMITTED, OnOutput, Stream
 
 WAITING = 8 * 1024 * 1024
-"""Characters that wait for a consumer before the middle is dropped, or reading pauses."""
+"""Characters that may wait for a consumer that displays everything; then reading pauses."""
 _INTERVAL = 0.05
 _LOOK = 1.0
-"""Seconds between two looks whether the loop of a consumer that takes nothing is closed."""
+"""Seconds between two checks whether the loop of an unresponsive consumer is closed."""
 _REPLACEMENT = "\N{REPLACEMENT CHARACTER}"
 _REPLACEMENT_BYTES = _REPLACEMENT.encode()
 
 
 class Decoder:
-    """Incremental UTF-8 with replacement, counting the bytes that were not UTF-8. Decoding ends at the beginning of a
-    picture; `picture` has the bytes from there on."""
+    """Decodes UTF-8 incrementally, replacing and counting invalid bytes. With `pictures`, decoding ends where a picture
+    begins; `picture` holds the bytes from there on."""
 
     __slots__ = ("_pictures", "_rest", "picture", "replaced")
 
@@ -63,7 +63,7 @@ class Decoder:
 
 
 def _replaced_bytes(data: bytes, text: str) -> int:
-    # A program may print U+FFFD itself: these are valid, and in the data as well.
+    # Don't count a valid U+FFFD that the program itself has printed: it is in the data as well.
     replacements = text.count(_REPLACEMENT) - data.count(_REPLACEMENT_BYTES)
     return len(data) - (len(text.encode()) - len(_REPLACEMENT_BYTES) * replacements)
 
@@ -90,16 +90,16 @@ class Head:
 
     @property
     def text(self) -> str:
-        """Decoded; a character that the cap cuts in two is left out."""
+        """The decoded text, without a character that the cap cuts in two."""
         return Decoder().decode(bytes(self._kept), not self.truncated)
 
 
 class Capture:
-    """One stream: decodes, keeps the first `most` code points, counts all bytes.
+    """Records one stream: decodes it, keeps the first `most` code points, counts all bytes.
 
     With `pictures`, a stream may be a picture, or become one where it stops being UTF-8. From there on the picture is
-    kept as bytes, up to `images.LARGEST`, and one line represents it at the end. For text only the first piece is
-    examined; a later picture is looked for only where a piece cannot be decoded.
+    kept as bytes, up to `images.LARGEST`, and one line represents it at the end. To keep text cheap, a picture is only
+    looked for in the first piece, and where a piece cannot be decoded.
     """
 
     __slots__ = ("_begin", "_decoder", "_kept", "_picture", "_picture_bytes", "_room", "total_bytes", "truncated")
@@ -115,7 +115,7 @@ class Capture:
         self.total_bytes = 0
 
     def feed(self, data: bytes, final: bool = False) -> str:
-        """Add a piece of the stream; return it as text, whole code points only."""
+        """Add a piece of the stream; return its text, whole code points only."""
         self.total_bytes += len(data)
         if self._begin is not None:
             data = self._begin + data
@@ -164,7 +164,7 @@ class Capture:
 
     @property
     def image(self) -> bytes:
-        """The picture that the stream is, or ends with; empty for text, and for a picture that is too large."""
+        """The picture with which the stream ends; empty without one, and for one that is too large."""
         return bytes(self._picture) if self._picture and self._picture_bytes <= images.LARGEST else b""
 
     @property
@@ -178,7 +178,7 @@ MARK = "\n[… {count:,} characters not shown …]\n"
 
 
 class Tail(Generic[AnyStr]):
-    """The last `cap` characters, or bytes, of a text that arrives in pieces; `empty` is an empty piece."""
+    """The last `cap` characters or bytes of a stream; `empty` is an empty piece of its type."""
 
     __slots__ = ("_cap", "_empty", "_length", "_pieces")
 
@@ -199,7 +199,7 @@ class Tail(Generic[AnyStr]):
             self._pieces = deque((self._empty.join(self._pieces),))
 
     def last(self, count: int) -> AnyStr:
-        """Return the last `count` of them, or all that are kept."""
+        """Return the last `count` characters or bytes, or all that are kept."""
         found: list[AnyStr] = []
         for piece in reversed(self._pieces):
             if count <= 0:
@@ -239,8 +239,7 @@ class BothEnds:
         return self._tail.last(count)
 
     def preview(self, budget: int) -> tuple[str, bool]:
-        """Return the text, or its first and last halves with a mark between if it is over budget; and whether it was
-        cut."""
+        """Return the text, cut in the middle and marked there if it is longer than `budget`; and whether it was cut."""
         if self.total <= budget:
             head = self.head(self.total)
             return head + self.tail(self.total - len(head)), False
@@ -250,7 +249,7 @@ class BothEnds:
 
 
 class Collected:
-    """The output of one command that is held in memory."""
+    """The output of one command as kept in memory: each stream, and both in order of arrival."""
 
     def __init__(self) -> None:
         self.streams: dict[Stream, BothEnds] = {"stdout": BothEnds(STREAM_TAIL), "stderr": BothEnds(STREAM_TAIL)}
@@ -261,18 +260,18 @@ class Collected:
         self.combined.add(text)
 
     def previews(self, budget: int) -> dict[Stream, tuple[str, bool]]:
-        """Return each stream's preview. They share the budget; a short one leaves its rest to the other."""
+        """Return each stream's preview. They share the budget: a short stream leaves its unused part to the other."""
         half = budget // 2
         total = sum(ends.total for ends in self.streams.values())
         return {
-            name: ends.preview(max(half, budget - min(total - ends.total, half)))  # the rest belongs to the other
+            name: ends.preview(max(half, budget - min(total - ends.total, half)))
             for name, ends in self.streams.items()
         }
 
 
 class _Waiting:
-    """Undelivered text of one stream. With `spare`, at least that many characters of both ends are kept and the middle
-    is counted and dropped; 0 keeps everything."""
+    """The undelivered text of one stream. With `spare`, at least that many characters of each end are kept, and the
+    middle is counted and dropped; 0 keeps everything."""
 
     __slots__ = ("_spare", "_tail_size", "head", "omitted", "size", "tail")
 
@@ -302,11 +301,11 @@ class _Waiting:
 class Live:
     """Passes a command's output to a consumer in another event loop, in few and large pieces.
 
-    Output is passed immediately if nothing was sent for a while, otherwise at most 20 times a second. If the consumer
-    is slow, pieces are merged, and the undelivered text is bounded. A consumer that displays only `displayed` bytes
-    gets both ends and the size of the dropped middle, so a blocked or broken consumer has no effect on the command. For
-    a consumer that wants everything (`displayed` 0), reading must pause while `full`; `room` is called in the engine's
-    loop when the consumer has caught up.
+    Output is passed immediately after a pause, otherwise at most 20 times a second. If the consumer is slow, pieces are
+    merged, and the undelivered text is bounded. A consumer that displays only `displayed` bytes gets both ends and the
+    size of the dropped middle, so a blocked or broken consumer has no effect on the command. For a consumer that wants
+    everything (`displayed` 0), reading must pause while `full`; `room` is called in the engine's loop when the consumer
+    has caught up.
     """
 
     def __init__(
@@ -316,7 +315,7 @@ class Live:
         consumer: OnOutput,
         displayed: int = 0,
     ) -> None:
-        """`post` calls a function in the consumer's loop; False says that this loop is closed."""
+        """`post` calls a function in the consumer's loop; it returns False if that loop is closed."""
         self.room: Callable[[], None] = no_op
         self.full = False
         self._loop = engine_loop
@@ -342,8 +341,8 @@ class Live:
             waiting.add(text)
             self.full = not self._spare and sum(one.size for one in self._pending.values()) >= WAITING
         if self._timer is None:
-            # The schedule may run half an interval ahead: jitter of a program that prints every 50 ms causes no long
-            # delay, and the rate stays at 20 a second.
+            # The schedule may run half an interval ahead, so a program that prints about every 50 ms sees no long
+            # delay from jitter; the rate stays at 20 a second.
             wait = self._due - _INTERVAL / 2 - self._loop.time()
             if wait <= 0:
                 self._send()
@@ -355,7 +354,7 @@ class Live:
         self._due = max(self._due, now) + _INTERVAL
         if self._posted and now < self._next_look:
             return
-        # A loop that was closed after `deliver` was posted never runs it: only another call shows that it is closed.
+        # If the loop was closed after `deliver` was posted, only another post shows that.
         call = no_op if self._posted else self.deliver
         self._posted, self._next_look = True, now + _LOOK
         if not self._post(call):
@@ -363,7 +362,7 @@ class Live:
             self._take()
 
     def stop(self) -> None:
-        """Start no further timer: the end of the command delivers the rest."""
+        """Stop the timer: the command's end delivers the remaining output."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -379,8 +378,8 @@ class Live:
         return pending
 
     def deliver(self) -> None:
-        """Deliver all waiting text, in order of arrival, one piece a stream; two around a dropped part. Called in the
-        consumer's loop."""
+        """Deliver all waiting text: one piece for each stream, or two around a dropped middle. Called in the consumer's
+        loop."""
         for stream, waiting in self._take().items():
             try:
                 if waiting.omitted.size:
@@ -395,4 +394,4 @@ class Live:
 
 
 def no_op() -> None:
-    """Do nothing: used where nothing waits for room."""
+    """Do nothing: the `room` callback of a feed that never pauses the reading."""

@@ -1,7 +1,7 @@
-"""Calls from any event loop into the engine's and back: one hop each way, and nothing left after a cancelled call.
+"""Calls from any event loop into the engine's loop and back, with one hop each way.
 
-A caller and the engine have an event loop each, in different threads. `ProcessCall` is for one process, `in_engine` for
-a coroutine that runs there. Either way the answer always comes, and a caller that is cancelled meanwhile waits for it.
+A caller and the engine have an event loop each, in different threads. `ProcessCall` runs one process there, `in_engine`
+a coroutine. Both always answer; a cancelled caller waits for the answer, so nothing is left running after the call.
 """
 
 from __future__ import annotations
@@ -28,8 +28,7 @@ def posted(loop: asyncio.AbstractEventLoop, callback: Callable[[], None]) -> boo
 async def answered(answer: asyncio.Future[T], cancel: Callable[[], object]) -> T:
     """Return the result of `answer`, or raise its exception.
 
-    Each cancellation of the call calls `cancel`, which must complete `answer`; only then `CancelledError` is raised. So
-    nothing is left running after the call.
+    Each cancellation of this call runs `cancel`, which must complete `answer`; only then is `CancelledError` raised.
     """
     cancelled: asyncio.CancelledError | None = None
     while not answer.done():
@@ -46,9 +45,9 @@ async def answered(answer: asyncio.Future[T], cancel: Callable[[], object]) -> T
 
 
 class ProcessCall(Generic[T]):
-    """One process that a caller waits for. Created in the caller's loop; raises `EngineClosed` there.
+    """One process that a caller waits for. Create it in the caller's loop. Raises `EngineClosed`.
 
-    The process is created with `post` for pieces of output and `done` for its end, then passed to `wait`.
+    Create the process with `post` for its output and `done` for its end, then pass it to `wait`.
     """
 
     def __init__(self, engine: Engine) -> None:
@@ -59,8 +58,7 @@ class ProcessCall(Generic[T]):
         self._process: EngineProcess | None = None
 
     def post(self, callback: Callable[[], None]) -> bool:
-        """Call a function of the engine in the caller's loop; return False if that is closed: then the process is not
-        needed."""
+        """Call a function in the caller's loop. If the loop is closed, stop the process and return False."""
         open_ = posted(self._loop, callback)
         if not open_ and self._process is not None:
             self._process.stop("cancelled")
@@ -78,21 +76,21 @@ class ProcessCall(Generic[T]):
         self.post(complete)
 
     async def wait(self, process: EngineProcess) -> T:
-        """Run the process. When this returns or raises, nothing of it is left. Raises `EngineClosed`."""
+        """Run the process to its end, even if this call is cancelled. Raises `EngineClosed`."""
         self._process = process
         try:
             if not self._engine.post(self._engine.submit, process):
                 raise EngineClosed
             return await answered(self._answer, lambda: self._engine.post(self._engine.cancel, process))
         finally:
-            self._process = None  # it refers to this call
+            self._process = None  # break the reference cycle
 
 
 async def in_engine(engine: Engine, work: Callable[[], Coroutine[object, object, T]]) -> T:
-    """Run a coroutine in the engine's loop and return its result.
+    """Run a coroutine in the engine's loop and return its result. Raises `EngineClosed`.
 
     A cancelled call cancels the coroutine and waits for its end before it raises `CancelledError`, even if it is
-    cancelled again. Raises `EngineClosed`.
+    cancelled again.
     """
     engine.start()
     loop = asyncio.get_running_loop()
@@ -101,7 +99,7 @@ async def in_engine(engine: Engine, work: Callable[[], Coroutine[object, object,
 
     def begin() -> None:
         task = engine.loop.create_task(work())
-        task.add_done_callback(ended)  # not an `except` in the task: one that is cancelled early never runs
+        task.add_done_callback(ended)  # not an `except` in the task: a task that is cancelled early never runs
         running.append(task)
 
     def ended(task: asyncio.Task[T]) -> None:

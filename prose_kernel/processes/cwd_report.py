@@ -1,8 +1,8 @@
-"""The directory report: a shell's last action is to report its working directory (exec-and-tasks.md 2.4).
+"""Makes a shell report its final working directory (exec-and-tasks.md 2.4).
 
-The command is an argument of a small wrapper text, which evaluates it and writes `pwd -P`, a newline and a NUL to a
-private pipe. It is reported twice if possible: from an EXIT trap, which covers `exit`, `set -e` and syntax errors,
-and after the command, which covers a command that sets its own EXIT trap. The last complete record counts.
+The command is an argument of a small wrapper text, which evaluates it and writes the output of `pwd -P` and a NUL to a
+private pipe. It reports twice if possible: from an EXIT trap, which covers `exit`, `set -e` and syntax errors, and
+after the command, which covers commands that set their own EXIT trap. The last complete record counts.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import re
 
 LOWEST_DESCRIPTOR = 100
-"""Commands often use 3 to 9 (`exec 3>&-`); the report must not collide with them."""
+"""The lowest descriptor of the report: commands often use 3 to 9 themselves (`exec 3>&-`)."""
 
 _LONGEST_PATH = 4096
 
@@ -28,22 +28,22 @@ _MAY_MOVE = frozenset(
 """Builtins of any shell that can change the directory, or make something else do it."""
 _KNOWN_SHELLS = frozenset(("bash", "sh", "dash", "ash", "zsh", "ksh", "mksh", "busybox"))
 
-# All on one line: shells count lines for their messages from here, so the command's own line numbers stay right, and a
-# shell that met the end of the text inside a quotation has nothing left to misread.
+# All on one line, because shells count the lines in their messages from here; and because a shell that meets the end
+# of the command inside a quotation must have no line left to misread.
 _WRAPPER = (
     r"""{load}trap '{{ set +x; }} 2>/dev/null; {report}' EXIT; {evaluate}; """
     r"""{{ __prose=$?; set +x; }} 2>/dev/null; {report}; exit "$__prose" """
 )
 
-# The redirection goes through /dev/fd because dash cannot spell two-digit descriptors.
+# The redirection uses /dev/fd because dash accepts no two-digit descriptors.
 _REPORT = r"""{{ command pwd -P && command printf "\000"; }} 2>/dev/null >/dev/fd/{descriptor} || :"""
 
 
 @functools.lru_cache(maxsize=64)
 def wrapper(report: int, source: str | None = None) -> str:
-    """Return the text to pass to `shell -c`, followed by `$0` and, without `source`, by the command.
+    """Return the text for `shell -c`. The arguments `$0` and (without `source`) the command must follow it.
 
-    `report` is the descriptor of the pipe; `source` runs a command that is too long for an argument.
+    `report` is the descriptor of the pipe; `source` is the text that runs a command too long for an argument.
     """
     return _WRAPPER.format(
         load="__prose=$1; shift; " if source is None else "",
@@ -53,10 +53,11 @@ def wrapper(report: int, source: str | None = None) -> str:
 
 
 def cannot_move(shell: str, command: str, *, functions: bool) -> bool:
-    """Return whether the shell certainly ends in its first directory, so that no report is needed.
+    """Return whether the shell certainly ends in its initial directory, so that no report is needed.
 
-    True for one program with plain or quoted words. Without the wrapper a shell then becomes the program instead of
-    starting it as a child: half the work for most commands. `functions` that the environment exports may do anything.
+    True for one program with plain or quoted arguments. Without the wrapper, a shell becomes this program instead of
+    starting a child, which halves the work for most commands. `functions`: the environment exports shell functions,
+    which may do anything.
     """
     if functions or len(command) > 4096 or shell not in _KNOWN_SHELLS:
         return False
@@ -65,7 +66,7 @@ def cannot_move(shell: str, command: str, *, functions: bool) -> bool:
 
 
 def source(shell: str, script: int) -> str:
-    """Return the options that make a shell (by file name) run the text in a descriptor."""
+    """Return the shell code that runs the text in a descriptor; `shell` is the shell's file name."""
     if shell == "zsh":
         return f'eval "$(</dev/fd/{script})"'  # its `.` would change $0
     return f". /dev/fd/{script}"

@@ -1,7 +1,7 @@
-"""The engine: one thread with its own event loop, which owns every child process from spawn to reap.
+"""The process engine: one thread with its own event loop, which owns every child process from spawn to reap.
 
-It runs from the first command to `close`, so that draining, deadlines and termination never depend on the running cell
-(exec-and-tasks.md 1.2, spawn point 8).
+It runs from the first command to `close`, so that reading output, time limits and termination never depend on the
+running cell (exec-and-tasks.md 1.2, spawn point 8).
 """
 
 from __future__ import annotations
@@ -37,17 +37,18 @@ _BURST = 16
 
 
 class EngineClosed(Exception):
-    """The engine was closed and starts no more processes."""
+    """The engine is closed and starts no more processes."""
 
 
 class Engine:
     """Owns the processes of one kernel or command line.
 
-    `grace` is the time in seconds between two signals that end a process. `on_warning` is called in the engine's thread
-    with a line for the person if the watchdog cannot be kept alive. `state_dir` has the private file by which a later
-    start finds processes that a killed kernel and a killed watchdog left; None means a directory of this user.
-    `at_once` is the limit of simultaneous commands, further ones wait; None means the number that the limit on open
-    files allows, at most 1000. `mark` is the prefix of the marker in the environment of all its commands.
+    - `grace`: seconds between two signals that end a process.
+    - `on_warning`: called in the engine's thread with a line for the person if the watchdog cannot be kept alive.
+    - `state_dir`: holds the private file by which a later start finds processes that survived a killed kernel and a
+      killed watchdog; None means a directory of this user.
+    - `at_once`: the limit of simultaneous commands; None means as many as the limit on open files allows, at most 1000.
+    - `mark`: the prefix of the marker in the environment of all commands.
     """
 
     def __init__(
@@ -122,9 +123,9 @@ class Engine:
         self.loop.close()
 
     def close(self) -> None:
-        """End everything: TERM to all processes together, KILL after the grace, the watchdog, the thread. Idempotent.
+        """End all processes (TERM to all together, KILL after the grace), then the watchdog and the thread. Idempotent.
 
-        Returns when nothing is left. Commands that were running get the outcome `cancelled`.
+        Returns when nothing is left. Running commands get the outcome `cancelled`.
         """
         with self._lock:
             if not self._closed:
@@ -154,7 +155,7 @@ class Engine:
             self._monitor.kill()
         await self._watchdog.close()
         self.orphans.close()
-        # tasks that still wait in this loop would wait forever
+        # coroutines that still wait in this loop would wait forever
         waiting = asyncio.all_tasks(self.loop) - {asyncio.current_task(self.loop)}
         for task in waiting:
             task.cancel()
@@ -172,7 +173,7 @@ class Engine:
         self._start_waiting()
 
     def _start_waiting(self) -> None:
-        """Start queued processes, a few at a time, because a spawn blocks the loop for those that already run."""
+        """Start queued processes, a few at a time, because a spawn blocks the loop for the running ones."""
         if self._waiting and self._burst and len(self._running) < self._most:
             self.orphans.watch()
             self._watchdog.starting()
@@ -193,8 +194,7 @@ class Engine:
             self._start_waiting()
 
     def post(self, callback: Callable[..., None], *arguments: object) -> bool:
-        """Call a function in the engine's loop, from any thread; return False if the engine is closed or not
-        started."""
+        """Call a function in the engine's loop, from any thread; return False if the loop isn't running."""
         with self._lock:
             if self._thread is None or self._stopped:
                 return False
@@ -202,7 +202,7 @@ class Engine:
         return True
 
     def interrupt(self) -> None:
-        """Interrupt all foreground commands for the user, from any thread; waiting ones are not started."""
+        """Interrupt all foreground commands for the user, from any thread, and refuse the waiting ones."""
         self.post(self._interrupt)
 
     def _interrupt(self) -> None:
@@ -232,8 +232,7 @@ class Engine:
         return self._monitor
 
     def started(self, pid: int, ticks: int = 0) -> None:
-        """Record that a process leads its own group. `ticks` is its start time, for one that may not carry the
-        marker."""
+        """Record a new group leader. `ticks` is its start time, for a process that may not carry the marker."""
         self._watchdog.started(pid, ticks)
 
     def ended(self, process: EngineProcess, left: Sequence[process_table.Member]) -> None:
@@ -252,17 +251,16 @@ class Engine:
             self._idle.set()
 
     def forget(self, leader: int) -> None:
-        """Forget a program under a guard that has ended; until then the watchdog ends it if kernel and guard are both
-        killed."""
+        """Forget an ended program that had a guard. Until then the watchdog ends it if kernel and guard are killed."""
         self._watchdog.ended(leader)
 
     def guards(self, number: int) -> bool:
-        """Return whether this is a process group, or the session, of a command that runs or has left processes running.
-        May be called from any thread."""
+        """Return whether `number` is the process group or session of a command that runs, or has left processes
+        running. May be called from any thread."""
         return self._ready and self._watchdog.knows(number)
 
     def adopt(self, child: Child) -> None:
-        """Adopt a leader that even KILL did not end: its status is taken when it ends."""
+        """Adopt a leader that survived KILL: reap it when it ends."""
         self._adopted[child] = ExitWatch(self.loop, child.pid, lambda: self._reap_adopted(child))
 
     def _reap_adopted(self, child: Child) -> None:
@@ -273,7 +271,7 @@ class Engine:
     def table(self, *, fresh: bool = False) -> list[process_table.Member]:
         """Return the process table, read at most once every few milliseconds, or now (`fresh`).
 
-        If no descriptor is left to read it, return the last table: the same object, so that no command is taken for
+        If no descriptor is left to read it, return the last table: the same object, so that no command seems to have
         ended.
         """
         taken, table = self._table
@@ -285,7 +283,7 @@ class Engine:
 
 
 def _most_at_once() -> int:
-    """Return how many commands may run simultaneously before the limit on open files would make spawns fail."""
+    """Return how many commands may run simultaneously without exceeding the limit on open files."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft == resource.RLIM_INFINITY:
         return _MOST_AT_ONCE
@@ -296,7 +294,7 @@ _open: weakref.WeakSet[Engine] = weakref.WeakSet()
 
 
 def _close_at_exit(engine: Engine) -> None:
-    """Close an open engine before the interpreter waits for threads: the engine's thread isn't a daemon."""
+    """Close an open engine before the exiting interpreter waits for threads: the engine's thread isn't a daemon."""
     if not _registered:
         register = getattr(threading, "_register_atexit", None)
         if register is None:

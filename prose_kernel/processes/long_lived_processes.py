@@ -1,7 +1,7 @@
 """Helpers: long-lived processes used through their standard streams, such as CLI agents (sessions.md 5).
 
-A helper is a process of the engine like any other: own session and group, known to the watchdog, ended step by step
-with all that it started. It has no time limit, and a user's interrupt does not reach it.
+A helper is a process of the engine like any other: it has its own session and group, the watchdog knows it, and it is
+ended with everything that it started. But it has no time limit, and a user's interrupt does not reach it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ COMMON: Final = frozenset(
         *("SSL_CERT_FILE", "SSL_CERT_DIR", "REQUESTS_CA_BUNDLE", "CURL_CA_BUNDLE", "NODE_EXTRA_CA_CERTS"),
     )
 )
-"""The variables that an untrusted helper gets: an allow list, because no list of names of secrets is complete."""
+"""The variables that an untrusted helper gets. An allow list, because no list of secret names is complete."""
 
 _CLOSED = "the process engine is closed"
 
@@ -67,15 +67,15 @@ class Helpers:
         *,
         trusted: bool = True,
     ) -> RunningHelper:
-        """See `Guard.start`. Cancelling the call ends what was started."""
+        """See `Guard.start`. A cancelled call ends the helper."""
         try:
             self._engine.start()
         except EngineClosed:
             raise OSError(_CLOSED) from None
         own = dict(os.environ)
-        if not trusted:  # a common variable may hold a secret nevertheless, such as a proxy's password
+        if not trusted:  # even a common variable may hold a secret, such as a proxy's password
             own = {name: value for name, value in own.items() if name in COMMON and not holds_secret(value)}
-        # A helper serves many requests, and the identity of an outer run must not be inherited.
+        # A helper serves many requests, so it must not inherit the identity of an outer run's request.
         environment = {**{name: value for name, value in own.items() if name not in open_request.IDENTITY}, **env}
         argv = (_program(command[0], environment.get("PATH"), cwd), *command[1:])
         try:  # a file created by a program of a session needs a person's agreement
@@ -83,9 +83,9 @@ class Helpers:
         except UsageError as problem:
             raise OSError(f"{problem}; {problem.hint}") from None
         encoded = {os.fsencode(name): os.fsencode(value) for name, value in environment.items()}
-        # The mark of a run: a process that a helper starts must not decide a gate (openprose.md 5.10).
+        # The marker of a run's commands: a process started by a helper must not decide a gate (openprose.md 5.10).
         encoded[b"PROSE_JOB"] = f"{self._engine.marker}:helper".encode()
-        # No process carries this marker: a tree is followed only from parent to child.
+        # No process carries this `tree`, so the tree is followed only from parent to child.
         launch = Launch(lambda _: (argv, ()), encoded, cwd, None, tree=token_hex(8), talk=True)
         helper = RunningHelper(self._engine, launch, on_output)
         await helper.begin()
@@ -93,7 +93,7 @@ class Helpers:
 
 
 def _program(name: str, path: str | None, cwd: str) -> str:
-    """Return the absolute path of a program named as on a command line. Raises `OSError`."""
+    """Return the absolute path of a program that is named as on a command line. Raises `OSError`."""
     if "/" in name:
         return str(Path(cwd, expanded(name)))
     found = shutil.which(name, path=path)
@@ -103,7 +103,7 @@ def _program(name: str, path: str | None, cwd: str) -> str:
 
 
 class RunningHelper:
-    """The `Helper` port. It works in the engine's loop; calls may come from any loop."""
+    """The `Helper` port. Callable from any loop; the work is done in the engine's loop."""
 
     def __init__(self, engine: Engine, launch: Launch, on_output: Callable[[str], None]) -> None:
         self._engine = engine
@@ -116,21 +116,21 @@ class RunningHelper:
         self._stdin = -1
         self._unsent = bytearray()
         self._waiting = False
-        # output in transit; each of the two counters is written by one thread
+        # output in transit, and the characters added and removed so far, each counted by one thread only
         self._pieces: deque[str] = deque()
         self._brought = 0
         self._taken = 0
         self.complaints = ""
 
     async def begin(self) -> None:
-        """Start it. Raises `OSError`."""
+        """Start the helper. Raises `OSError`."""
         if not self._engine.post(self._engine.submit, self._process):
             raise OSError(_CLOSED)
         try:
             await asyncio.shield(asyncio.wrap_future(self._started))
         except asyncio.CancelledError:
             if self._engine.post(self._engine.cancel, self._process):
-                await self.ended()  # after a cancelled start nothing may be left
+                await self.ended()  # a cancelled start must leave no process
             raise
 
     # ------------------------------------------------------------ the port
@@ -196,7 +196,7 @@ class RunningHelper:
         if self._brought - self._taken > _BACKLOG:
             self._process.kill("cancelled")
         elif not posted(self._loop, self._deliver):
-            self._process.stop("cancelled")  # the caller's loop is closed: this helper is no longer needed
+            self._process.stop("cancelled")  # the caller's loop is closed: the helper is no longer needed
 
     def _done(self, record: Record) -> None:
         self._hang_up()
@@ -214,7 +214,7 @@ class RunningHelper:
 
 
 class _Streams:
-    """The process's `Feed`, which is always up to date."""
+    """The process's `Feed`, which never pauses the reading."""
 
     full = False
 
@@ -223,4 +223,4 @@ class _Streams:
         self.room: Callable[[], None] = no_op
 
     def stop(self) -> None:
-        """Do nothing: the record has the end."""
+        """Do nothing: `RunningHelper._done` handles the end."""

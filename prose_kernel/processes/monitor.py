@@ -1,6 +1,6 @@
-"""The engine's side of the monitor, the process that starts agents' programs (exec-and-tasks.md 1.3).
+"""Starts and ends the monitor, the process that starts agents' programs (exec-and-tasks.md 1.3).
 
-It is started with the first such program and ends with the engine. If it is killed from outside, the next program
+The monitor starts with the first such program and ends with the engine. If it is killed from outside, the next program
 starts another one; running programs are not affected, because each has a guard process.
 """
 
@@ -21,7 +21,7 @@ SCRIPT = Path(__file__).with_name("monitor_process.py")
 COMMAND = scripts.command(SCRIPT, ("-I", "-S"))
 
 _AGAIN = 0.005
-"""Seconds until a job is sent again after the monitor's queue was full."""
+"""Seconds until a job is sent again if the monitor's queue is full."""
 
 _PATIENCE = 2.0
 """Seconds to wait for a killed monitor."""
@@ -31,7 +31,7 @@ _QUEUE = 16384
 
 
 class Monitor:
-    """Keeps one monitor process. All calls in the engine's loop."""
+    """Owns one monitor process. Call all methods in the engine's loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -41,7 +41,7 @@ class Monitor:
         self._timer: asyncio.TimerHandle | None = None
 
     def start(self, job: Sequence[int]) -> None:
-        """Hand over a job's descriptors, which are then closed. Raises `OSError` if there is no monitor."""
+        """Send a job's descriptors to the monitor, and close them. Raises `OSError` if no monitor can be started."""
         if self._popen is None or self._popen.poll() is not None:
             self._open()
         self._jobs.append(job)
@@ -75,11 +75,11 @@ class Monitor:
                 self._timer = self._loop.call_later(_AGAIN, self._send)
                 return
             except OSError:
-                pass  # the monitor has just been killed: the job ends with its socket, like one in the queue
+                pass  # the monitor has just been killed: the job ends when its socket closes, like a queued one
             close(self._jobs.popleft())
 
     def kill(self) -> None:
-        """End the monitor, with jobs that it has not taken yet, but without running programs."""
+        """End the monitor and the jobs that it has not taken yet, but no running program."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -1,10 +1,10 @@
-"""The monitor process and its guards: one guard for each program, which owns all that the program starts
+"""The monitor process and its guards: one guard for each program, which owns every process that the program starts
 (exec-and-tasks.md 1.3).
 
 The kernel runs this file once, by path, with `python -I -S`. The monitor always keeps one spare guard, which has forked
 the process that will become a program. Both wait for a job, so a program starts in two milliseconds; a new interpreter
 takes 25. A guard adopts every process below it that loses its parent, so none can escape. It enforces the time limit
-and ends the whole tree, also if the kernel has died. Neither monitor nor guard holds the pipes of a running program.
+and ends the whole tree, even if the kernel has died. Neither monitor nor guard holds the pipes of a running program.
 
 A job is one message with four descriptors: a memory file with the job (a `dict`, marshalled), a socket to the kernel,
 and the program's stdout and stderr. The guard reports in lines: `guard PID`, `started PID TICKS`, `failed STEP ERRNO`,
@@ -45,11 +45,11 @@ if TYPE_CHECKING:
     Ladder = list[tuple[int, float]]  # signals before KILL, each with the seconds to wait
 
 
-# ---------------------------------------------------------------- the child, until it is the program
+# ---------------------------------------------------------------- the child, until it becomes the program
 
 
 def become_program(guard: int, jobs: sockets.socket, failures: int) -> None:
-    """Wait for a job. Never returns: it execs, or reports the failed step and exits."""
+    """Wait for a job and execute its program; if a step fails, report it and exit. Never returns."""
     step = "start"
     try:
         os.setsid()
@@ -84,7 +84,7 @@ def become_program(guard: int, jobs: sockets.socket, failures: int) -> None:
 
 
 def _read(file: int) -> Job:
-    """Read the job from a file that two processes share."""
+    """Return the job in a memory file, which another process reads as well."""
     data = os.pread(file, os.fstat(file).st_size, 0)
     os.close(file)
     return marshal.loads(data)  # type: ignore[no-any-return]  # noqa: S302 - from our own kernel, in memory
@@ -94,13 +94,13 @@ def _sane_signals() -> None:
     for number in range(1, signals.NSIG):
         try:
             signals.signal(number, signals.SIG_DFL)
-        except (OSError, ValueError):  # KILL, STOP, those that the C library keeps
+        except (OSError, ValueError):  # KILL, STOP, and the signals reserved by the C library
             continue
     signals.pthread_sigmask(signals.SIG_SETMASK, ())
 
 
 def _same(status: os.stat_result, identity: tuple[int, int] | None) -> None:
-    """Raise `OSError` if the file isn't the one that was checked."""
+    """Raise `OSError` unless this is the file that was checked."""
     if identity is not None and (status.st_dev, status.st_ino) != identity:
         raise OSError(116, "changed")
 
@@ -127,7 +127,7 @@ def _confine(job: Job) -> None:
 
 
 class Tree:
-    """All processes below this one. It adopts orphans, so without a child nothing is left."""
+    """All processes below this one. This process adopts orphans, so when it has no child, nothing is left."""
 
     def __init__(self, main: int) -> None:
         self.main = main
@@ -135,7 +135,7 @@ class Tree:
         self.exited = False
 
     def reap(self) -> bool:
-        """Take the statuses of all that ended; return whether something is left."""
+        """Reap all processes that have ended; return whether any process is left."""
         while True:
             try:
                 pid, status = os.waitpid(-1, os.WNOHANG)
@@ -152,7 +152,7 @@ class Tree:
         return found
 
     def signal(self, number: int) -> int:
-        """Signal each process; return their number. A reused number is not signalled."""
+        """Signal each process, but not another process that got its PID meanwhile; return their number."""
         members = self.members()
         for member in members:
             try:
@@ -205,7 +205,7 @@ class Guard:
         self._send_order()
 
     def _wait(self, seconds: float | None) -> None:
-        """Wait until a process ended, the kernel sent something, or the time is over."""
+        """Wait until a process has ended, the kernel has sent something, or the time is over."""
         for descriptor, _ in self._poller.poll(None if seconds is None else max(0.0, seconds) * 1000 + 0.5):
             if descriptor == self._link:
                 self._listen()
@@ -220,7 +220,7 @@ class Guard:
         self._orders += words.decode("ascii", "replace")
 
     def _end(self) -> None:
-        """Send the signals step by step, until nothing is left."""
+        """Send the signals of the ladder one by one, until nothing is left."""
         self._cause = "timed_out" if not self._orders else "interrupted" if self._orders[0] == "i" else "cancelled"
         for number, patience in self._ladders[self._cause]:
             if "k" not in self._orders and self._step(number, patience):
@@ -243,7 +243,7 @@ class Guard:
         return True
 
     def _kill(self) -> int:
-        """Send KILL until nothing is left, even if processes fork; return the number at first."""
+        """Send KILL until nothing is left, even if processes fork; return how many processes the first KILL met."""
         if not self._tree.reap():
             return 0
         until = time.monotonic() + self._after_kill
@@ -262,9 +262,9 @@ class Guard:
 
 
 def guard(jobs: sockets.socket, taken: int) -> None:
-    """Prepare a program, wait for its job, and watch it until nothing of it is left."""
+    """Fork the process of a program, wait for its job, and watch the program until none of its processes is left."""
     wakes, own_pid = _wakes(), os.getpid()
-    sandbox_syscalls.die_with_parent(signals.SIGKILL)  # as long as it is a spare
+    sandbox_syscalls.die_with_parent(signals.SIGKILL)  # while this is the spare guard
     sandbox_syscalls.become_sub_reaper()
     here, there = sockets.socketpair()
     reader, failures = os.pipe()
@@ -296,7 +296,7 @@ def guard(jobs: sockets.socket, taken: int) -> None:
 
 
 def _received(socket: sockets.socket) -> list[int]:
-    """Wait for a message and return its descriptors. Ends this process if none will come."""
+    """Wait for a message and return its descriptors. Exits if the other end is closed."""
     _, sent, _, _ = socket.recvmsg(1, _FOUR_DESCRIPTORS, sockets.MSG_CMSG_CLOEXEC)
     if not sent:
         os._exit(0)
@@ -311,8 +311,8 @@ def _report(link: int, line: bytes) -> None:
 
 
 def _until_exec(reader: int, link: int, pid: int, seconds: float) -> bytes:
-    """Wait for the exec, which closes the pipe; return the failure, if any. Waits at most `seconds`: a file system may
-    hang."""
+    """Wait for the exec, which closes the pipe `reader`; return the failure, if any. Wait at most `seconds`, because a
+    file system may hang."""
     poller = select.poll()
     poller.register(reader, select.POLLIN)
     poller.register(link, select.POLLIN)
@@ -328,13 +328,13 @@ def _until_exec(reader: int, link: int, pid: int, seconds: float) -> bytes:
 
 def monitor(channel: int) -> None:
     """Keep a spare guard until the kernel has died. The guards end by themselves."""
-    gc.disable()  # a collection in a fork would copy the pages of all objects, and nothing here makes circles
+    gc.disable()  # a collection in a fork would copy the pages of all objects; nothing here makes reference cycles
     for number in _IGNORED:
         signals.signal(number, signals.SIG_IGN)
     sandbox_syscalls.become_sub_reaper()
     wakes, jobs = _wakes(), sockets.socket(fileno=channel)
     poller = select.poll()
-    poller.register(channel, 0)  # only its end
+    poller.register(channel, 0)  # only to notice its end
     poller.register(wakes, select.POLLIN)
     while True:
         taken = _spare(jobs)
@@ -352,7 +352,7 @@ def monitor(channel: int) -> None:
 
 
 def _spare(jobs: sockets.socket) -> int:
-    """Fork a guard. Returns a descriptor that becomes readable when it has a job, or has ended."""
+    """Fork a guard. Return a descriptor that becomes readable when the guard has a job, or has ended."""
     reader, taken = os.pipe()
     if os.fork() == 0:
         try:
@@ -364,10 +364,9 @@ def _spare(jobs: sockets.socket) -> int:
 
 
 def _tidy() -> None:
-    """Take the statuses of guards, and send KILL to processes of a killed guard, which then became children of this
-    process.
+    """Reap ended guards, and kill the programs of a killed guard, which have become children of this process.
 
-    A guard is in the session of the monitor, and a program never is.
+    A guard is in the session of the monitor, a program never is.
     """
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
@@ -391,7 +390,7 @@ def _wakes() -> int:
 
 
 def probe() -> None:
-    """Try each mechanism in a separate child, and print those that work."""
+    """Try each mechanism in a separate child, and print the results."""
     print(f"landlock {sandbox_syscalls.landlock_version()}")
     for name, attempt in (
         ("sub-reaper", sandbox_syscalls.become_sub_reaper),

@@ -1,7 +1,7 @@
-"""A program under a guard of the monitor: the engine's side (exec-and-tasks.md 1.3).
+"""The engine's side of a program under a guard of the monitor (exec-and-tasks.md 1.3).
 
-The guard enforces the time limit and ends the whole tree; this side drains the pipes, requests the end, and derives the
-record. If the guard or the monitor is stopped or killed from outside, this side ends the visible part of the tree.
+The guard enforces the time limit and ends the whole tree; the engine drains the pipes, requests the end, and makes the
+record. If guard or monitor are stopped or killed from outside, the engine ends the processes of the tree that it sees.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 _START_TIMEOUT = 20.0
 _OURS: dict[str, Outcome] = {"timed_out": "timed_out", "interrupted": "interrupted", "cancelled": "cancelled"}
 _BACKSTOP = 3.0
-"""Seconds after the limit and the grace until a silent guard is given up."""
+"""Seconds after the time limit and the grace until a silent guard is killed."""
 
 Identity = tuple[int, int]
 """Device and inode of a file, to detect that it was replaced after the check."""
@@ -39,14 +39,15 @@ Identity = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Confinement:
-    """The restrictions of a program, set before it starts; they cannot be undone.
+    """The restrictions of a program. They are set before it starts, and cannot be undone.
 
-    `landlock` puts it into a domain: it can neither signal nor trace nor look into processes outside. With `paths` it
-    can open only these files, each with its rights (`sandbox_syscalls.READ` and others). `own_network` gives it
-    an empty network namespace, `no_tcp` forbids TCP through Landlock. `apart` gives it separate namespaces, without
-    the named shared memory of other processes, in which `read_only` files and directories cannot be changed.
-    `filtered` refuses it system calls (`system_call_filter`), with `no_sockets` all sockets but Unix ones. With
-    `keep_rights` it has all rights of this user, and only a guard.
+    - `landlock`: a Landlock domain, from which the program can neither signal nor trace nor inspect other processes.
+    - `paths`: the only files that it can open, each with its rights (`sandbox_syscalls.READ` and others).
+    - `own_network`: an empty network namespace; `no_tcp` forbids TCP through Landlock.
+    - `apart`: separate namespaces without the named shared memory of other processes, in which the files and
+      directories `read_only` cannot be changed.
+    - `filtered`: refuse system calls (`system_call_filter`), with `no_sockets` also all sockets except Unix ones.
+    - `keep_rights`: no restriction, only a guard.
     """
 
     landlock: bool = False
@@ -61,16 +62,17 @@ class Confinement:
 
     @property
     def filter(self) -> bytes:
-        """The code of the filter; empty for none. Raises `OSError` if this machine does not support it."""
+        """The code of the system call filter; empty without one. Raises `OSError` if this machine supports none."""
         return system_call_filter.code(sockets=self.no_sockets, shared=not self.apart) if self.filtered else b""
 
 
 @dataclass(frozen=True, slots=True)
 class MonitoredLaunch:
-    """A program to start: its absolute path, its arguments with the first as given, and all options.
+    """A program to start: its absolute path, its arguments (`argv[0]` as the caller wrote it), and all options.
 
-    `limits` are (resource, soft, hard). `grace` is the time between TERM and KILL at the limit, `interrupt_grace` that
-    between the steps of a user's interrupt. `identity` and `cwd_identity` are compared just before the start.
+    `limits` are (resource, soft, hard). `grace` is the seconds between TERM and KILL at the time limit,
+    `interrupt_grace` between the signals of a user's interrupt. `identity` (of the program) and `cwd_identity` are
+    checked just before the start.
     """
 
     program: str
@@ -104,7 +106,7 @@ class MonitoredLaunch:
 
 @dataclass(frozen=True, slots=True)
 class StartFailure:
-    """A failed start: the step (`cwd`, `limits`, `confinement`, `program`, `monitor`) and the reason."""
+    """A failed start: the `step` (`cwd`, `limits`, `confinement`, `program`, `monitor`), the errno, and a detail."""
 
     step: str
     number: int
@@ -117,7 +119,7 @@ class StartFailure:
 
 @dataclass(frozen=True, slots=True)
 class MonitorRecord:
-    """The outcome. `status` is a wait status, None if the program never started or never ended."""
+    """How a program ended. `status` is a wait status, None if the program never started or never ended."""
 
     outcome: Outcome
     status: int | None = None
@@ -136,7 +138,7 @@ class Keeper(Protocol):
 
 
 class MonitoredProcess:
-    """Owns one guard and, through it, one program. In the engine's loop; `done` is called exactly once."""
+    """Owns one guard and, through it, one program (see `EngineProcess`). `done` is called exactly once."""
 
     def __init__(
         self, owner: Engine, launch: MonitoredLaunch, keeper: Keeper, done: Callable[[MonitorRecord], None]
@@ -162,12 +164,11 @@ class MonitoredProcess:
 
     @property
     def pid(self) -> int | None:
-        """None: the watchdog knows the program's own group, and the guard ends by itself."""
+        """None: the watchdog knows the program's group, and the guard ends by itself."""
         return None
 
     @property
     def has_exited(self) -> bool:
-        """Whether the program has ended, checked now."""
         if self._finished or self._exited or self._main is None:
             return self._finished or self._exited
         now = process_table.member_of(self._main.pid)
@@ -176,7 +177,6 @@ class MonitoredProcess:
     # ------------------------------------------------------------ start
 
     def start(self) -> None:
-        """Start the program; a failure is reported as a record."""
         try:
             stdout, stderr = self._spawn()
         except OSError as problem:
@@ -191,7 +191,7 @@ class MonitoredProcess:
             self._backstop = loop.call_later(limit, self._give_up)
 
     def _spawn(self) -> tuple[int, int]:
-        """Hand the program to the monitor. Returns our ends of its pipes."""
+        """Send the program to the monitor. Return our ends of its stdout and stderr."""
         ours: list[int] = []
         theirs: list[int] = []
         try:
@@ -267,8 +267,7 @@ class MonitoredProcess:
                 os.write(self._link, letter)
 
     def stop(self, outcome: Outcome, grace: float | None = None) -> None:
-        """Send TERM, wait, send KILL, to the whole tree; a `grace` shorter than the launch's ends with an earlier
-        KILL."""
+        """Send TERM, wait, send KILL, to the whole tree; a `grace` shorter than the launch's means an earlier KILL."""
         self._outcome_if_lost, self._stopping = outcome, True
         self._send_letter(b"c")
         self._watch_ladder(self._launch.grace)
@@ -276,12 +275,10 @@ class MonitoredProcess:
             self._owner.loop.call_later(grace, self._send_letter, b"k")
 
     def kill(self, outcome: Outcome) -> None:
-        """Send KILL immediately."""
         self.stop(outcome)
         self._send_letter(b"k")
 
     def interrupt(self) -> None:
-        """Interrupt for the user: INT, TERM, KILL; a second interrupt skips to KILL."""
         if self._outcome_if_lost == "interrupted":
             self._send_letter(b"k")
         self._outcome_if_lost, self._stopping = "interrupted", True
@@ -289,16 +286,14 @@ class MonitoredProcess:
         self._watch_ladder(2 * self._launch.interrupt_grace)
 
     def shutdown(self) -> None:
-        """End it because the engine closes."""
         self.stop("cancelled")
 
     def refuse(self, outcome: Outcome) -> None:
-        """End a process that was never started."""
         self._finished = True
         self._done(MonitorRecord(outcome))
 
     def _watch_ladder(self, seconds: float) -> None:
-        """Limit the wait for a guard that was stopped from outside and can end nothing."""
+        """Limit the wait for the guard: one that was stopped from outside ends nothing."""
         if self._finished or self._link < 0:
             return
         if self._backstop is not None:
@@ -308,7 +303,7 @@ class MonitoredProcess:
     def _give_up(self) -> None:
         self._end_what_is_seen()
         if self._guard is None:
-            self._owner.monitor.kill()  # it does not start guards
+            self._owner.monitor.kill()  # it has started no guard
         elif not self._exited:
             with contextlib.suppress(OSError):
                 os.kill(self._guard, signal.SIGKILL)
@@ -322,7 +317,7 @@ class MonitoredProcess:
                     os.kill(member.pid, signal.SIGKILL)
             if self._main is not None:
                 leader = self._main
-                # a number is not used again while a group or session has it, and this one was just in use
+                # a PID is not reused while a group or session has it, and this one was just in use
                 if any(m.ticks >= leader.ticks and process_table.in_scope(m, leader.pid) for m in table):
                     process_table.signal_scope(leader.pid, signal.SIGKILL, table)
 

@@ -1,15 +1,14 @@
-"""Orphans: a process that a command leaves without a parent becomes a child of this process (exec-and-tasks.md 1.4).
+"""Adopts and reaps orphans: processes whose parent, started by a command, has ended (exec-and-tasks.md 1.4).
 
 On Linux the process of a run is a sub-reaper. However its commands and helpers try to leave (`setsid`, a double fork,
 an empty environment), they stay below the run, which is how a gate recognizes them (`access/peers.py`). In return this
-process has to take their exit statuses: a dead child whose status was not taken still answers `kill -0`, and scripts
-wait for that.
+process has to reap them: a zombie still answers `kill -0`, and scripts wait for that to fail.
 
-Only the statuses of orphans are taken. They are children of the first thread, while the engine's processes are children
-of the engine's thread. A child in a session that is neither ours nor its own is certainly an orphan, and so is one with
-the mark of the engine's commands. One without the mark that leads its session may have been started by other code in
-this process, which may ask for its status at any time. Its status is taken only in a process that runs nothing but this
-package (a kernel, the command line), and only after a moment.
+Only orphans are reaped. They are children of the first thread, while the engine's processes are children of the
+engine's thread. A child in a session that is neither ours nor its own is certainly an orphan, and so is a child with
+the marker of the engine's commands. A session leader without the marker may have been started by other code in this
+process, which may ask for its status at any time. It is reaped only in a process that runs nothing but this package (a
+kernel, the command line), and only after a moment.
 """
 
 from __future__ import annotations
@@ -31,20 +30,19 @@ _PAUSE: Final = 0.2
 """Seconds between two checks for new orphans, while commands run."""
 
 _MOMENT: Final = 1.0
-"""Seconds after which other code of this process must have taken the status of its own child."""
+"""Seconds after which other code in this process must have reaped its own child."""
 
 _sub_reaper = 0
 _own: Final = set[int]()
 
 
 def own(pid: int) -> None:
-    """Register a child that leads a session, and whose status this package takes elsewhere."""
+    """Register a session leader that other code of this package reaps."""
     _own.add(pid)
 
 
 def adopt() -> bool:
-    """Make this process a sub-reaper; a second call does nothing. Return False if the system does not support this, or
-    does not list the children."""
+    """Make this process a sub-reaper, once. Return False if the system cannot do this, or does not list children."""
     global _sub_reaper
     if _sub_reaper == os.getpid():
         return True
@@ -61,9 +59,9 @@ def adopt() -> bool:
 
 
 class Orphans:
-    """Takes the statuses of orphans, in the engine's loop. `mark` is the prefix of the marker of the engine's commands;
-    `busy` returns whether processes run that may leave orphans, `ends` whether the engine ends a session or group when
-    it closes. Other orphans are noted (`detached_processes.py`)."""
+    """Reaps orphans, in the engine's loop. `mark` is the prefix of the marker of the engine's commands. `busy` returns
+    whether running processes may leave orphans, `ends` whether the engine will end a session or group when it closes;
+    orphans that it will not end are noted (`detached_processes.py`)."""
 
     def __init__(
         self, loop: asyncio.AbstractEventLoop, mark: str, busy: Callable[[], bool], ends: Callable[[int], bool]
@@ -76,7 +74,7 @@ class Orphans:
         self._timer: asyncio.TimerHandle | None = None
 
     def watch(self) -> None:
-        """Check now and then, as long as commands run."""
+        """Look for orphans repeatedly while commands run."""
         if self._timer is None and _sub_reaper == os.getpid():
             self._timer = self._loop.call_later(_PAUSE, self._tick)
 
@@ -87,7 +85,7 @@ class Orphans:
             self.watch()
 
     def look(self) -> None:
-        """Find new orphans, and take the statuses of those that have ended."""
+        """Find new orphans, and reap those that have ended."""
         if _sub_reaper != os.getpid():
             return
         now = set(system.children(os.getpid()))
@@ -113,7 +111,7 @@ class Orphans:
             watch.stop()
 
     def _is_orphan(self, pid: int) -> bool | None:
-        """Return whether a child of the first thread is certainly an orphan; None if its status must not be taken."""
+        """Return whether a child of the first thread is certainly an orphan; None if it must not be reaped here."""
         try:
             session = os.getsid(pid)
             if session == os.getsid(0) or pid in _own:
@@ -125,7 +123,7 @@ class Orphans:
         return False if _is_own_program() else None
 
     def close(self) -> None:
-        """Take the available statuses, and stop watching."""
+        """Reap ended orphans, and stop watching."""
         self.look()
         if self._timer is not None:
             self._timer.cancel()
@@ -144,7 +142,7 @@ def _is_own_program() -> bool:
 
 
 def _take(pid: int) -> bool:
-    """Take the status of a child if it has ended; return whether it had."""
+    """Reap a child if it has ended; return whether it had."""
     with contextlib.suppress(ChildProcessError):
         return os.waitpid(pid, os.WNOHANG)[0] == pid
     return True

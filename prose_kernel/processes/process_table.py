@@ -1,7 +1,7 @@
-"""Live processes by group and by session, from the process table; and a signal to all groups of a session.
+"""Finds live processes in the process table by group, session or marker, and signals all groups of a session.
 
-Used by the engine and by the watchdog process, which runs without `site` and must start in a few milliseconds: so this
-module imports only `os`, and defines no dataclass.
+The watchdog process uses this module, too. It runs without `site` and must start in a few milliseconds, so this module
+imports only `os`, and defines no dataclass.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ else:  # run by path
 
 
 LOST = 0.05
-"""Seconds after which a signal that should have ended a process must have been lost or ignored."""
+"""Seconds after which a signal that has not ended a process counts as lost or ignored."""
 
 
 class Member:
-    """One live process: its number, its group, its session, its start time in ticks since boot, and its parent.
+    """One live process: its PID, group, session, start time in ticks since boot, and parent.
 
-    Number and start time together identify a process; a number may be used again.
+    PID and start time together identify a process, because a PID may be reused.
     """
 
     __slots__ = ("group", "parent", "pid", "session", "ticks")
@@ -43,18 +43,18 @@ class Member:
 
 
 def members() -> list[Member]:
-    """Return all live processes; a zombie is not alive. Takes about 10 ms for 600 processes on Linux."""
+    """Return all live processes, without zombies. Takes about 10 ms for 600 processes on Linux."""
     return [member for pid in system.pids() if (member := member_of(pid)) is not None]
 
 
 def member_of(pid: int) -> Member | None:
-    """Return the live process with this number, or None."""
+    """Return the live process with this PID, or None."""
     standing = system.standing(pid)
     return Member(pid, *standing) if standing is not None else None
 
 
 def job_of(pid: int) -> str | None:
-    """Return the value of `PROSE_JOB` that the process was started with, if any."""
+    """Return the value of `PROSE_JOB` with which the process was started, or None."""
     for entry in system.environment(pid):
         if entry.startswith(b"PROSE_JOB="):
             return entry[10:].decode("utf-8", "replace")
@@ -62,7 +62,7 @@ def job_of(pid: int) -> str | None:
 
 
 def carries_prefix(pid: int, marker: str) -> bool:
-    """Return whether its `PROSE_JOB` begins with `marker`."""
+    """Return whether the process's `PROSE_JOB` begins with `marker`."""
     return (job_of(pid) or "").startswith(marker)
 
 
@@ -73,25 +73,25 @@ def of_run(run: str) -> list[Member]:
 
 
 def dies_of(pid: int, number: int) -> bool:
-    """Return whether a signal would certainly end the process: it neither blocks nor ignores nor handles it."""
+    """Return whether a signal would certainly end the process, which neither blocks nor ignores nor handles it."""
     masks = system.signal_masks(pid)
     return masks is not None and not any(mask >> (number - 1) & 1 for mask in masks)
 
 
 def handles(pid: int, number: int) -> bool:
-    """Return whether the process may handle a signal: it has a handler, or blocks the signal to fetch it."""
+    """Return whether the process may handle a signal: by a handler, or by blocking it and waiting for it."""
     masks = system.signal_masks(pid)
     return masks is None or bool((masks[0] | masks[2]) >> (number - 1) & 1)
 
 
 def all_ignore(members: Iterable[Member], number: int) -> bool:
-    """Return whether there are processes, and a signal is lost on each: to wait for an end by it would be useless."""
+    """Return whether there are processes, and all of them ignore a signal, so that waiting for their end is useless."""
     masks = [system.signal_masks(member.pid) for member in members]
     return bool(masks) and all(each is not None and bool(each[1] >> (number - 1) & 1) for each in masks)
 
 
 def programs_below(pid: int) -> dict[int, bytes]:
-    """Return a process and all below it, each with its program. Much faster than reading the whole table."""
+    """Return the programs of a process and of all processes below it. Much faster than reading the whole table."""
     found: dict[int, bytes] = {}
     waiting = [pid]
     while waiting:
@@ -103,7 +103,7 @@ def programs_below(pid: int) -> dict[int, bytes]:
 
 
 def below(roots: Iterable[int], table: Iterable[Member]) -> list[Member]:
-    """Return all processes that these have started, as far as the chain of parents is complete."""
+    """Return all descendants of the processes `roots`, as far as the chain of parents is complete."""
     children: dict[int, list[Member]] = {}
     for member in table:
         children.setdefault(member.parent, []).append(member)
@@ -117,19 +117,19 @@ def below(roots: Iterable[int], table: Iterable[Member]) -> list[Member]:
 
 
 def in_scope(member: Member, leader: int) -> bool:
-    """Return whether a process belongs to the command that `leader` was started for.
+    """Return whether a process belongs to the command led by `leader`.
 
-    The scope is its own group, and groups that it made inside its session (`timeout`, `set -m`), but not processes that
-    called setsid.
+    The scope of a command is its group and the groups that it made in its session (`timeout`, `set -m`), but not
+    processes that called setsid.
     """
     return leader in (member.group, member.session)
 
 
 def still_ours(leader: int, known: set[tuple[int, int]], marker: str, table: list[Member]) -> list[Member]:
-    """Return the live processes of a group whose leader has ended, if it is still the known group; else nothing.
+    """Return the live processes of a group whose leader has ended; none if the group's number has been reused.
 
-    The group's number may have been reused. It has not as long as the group contains a process that was seen before
-    (`known`, which is updated) or that carries the marker.
+    It has not been reused if the group contains a process that was seen before (`known`, which is updated) or that
+    carries the marker.
     """
     now = [member for member in table if in_scope(member, leader)]
     if not any(member.identity in known or job_of(member.pid) == marker for member in now):
@@ -139,8 +139,7 @@ def still_ours(leader: int, known: set[tuple[int, int]], marker: str, table: lis
 
 
 def is_empty(group: int) -> bool:
-    """Return whether a group contains none of our processes, in one system call; a zombie that was not waited for
-    counts as one."""
+    """Return whether a group contains none of our processes, in one system call. An unreaped zombie counts as one."""
     try:
         os.killpg(group, 0)
     except OSError:
@@ -154,5 +153,5 @@ def signal_scope(leader: int, number: int, table: list[Member]) -> None:
     for group in groups:
         try:
             os.killpg(group, number)
-        except OSError:  # it has ended, or belongs to another user
+        except OSError:  # the group has ended, or belongs to another user
             continue

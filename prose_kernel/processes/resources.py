@@ -1,7 +1,7 @@
-"""Resources that commands need, such as a GPU: the amounts of a machine, and the queue of commands.
+"""Makes commands wait for resources that they need, such as a GPU (docs/reference/exec-and-tasks.md 2.12).
 
-A need is a name and an amount, which the command occupies while it runs; 0 is a tag, which the machine must have and
-which is not used up (docs/reference/exec-and-tasks.md 2.12).
+A need is a name and an amount, which the command occupies while it runs. The amount 0 is a tag: the machine must have
+the resource, but it is not used up.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _ROUNDING = 1e-9
 
 
 def covers(has: Amounts, needs: Amounts, taken: Iterable[Amounts] = ()) -> bool:
-    """Return whether a machine that `has` resources meets the needs, next to commands that have `taken` some."""
+    """Return whether a machine that `has` resources meets the needs while other commands have `taken` some."""
     if not needs:
         return True
     left = {name: has.get(name, 0.0) for name in needs}
@@ -37,7 +37,7 @@ def covers(has: Amounts, needs: Amounts, taken: Iterable[Amounts] = ()) -> bool:
 
 
 def shown(amounts: Amounts) -> str:
-    """Return resources as a program writes them: `GPU: 1, ssd: true`."""
+    """Return resources in the syntax of programs: `GPU: 1, ssd: true`."""
     return ", ".join(f"{name}: {f'{amount:g}' if amount else 'true'}" for name, amount in sorted(amounts.items()))
 
 
@@ -56,9 +56,9 @@ class _Waiting:
 
 
 class LimitedCommands:
-    """Runs commands with needs on a machine that `has` these resources: each waits until enough of them are free.
+    """Runs commands on a machine that `has` these resources; a command waits until its needs are free.
 
-    A command does not overtake an earlier one that needs one of the same resources. May be called in several loops.
+    No command overtakes an earlier one that needs one of the same resources. May be called in several loops.
     """
 
     def __init__(self, commands: Commands, has: Amounts) -> None:
@@ -69,7 +69,7 @@ class LimitedCommands:
         self._waiting: deque[_Waiting] = deque()
 
     async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
-        """Run a command as `Commands.run` does; one that this machine can never run does not start."""
+        """Run a command as `Commands.run` does. If the machine lacks a needed resource, return a failed start."""
         if not request.needs:
             return await self._commands.run(request, on_output)
         if not covers(self._has, request.needs):

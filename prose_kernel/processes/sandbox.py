@@ -1,6 +1,6 @@
-"""The confinement that this machine supports: tried once, shown by `prose doctor` (1.3).
+"""Finds out which mechanisms of confinement this machine supports, for `Exec`, tasks and `prose doctor` (1.3).
 
-The version of the system is not enough: a container may forbid what the system supports.
+Each is tried, once: the system's version isn't enough, because a container may forbid supported mechanisms.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ _TCP = 4
 
 @dataclass(frozen=True, slots=True)
 class Mechanisms:
-    """The supported mechanisms. `network` is "" if a program can have an empty network namespace, else the reason;
-    `monitor` likewise. `landlock` is the version, 0 for none. `filters`: system calls can be filtered; `apart`: a
-    program can have its own mounts and shared memory.
+    """The supported mechanisms. `monitor` and `network` (empty network namespaces) are "" if they work, else the reason
+    why not. `landlock` is its version, 0 for none. `filters`: system calls can be filtered. `apart`: a program can have
+    separate mounts and shared memory.
     """
 
     monitor: str
@@ -37,7 +37,7 @@ class Mechanisms:
 
     @property
     def scopes(self) -> bool:
-        """Whether a program can be prevented from signalling processes outside of its domain."""
+        """Whether a program can be kept from signalling processes outside its domain."""
         return self.landlock >= _SCOPES
 
     @property
@@ -47,7 +47,7 @@ class Mechanisms:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One line of `prose doctor`. A `note` is not an error: the missing feature degrades visibly if it is used."""
+    """One line of `prose doctor`. A `note` isn't an error: a use of the missing feature fails or warns visibly."""
 
     state: Literal["ok", "note"]
     subject: str
@@ -58,8 +58,7 @@ _lock = threading.Lock()
 
 
 def mechanisms() -> Mechanisms:
-    """Return the supported mechanisms; the first call tries them, in a few hundredths of a second. Callable from any
-    thread."""
+    """Return the supported mechanisms. The first call tries them, for some 0.05 s. Callable from any thread."""
     with _lock:
         return _tried()
 
@@ -91,8 +90,7 @@ def _filter() -> bytes:
 
 
 def probe(found: Mechanisms | None = None) -> tuple[Finding, ...]:
-    """Return the lines of `prose doctor`: the restrictions of agents' programs that are enforced here, and those that
-    are refused."""
+    """Return the lines of `prose doctor`: which restrictions of agents' programs this machine can enforce."""
     found = mechanisms() if found is None else found
     if found.monitor:
         missing = f"not available: {found.monitor}; Exec is refused, and so are agents' commands under rules that bind"

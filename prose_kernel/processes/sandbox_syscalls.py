@@ -1,7 +1,7 @@
 """System calls that confine a child before it becomes the program: limits, privileges, namespaces, Landlock (1.3).
 
-The monitor imports this module, so it imports only modules that load in a few milliseconds. Each failure is an
-`OSError` with the name of the step. The program cannot undo any of these steps.
+A program cannot undo any of these steps. Each failure is an `OSError` with the name of the step. The monitor imports
+this module, so it imports only modules that load in a few milliseconds.
 """
 
 from __future__ import annotations
@@ -34,15 +34,14 @@ EXECUTE, WRITE_FILE, READ_FILE, READ_DIR = 1, 2, 4, 8
 _MAKE_CHAR, _MAKE_BLOCK, _TRUNCATE, _IOCTL = 1 << 6, 1 << 11, 1 << 14, 1 << 15
 _OF_FILES = EXECUTE | WRITE_FILE | READ_FILE | _TRUNCATE | _IOCTL
 _RIGHTS = {1: 13, 2: 14, 3: 15, 4: 15}
-"""How many rights on files each version of Landlock knows; 16 from version 5 on."""
+"""The number of file rights in each version of Landlock; 16 from version 5 on."""
 
 READ = READ_FILE | READ_DIR
 WRITE = 0xFFFF & ~(READ | EXECUTE | _IOCTL | _MAKE_CHAR | _MAKE_BLOCK)
 DEVICE = READ_FILE | WRITE_FILE | _IOCTL | _TRUNCATE
 
 _KEPT_CAPABILITIES = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 4
-"""The rights of root that are kept, only those on files: no raising of limits, no inspection of processes, no
-mounts."""
+"""The capabilities that root keeps: only on files; none to raise limits, inspect processes, or mount."""
 
 
 def _check(result: int, step: str) -> int:
@@ -57,19 +56,17 @@ def _prctl(option: int, *arguments: int) -> int:
 
 
 def become_sub_reaper() -> None:
-    """From now on, a process below this one that loses its parent becomes a child of this one."""
+    """Make this process the new parent of every process below it that loses its parent."""
     _check(_prctl(_SUB_REAPER, 1), "sub-reaper")
 
 
 def die_with_parent(signal: int) -> None:
-    """Send this process a signal when the parent ends; 0: none. Works only if the parent's main thread forked this
-    process."""
+    """Get a signal when the parent ends (0: none). Works only if the parent's main thread forked this process."""
     _check(_prctl(_PARENT_DEATH_SIGNAL, signal), "parent death signal")
 
 
 def limited(limits: Iterable[tuple[int, int, int]]) -> dict[int, tuple[int, int]]:
-    """Return the limits of this process with others in their place, each a resource, a soft and a hard limit. A lower
-    hard limit is kept."""
+    """Return this process's resource limits, changed by `limits`: (resource, soft, hard). A lower hard limit stays."""
     found = {number: resource.getrlimit(number) for number in range(_LIMITS)}
     for number, soft, hard in limits:
         _, now = found[number]
@@ -85,7 +82,7 @@ def no_new_privileges() -> None:
 
 
 def drop_capabilities() -> None:
-    """Drop every right that is not about files. Does nothing for a process without rights."""
+    """Drop every capability that is not about files. Does nothing for a process without capabilities."""
     header = ctypes.create_string_buffer(struct.pack("=Ii", 0x20080522, 0))
     data = ctypes.create_string_buffer(24)
     _check(_libc.capget(header, data), "capabilities")
@@ -97,7 +94,7 @@ def drop_capabilities() -> None:
     _prctl(_AMBIENT, _AMBIENT_CLEAR_ALL)
     for number in range(64):
         if not 1 << number & _KEPT_CAPABILITIES and _libc.prctl(_DROP_FROM_BOUNDING_SET, number, 0, 0, 0) < 0:
-            break  # this system has no more of them
+            break  # this system has no further capabilities
     low, high = 0xFFFFFFFF, 32
     kept = (effective & low, permitted & low, 0, effective >> high, permitted >> high, 0)
     _check(_libc.capset(header, ctypes.create_string_buffer(struct.pack("=6I", *kept))), "capabilities")
@@ -109,7 +106,7 @@ _SECCOMP, _SECCOMP_FILTER = 22, 2
 
 
 def filter_calls(code: bytes) -> None:
-    """Refuse system calls to this process and all that it starts; `code` is made by `system_call_filter`."""
+    """Refuse system calls to this process and its descendants; `system_call_filter` makes the `code`."""
     instructions = ctypes.create_string_buffer(code, len(code))
     program = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(instructions)))
     _check(_prctl(_SECCOMP, _SECCOMP_FILTER, ctypes.addressof(program)), "system call filter")
@@ -121,8 +118,8 @@ def filter_calls(code: bytes) -> None:
 def own_namespaces(network: bool, apart: bool, read_only: tuple[bytes, ...] = ()) -> None:
     """Enter new namespaces, through a user namespace if necessary.
 
-    `network`: an empty network. `apart`: nothing is shared by name with other processes, neither the memory, semaphores
-    and queues of System V nor those of POSIX; and `read_only` files and directories cannot be changed.
+    `network`: an empty network. `apart`: no memory, semaphore or queue of System V or POSIX is shared by name with
+    other processes, and the files and directories `read_only` cannot be changed.
     """
     wanted = (_NEW_NETWORK if network else 0) | (_NEW_IPC | _NEW_MOUNTS if apart else 0)
     if _libc.unshare(wanted) != 0:
@@ -150,7 +147,7 @@ def _make_read_only(path: bytes) -> None:
         _mount(path, path, None, _BIND | _RECURSIVE)
     except FileNotFoundError:
         return
-    flags = kept & 0xC0E | (_RELATIVE_TIMES if kept & 4096 else 0)  # a user namespace cannot take these away
+    flags = kept & 0xC0E | (_RELATIVE_TIMES if kept & 4096 else 0)  # flags that a user namespace cannot remove
     _mount(b"none", path, None, _BIND | _REMOUNT | _READ_ONLY | flags)
 
 
@@ -162,19 +159,19 @@ def _mount(source: bytes, target: bytes, kind: bytes | None, flags: int, data: b
 
 
 def landlock_version() -> int:
-    """Return the version of Landlock that this system supports; 0 if there is none."""
+    """Return the supported version of Landlock; 0 if there is none."""
     return max(0, int(_libc.syscall(_LANDLOCK_CREATE, None, ctypes.c_size_t(0), ctypes.c_uint32(1))))
 
 
 def landlock(paths: list[tuple[bytes, int]] | None, no_tcp: bool) -> None:
-    """Enter a new domain: processes outside cannot be signalled, traced or inspected.
+    """Enter a new domain, from which processes outside cannot be signalled, traced or inspected.
 
-    `paths` are the only accessible files, each with its rights (None: files are not restricted); missing ones are left
-    out. `no_tcp` forbids connecting and listening, and sockets without a file.
+    `paths` are the only accessible files, each with its rights (None: files are not restricted); missing files are
+    skipped. `no_tcp` forbids connecting and listening by TCP, and sockets in the abstract namespace.
     """
     version = landlock_version()
     known = (1 << _RIGHTS.get(version, 16)) - 1
-    # A domain has to handle something: no program needs to make devices.
+    # A domain must restrict something: no program needs to create block devices.
     handled = known if paths is not None else 0 if version >= 6 else _MAKE_BLOCK
     network = 3 if no_tcp and version >= 4 else 0
     scoped = 0 if version < 6 else 3 if no_tcp else 2
@@ -192,8 +189,7 @@ def landlock(paths: list[tuple[bytes, int]] | None, no_tcp: bool) -> None:
 
 
 def all_but_shared_memory() -> list[tuple[bytes, int]]:
-    """Return every place, with all rights, except `/dev/shm` and `/dev/mqueue`; nothing can be made in `/` and
-    `/dev`."""
+    """Return all files with all rights, except `/dev/shm` and `/dev/mqueue`. `/` and `/dev` get no new files."""
     every = 0xFFFF
     found = [(b"/", READ_DIR)]
     found += [(b"/" + name, every) for name in os.listdir(b"/") if name != b"dev"]  # noqa: PTH208

@@ -1,4 +1,4 @@
-"""Starts a script of this package in a small interpreter, without compiling it each time."""
+"""The command that runs a script of this package in a small interpreter, without compiling it each time."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ _FROM_BYTE_CODE: Final = (
     "path = sys.argv[0]\n"
     "exec(files.SourceFileLoader('__main__', path).get_code('__main__'), {'__name__': '__main__', '__file__': path})"
 )
-"""Python compiles a script each time that it is started by its path, for 5 to 7 ms: only modules have byte code. The
-module that reads it is part of every interpreter."""
+"""Loads the script's byte code. Python compiles a script each time it is started by its path, which takes 5 to 7 ms,
+because only modules have byte code. The loader that this uses is part of every interpreter."""
 
 
 def command(path: Path, flags: Sequence[str]) -> tuple[str, ...]:
-    """Return the command that runs the script at `path`; its arguments follow."""
+    """Return the command that runs the script at `path`; append the script's arguments."""
     return (sys.executable or "python3", *flags, "-c", _FROM_BYTE_CODE, str(path))

@@ -1,4 +1,4 @@
-"""`exec`: one shell string, run with the kernel's own permissions, always awaited (exec-and-tasks.md section 2)."""
+"""`exec`: runs one shell string with the kernel's permissions, and always awaits it (exec-and-tasks.md section 2)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from prose_kernel.runtime.home import expanded
 from prose_kernel.runtime.ports import CommandRequest, CommandResult, OnOutput
 
 LONGEST_ARGUMENT = 120_000
-"""Bytes of a command that are passed as an argument; Linux refuses 131,072. Longer ones go through a memory file."""
+"""Bytes of the longest command passed as an argument; Linux refuses 131,072. A longer one is in a memory file."""
 
 TIMED_OUT = 124
 NOT_STARTED = 127
@@ -47,11 +47,11 @@ NOT_INHERITED = (b"BASH_ENV", b"ENV", *(name.encode() for name in open_request.I
 
 
 class ShellCommands:
-    """The `Commands` port of the machine: runs shell text on an engine, callable from any event loop.
+    """The `Commands` port of the machine: runs shell text on an engine. Callable from any event loop.
 
-    `shell` is a path or a name to look up, None means `bash`, else `sh`. `displayed` is how many bytes of one command's
-    output `on_output` displays at most: it may then not get the middle of a long output while its loop is busy. 0: all.
-    `environment` is inherited by commands; None means the environment of this process.
+    `shell` is a path or a name to look up; None means `bash`, else `sh`. `displayed` is how many bytes of one command's
+    output `on_output` displays at most, so that the middle of a long output may be dropped while its loop is busy; with
+    0 it gets everything. Commands inherit `environment`; None means the environment of this process.
     """
 
     def __init__(
@@ -65,10 +65,10 @@ class ShellCommands:
         self._environment = environment or Environment(f"{engine.marker}:exec")
 
     async def run(self, request: CommandRequest, on_output: OnOutput | None = None) -> CommandResult:
-        """Run one command to its end (exec-and-tasks.md 1.2). Never raises because of what the command does.
+        """Run one command to its end (exec-and-tasks.md 1.2). A failing command is a result, not an exception.
 
         `on_output` is called in the caller's loop. A cancelled call ends the command with TERM, 2 s, KILL, and raises
-        `asyncio.CancelledError` when nothing of its group is left, even if it is cancelled again.
+        `asyncio.CancelledError` when no process of its group is left, even if it is cancelled again.
         """
         try:
             request = identified(request)
@@ -88,8 +88,8 @@ class ShellCommands:
             return CLOSED
 
     def process(self, request: CommandRequest, feed: Feed | None, done: Callable[[CommandResult], None]) -> Process:
-        """Return a command that is not started yet; if it is passed to the engine, its output and result arrive in the
-        engine's loop."""
+        """Return the process of a command, to submit to the engine; `feed` and `done` are called in the engine's
+        loop."""
         launch = self._launch(request)
         return Process(self._engine, launch, feed, lambda record: done(derive(request, record, asked=launch.report)))
 
@@ -129,7 +129,7 @@ def identified(request: CommandRequest) -> CommandRequest:
 
 
 class Shell:
-    """A shell and how it is called. With `login` it reads the user's profile, which it otherwise never does."""
+    """A shell and its options. It reads the user's profile only with `login`."""
 
     def __init__(self, given: str | None, *, login: bool = False) -> None:
         self.path = resolve_shell(given)
@@ -162,9 +162,9 @@ class Shell:
 
 
 class Environment:
-    """The environment of commands: the kernel's own without `NOT_INHERITED`, with the marker.
+    """The environment of commands: the kernel's environment without `NOT_INHERITED`, with the marker.
 
-    It follows changes, and is rebuilt only after one.
+    It follows changes of the kernel's environment, and is rebuilt only after one.
     """
 
     def __init__(self, marker: str) -> None:
@@ -172,10 +172,10 @@ class Environment:
         self._seen: dict[bytes, bytes] | None = None
         self._built: dict[bytes, bytes] = {}
         self.has_functions = False
-        """Whether it exports functions of bash."""
+        """Whether the environment exports functions of bash."""
 
     def current(self) -> dict[bytes, bytes]:
-        # `_data` is the mapping of bytes under os.environ: comparing it costs a few microseconds, copying os.environ 50
+        # `_data` is the mapping of bytes inside os.environ: comparing takes a few microseconds, copying os.environ 50
         raw = getattr(os.environ, "_data", None)
         now = raw if isinstance(raw, dict) else dict(os.environb)
         if now != self._seen:
@@ -192,8 +192,7 @@ def exports_functions(environment: Iterable[bytes]) -> bool:
 
 @cache
 def _has_pipefail(start: tuple[str, ...]) -> bool:
-    """Return whether a shell has the option: dash has it since 0.5.13. The shell is asked once, in a few
-    milliseconds."""
+    """Return whether a shell has the option, by trying it once, in a few milliseconds: dash has it since 0.5.13."""
     try:
         asked = subprocess.run((*start, "-o", "pipefail", "-c", ":"), capture_output=True, timeout=10, check=False)
     except (OSError, subprocess.SubprocessError):
@@ -236,7 +235,7 @@ def _encode(command: str) -> bytes:
 def derive(request: CommandRequest, record: Record, asked: bool) -> CommandResult:
     """Return the result of `exec` for the engine's record (the `exec` column of the table in 1.2).
 
-    `asked`: the shell reported its last directory; otherwise it ended where it started.
+    `asked`: the shell was to report its final directory; otherwise it certainly ended where it started.
     """
     from prose_kernel.language.exit_codes import may_hide
 
@@ -279,12 +278,12 @@ _Kind = Literal["exit", "signal", "timeout", "spawn", "cwd"]
 
 
 def _classify(record: Record) -> tuple[int, _Kind | None, str | None]:
-    """Return exit code, kind of failure, and the name of a signal that was not ours."""
+    """Return the exit code, the kind of failure, and the name of a signal that we did not send."""
     if record.outcome == "spawn_failed":
         return NOT_STARTED, record.spawn_kind, None
     if record.outcome == "timed_out":
         return TIMED_OUT, "timeout", None
-    if record.status is None:  # ended before it started, or not even by KILL
+    if record.status is None:  # it was ended before it started, or even KILL did not end it
         ours = signal.SIGINT if record.outcome == "interrupted" else signal.SIGTERM
         return 128 + ours, "signal", None
     if os.WIFSIGNALED(record.status):

@@ -1,12 +1,12 @@
-"""Starts one child, and notices its end: absolute program, own session, three pipes, no other descriptors.
+"""Starts a child in its own session with two or three pipes and no other descriptors, and notices its end.
 
-See docs/reference/exec-and-tasks.md 1.2. The standard library's vfork path is used; `preexec_fn` never is, since it
-forks a threaded process.
+See docs/reference/exec-and-tasks.md 1.2. This uses the standard library's vfork path, and never `preexec_fn`, which
+would run Python code in a fork of a threaded process.
 """
 
 from __future__ import annotations
 
-import _signal as signals  # type: ignore[import-not-found]  # its answers are numbers: a fifth of the time
+import _signal as signals  # type: ignore[import-not-found]  # returns plain numbers, in a fifth of the time
 import asyncio
 import contextlib
 import errno
@@ -26,7 +26,7 @@ from prose_kernel.processes import system
 
 
 class SpawnFailure(Exception):
-    """A child could not be started. `kind` is `cwd` if its directory is the reason; the message is readable."""
+    """A child could not be started. `kind` is `cwd` if its directory is the reason; `message` is for people."""
 
     def __init__(self, kind: Literal["spawn", "cwd"], message: str) -> None:
         super().__init__(message)
@@ -36,10 +36,8 @@ class SpawnFailure(Exception):
 
 @dataclass(slots=True, eq=False)
 class Child:
-    """A started child and our ends of its pipes. `popen` only holds the number; the engine reaps it.
-
-    `stdin` is -1 without `talk`.
-    """
+    """A started child and our ends of its pipes; `stdin` is -1 if it has none. `popen` only holds the PID: the engine
+    reaps the child."""
 
     popen: subprocess.Popen[bytes]
     stdout: int
@@ -64,8 +62,8 @@ def spawn(
     talk: bool = False,
     stdin: int = -1,
 ) -> Child:
-    """Start `argv` in a new session. `keep` lists further descriptors to pass on; the child's standard input is a pipe
-    with `talk`, else the descriptor `stdin`, else /dev/null. Raises `SpawnFailure`."""
+    """Start `argv` in a new session. `keep` lists further descriptors to pass on. The child's standard input is a pipe
+    with `talk`, else the descriptor `stdin` (-1: /dev/null). Raises `SpawnFailure`."""
     unignore()
     if children_are_lost():
         raise SpawnFailure("spawn", "SIGCHLD is ignored in this process: exit codes would be lost")
@@ -95,7 +93,7 @@ def spawn(
 
 
 def classify(problem: Exception, program: str, cwd: str) -> SpawnFailure:
-    """Return the readable reason of a failed start, without numbers or paths that differ between runs."""
+    """Return the failure of a start, with a message free of numbers and paths that differ between runs."""
     code = problem.errno if isinstance(problem, OSError) else None
     place = (errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.ELOOP, errno.ENAMETOOLONG, errno.ESTALE)
     if not isinstance(problem, OSError) or code in place:
@@ -113,14 +111,14 @@ def classify(problem: Exception, program: str, cwd: str) -> SpawnFailure:
 
 
 def no_resources(problem: OSError) -> str:
-    """Return the reason of a start that failed whatever the program and its directory are."""
+    """Return the message of a failed start that neither the program nor its directory has caused."""
     code = problem.errno
     why = "it and the environment are too long (E2BIG)" if code == errno.E2BIG else _words(code)
     return f"cannot start the command: {why}"
 
 
 def directory_problem(cwd: str) -> str | None:
-    """Return why no command can run in this directory; None if one can."""
+    """Return the reason why no command can run in this directory; None if commands can."""
     try:
         mode = Path(cwd).stat().st_mode
     except FileNotFoundError:
@@ -143,7 +141,7 @@ def _words(code: int | None) -> str:
 
 
 def high(descriptor: int, lowest: int) -> int:
-    """Move a descriptor to a number of at least `lowest`, if the limit allows. Raises `OSError`."""
+    """Move a descriptor to a number of at least `lowest`, if the limit on open files allows. Raises `OSError`."""
     soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY:
         lowest = min(lowest, soft // 2)
@@ -161,13 +159,13 @@ def close(descriptors: Sequence[int]) -> None:
 
 
 _MOMENT = 0.05
-"""Seconds between two looks at a process, where the system has neither a descriptor nor a thread for its end."""
+"""Seconds between two checks of a process, on a system without a descriptor or a free thread to wait for its end."""
 
 
 class ExitWatch:
-    """Calls `ended` in the loop, once, when the child has ended; its status is not taken.
+    """Calls `ended` in the loop, once, when the child has ended; does not reap it.
 
-    It notices the end by a descriptor, or by a waiting thread if the system has none, or by looking from time to time.
+    Uses a descriptor; if the system has none, a waiting thread; if it starts no thread either, repeated checks.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop, pid: int, ended: Callable[[], None]) -> None:
@@ -186,9 +184,9 @@ class ExitWatch:
             loop.add_reader(self._descriptor, self._seen)
 
     def _wait(self, pid: int) -> None:
-        with contextlib.suppress(ChildProcessError):  # other code took the status: reaping will find out
+        with contextlib.suppress(ChildProcessError):  # other code reaped it, which our own reaping will find out
             os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-        with contextlib.suppress(RuntimeError):  # the engine is closed, and has given this process up
+        with contextlib.suppress(RuntimeError):  # the engine is closed, and has abandoned this process
             self._loop.call_soon_threadsafe(self._seen)
 
     def _poll(self, pid: int) -> None:
@@ -224,8 +222,8 @@ def _null() -> int:
     return _null_descriptor
 
 
-# An ignored signal is inherited, and a shell cannot even trap one that was ignored when it started. Python kernels
-# ignore SIGINT while idle, and shells start their background jobs with it ignored. A handler is not inherited.
+# Children inherit ignored signals (but not handlers), and a shell cannot even trap a signal that was ignored when it
+# started. Python kernels ignore SIGINT while idle, and shells start their background jobs with SIGINT ignored.
 
 _WANTED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 
@@ -233,8 +231,8 @@ _WANTED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM)
 def unignore() -> None:
     """Ensure that no child starts with INT, QUIT or TERM ignored. Callable from any thread, cheap if none is ignored.
 
-    The process itself still ignores them: a C function without effect becomes the handler, without Python's knowledge,
-    since only the main thread may install a Python handler.
+    This process still ignores them: a C function without effect becomes their handler. Python doesn't know about it,
+    because only the main thread may install a Python handler.
     """
     ignored = [number for number in _WANTED if signals.getsignal(number) == signals.SIG_IGN]
     if not ignored:
@@ -250,6 +248,5 @@ def unignore() -> None:
 
 
 def children_are_lost() -> bool:
-    """Return whether SIGCHLD is ignored: the system would then discard exit statuses, and failures would look like
-    0."""
+    """Return whether SIGCHLD is ignored. The system then discards exit statuses, and failures look like exit code 0."""
     return bool(signals.getsignal(signals.SIGCHLD) == signals.SIG_IGN)

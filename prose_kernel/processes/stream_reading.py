@@ -1,7 +1,7 @@
-"""Read both streams of a child until they end, or until no more output is expected (1.2).
+"""Reads both streams of a child until they end, or until no more output is expected (1.2).
 
-The end of both streams is not the exit, and the exit is not the end of the streams: after it, reading continues until
-both end, until 100 ms of silence, or until 1 s has passed.
+A child may close its streams before it exits, and other processes may hold them after. After the exit, reading
+continues until both streams end, until 100 ms of silence, or for 1 s.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Take = Callable[[Stream, bytes, bool], None]
 
 
 class Drain:
-    """Owns our ends of two pipes. All calls in the loop's thread; `take` is called in it."""
+    """Owns our ends of two pipes. Call all methods in the loop's thread; `take` is called there."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, take: Take, ended: Callable[[], None]) -> None:
         """`ended` is called whenever a stream has ended by itself."""
@@ -96,7 +96,7 @@ class Drain:
     def lose_patience(self, finish: Callable[[], None], *, hurried: bool) -> None:
         """Call `finish` after 100 ms of silence, or after 1 s: the child has exited, and another process holds a pipe.
 
-        That time begins when nothing is paused; but immediately if the command is being ended (`hurried`).
+        While reading is paused, this time does not begin, unless the command is being ended (`hurried`).
         """
         self._finish, self._hurried = finish, hurried
         if self._paused and not hurried:
@@ -120,13 +120,13 @@ class Drain:
             finish()
 
     def stop(self) -> bool:
-        """Stop reading. Returns whether a process held a pipe until now."""
+        """Stop reading. Return whether a process still held a pipe."""
         if self._timer is not None:
             self._timer.cancel()
         held = bool(self._open)
         for stream in tuple(self._open):
             self._close(stream)
-        # no circle of references is left, so the owner and the output are freed without the collector
+        # break the reference cycle, so that owner and output are freed without the collector
         self._take, self._ended, self._finish = _ignore, _ignore, None
         return held
 

@@ -1,7 +1,7 @@
-"""System calls that a confined program may not make, through any interface of the machine (exec-and-tasks.md 1.3).
+"""Makes the filter of system calls for confined programs (exec-and-tasks.md 1.3).
 
-One filter for all architectures that a process may switch to: the 32-bit calls of a 64-bit system have other numbers,
-and all calls of an unknown interface are refused.
+One filter covers all architectures to which a process may switch: the 32-bit calls of a 64-bit system have other
+numbers. All calls of an unknown architecture are refused.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ import struct
 
 _X86_64, _I386, _ARM64, _ARM, _RISCV64 = 0xC000003E, 0x40000003, 0xC00000B7, 0x40000028, 0xC00000F3
 _X32 = 0x40000000
-"""The mark of the calls of x86's third interface, which have 32-bit pointers."""
+"""The bit of x32 calls, x86's third interface, with 32-bit pointers."""
 
 _MACHINES = ("x86_64", "i686", "i586", "i386", "aarch64", "armv7l", "armv8l", "riscv64")
-"""Machines, as named by `os.uname`, whose system calls are known here."""
+"""The machines, as named by `os.uname`, whose system calls this module knows."""
 
-# Limits: only those of the caller. Sockets, and the old call that makes them on i386. Processes and their namespaces:
-# the flags of `clone3` are in memory, which a filter cannot read; the C library falls back to `clone`.
+# `prlimit64` is refused for other processes. `socketcall` is i386's old way to make sockets. The flags of `clone3` are
+# in memory, which a filter cannot read, so it is refused; the C library falls back to `clone`.
 _NUMBERS = {
     "prlimit64": {_X86_64: 302, _I386: 340, _ARM64: 261, _ARM: 369, _RISCV64: 261},
     "socket": {_X86_64: 41, _I386: 359, _ARM64: 198, _ARM: 281, _RISCV64: 198},
@@ -51,7 +51,7 @@ _SHARED = {
     _ARM: (*range(298, 309), 312, 420, 274, 275),
     _RISCV64: (*range(186, 198), 180, 181),
 }
-"""Shared memory, semaphores and message queues of System V and POSIX, which have names for all processes."""
+"""The calls for shared memory, semaphores and message queues of System V and POSIX, whose names all processes share."""
 
 _LOAD, _EQUAL, _LEAST, _ANY, _ANSWER = 0x20, 0x15, 0x35, 0x45, 0x06
 _ALLOW, _ERROR = 0x7FFF0000, 0x00050000
@@ -65,9 +65,8 @@ Instruction = tuple[int, int, int, int]
 
 @functools.cache
 def code(*, sockets: bool, shared: bool) -> bytes:
-    """Return the filter in the system's format. `sockets` refuses all families of sockets but Unix ones, `shared`
-    refuses objects that are shared by name with other processes. Raises `OSError` on a machine whose calls are
-    unknown."""
+    """Return the filter in the system's format. `sockets` refuses all socket families except Unix, `shared` refuses
+    objects shared by name with other processes. Raises `OSError` on a machine whose calls are unknown."""
     if os.uname().machine not in _MACHINES:
         raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS), "system call filter")
     found: list[Instruction] = []
@@ -79,7 +78,7 @@ def code(*, sockets: bool, shared: bool) -> bytes:
 
 
 def _section(architecture: int, sockets: bool, shared: bool) -> list[Instruction]:
-    """Return the instructions for the calls of one interface; they end with a verdict."""
+    """Return the instructions for the calls of one architecture; they end with a verdict."""
     found: list[Instruction] = [(_LOAD, 0, 0, _NUMBER)]
     if architecture == _X86_64:
         found += [(_LEAST, 0, 1, _X32), _refused(_ENOSYS)]
@@ -89,7 +88,7 @@ def _section(architecture: int, sockets: bool, shared: bool) -> list[Instruction
             found.extend([(_EQUAL, 0, 1, number), _refused(error)])
 
     def only(call: str, test: Instruction, error: int) -> None:
-        """Refuse a call unless the test of its first argument skips the refusal."""
+        """Refuse a call unless `test`, applied to its first argument, skips the refusal."""
         number = _NUMBERS[call].get(architecture)
         if number is not None:
             allowed: Instruction = (_ANSWER, 0, 0, _ALLOW)

@@ -1,9 +1,8 @@
-"""The engine's side of the watchdog: a small process that ends the processes of a killed kernel (exec-and-tasks.md
-1.4).
+"""Starts and informs the watchdog, a small process that ends the processes of a killed kernel (exec-and-tasks.md 1.4).
 
-It is started together with the first command, and receives groups through a pipe whose only writer is this process. If
-it dies, another one replaces it and gets everything again. All of it is also written to a private file, so that a later
-start finds the remaining processes if kernel and watchdog were both killed.
+The watchdog starts with the first command, and receives the process groups through a pipe whose only writer is this
+process. If it dies, another one replaces it and gets all groups again. A private file gets the same reports, so that a
+later start finds the remaining processes if kernel and watchdog were both killed.
 """
 
 from __future__ import annotations
@@ -34,21 +33,20 @@ _LONGEST_JOURNAL = 256 * 1024
 _LOOK: Final = 0.02
 
 _ENDED_DELAY = 0.05
-"""Seconds by which ends are delayed, to send them together: the watchdog checks a group's members before it signals."""
+"""Seconds by which reports of ended groups are delayed, to send them together. This is safe: the watchdog checks a
+group's members before it signals."""
 
 WARNING = "the watchdog cannot be kept running: commands would survive if the kernel were killed"
 
-
 _WORKERS_END: Final = 12.0
-"""Seconds for the commands of a dead kernel to end on workers of this machine: a cluster of its own ends before
-them."""
+"""Seconds to wait until a dead kernel's commands have ended on workers of this machine; its own cluster ends first."""
 
 _SWEPT: Final = 6.0
-"""Seconds for a dead kernel's commands to end: the watchdog's two graces, and its start."""
+"""Seconds to wait until a dead kernel's commands have ended: the watchdog's start, and its two graces."""
 
 
 def wait_for_run(run: str, stop: threading.Event) -> bool:
-    """Wait until no command of a run is left on this machine; return whether that was reached.
+    """Wait until no command of a run is left on this machine; return False if some still are.
 
     Blocks for a bounded time, or until `stop` is set. Must be called before this process starts a command of the run.
     """
@@ -61,10 +59,10 @@ def wait_for_run(run: str, stop: threading.Event) -> bool:
 
 
 def wait_for_orphans(stop: threading.Event) -> bool:
-    """Wait until no processes of killed kernels of this user are left. Returns whether that was reached.
+    """Wait until no processes of killed kernels of this user are left; return False if some still are.
 
-    Watchdogs end such processes; those without a watchdog are ended here. Blocks for seconds at most, or until `stop`
-    is set.
+    Watchdogs end such processes; this function ends those without a watchdog. Blocks for some seconds at most, or until
+    `stop` is set.
     """
     directory = str(private_directory())
     if not watchdog_process.private(directory):
@@ -84,7 +82,7 @@ def private_directory() -> Path:
 
 
 class Watchdog:
-    """Keeps one watchdog process. All calls in the engine's loop."""
+    """Keeps one watchdog process alive and informed. Call all methods in the engine's loop."""
 
     def __init__(
         self,
@@ -99,8 +97,8 @@ class Watchdog:
         self._state_dir = state_dir or private_directory()
         self._journal: _Journal | None = None
         self._groups: dict[int, bytes] = {}
-        self._unsent = bytearray()  # not sent yet
-        self._behind = bytearray()  # written to the file, and not read by the watchdog yet
+        self._unsent = bytearray()  # lines neither in the file nor in the pipe
+        self._behind = bytearray()  # lines in the file, and not yet in the pipe
         self._flush_timer: asyncio.TimerHandle | None = None
         self._pipe = -1
         self._popen: subprocess.Popen[bytes] | None = None
@@ -113,7 +111,7 @@ class Watchdog:
     # ------------------------------------------------------------ reports to the watchdog
 
     def starting(self) -> None:
-        """Announce that commands will be started: from now on their processes are found if the kernel is killed."""
+        """Announce a start of commands, so that the watchdog finds their processes if the kernel is killed."""
         self._announced = b"?%d\n" % system.now()
         self._unsent += self._announced
         if self._pipe < 0 and self._failures <= _ATTEMPTS:
@@ -127,16 +125,13 @@ class Watchdog:
         self._flush()
 
     def started(self, group: int, ticks: int = 0) -> None:
-        """Report that a command's group runs.
-
-        `ticks` is the start time of its leader, for a group whose members may not carry the marker.
-        """
+        """Report a command's running group. `ticks` is its leader's start time, if its members may lack the marker."""
         self._send_line(group, b"+%d %d\n" % (group, ticks) if ticks else b"+%d\n" % group)
         if not self._announced:
             self._flush()
 
     def left(self, group: int, members: Sequence[Member]) -> None:
-        """Report that a command ended, and left these processes in its group."""
+        """Report that a command has ended, and left these processes in its group."""
         known = b"".join(b" %d %d" % member.identity for member in members)
         self._send_line(group, b"=%d%b\n" % (group, known))
         self._flush()
@@ -187,7 +182,7 @@ class Watchdog:
         self._behind[:] = b"".join(self._groups.values()) + self._announced
         if self._journal is None and watchdog_process.private(str(self._state_dir)):
             self._journal = _Journal(self._state_dir, self._marker)
-        # Started before the command: a kernel may be killed at any moment. There is no wait for its interpreter.
+        # Start it before the command, because the kernel may be killed at any moment; don't wait for its interpreter.
         self._spawn(reader)
 
     def _spawn(self, reader: int) -> None:
@@ -244,7 +239,7 @@ class Watchdog:
             self._popen = None
 
     async def close(self) -> None:
-        """End the watchdog, and take its status."""
+        """End the watchdog and reap it."""
         self._closed = True
         if self._popen is None:
             await asyncio.sleep(0)  # a start may be in progress
@@ -257,7 +252,7 @@ class Watchdog:
                 self._journal.remove()
             return
         if self._groups:
-            close((self._pipe,))  # some processes survived KILL: let the watchdog try, too
+            close((self._pipe,))  # some processes survived KILL: let the watchdog try to end them, too
             self._pipe = -1
         else:
             popen.kill()  # nothing to watch: don't wait for its interpreter to start
@@ -276,7 +271,7 @@ class Watchdog:
 
 
 class _Journal:
-    """The private file: its owner, and each line that the watchdog got. It never delays a command."""
+    """The private file: its owner, and each line sent to the watchdog. An error of the file never affects a command."""
 
     def __init__(self, directory: Path, marker: str) -> None:
         own = member_of(os.getpid())
@@ -300,7 +295,7 @@ class _Journal:
             return
 
     def add(self, lines: bytes | bytearray, groups: dict[int, bytes]) -> None:
-        """Append lines of a report; `groups` are all running groups, with the line of each."""
+        """Append report lines; `groups` holds the last line of each registered group, for rewriting a full file."""
         if self._size + len(lines) > _LONGEST_JOURNAL:
             self._begin(b"".join(groups.values()))
         if self._descriptor >= 0:
@@ -308,7 +303,7 @@ class _Journal:
                 self._size += os.write(self._descriptor, lines)
 
     def watched_by(self, pid: int) -> None:
-        """Record which process ends the remaining processes, so that no other process does meanwhile."""
+        """Record the watchdog's PID and start time. While it lives, no other process ends the remaining processes."""
         watchdog = member_of(pid)
         if watchdog is not None:
             line = b"watchdog %d %d\n" % watchdog.identity

@@ -1,12 +1,15 @@
 """The watchdog process. Run by path, on Linux with `python -I -S`, so it imports only modules that load quickly.
 
-Reads lines from its standard input, a pipe whose only writer is the kernel: `?TICKS` commands are about to be started,
-and their processes are not older than that (`?` all are started), `+G` group G runs (`+G TICKS`: its members may not
-carry the marker, and none is older than that), `=G pid ticks ...` its command ended and left these processes, `-G` it
-has ended. When the pipe or the kernel's process ends, everything registered is ended: TERM, one second, KILL.
+It reads lines from its standard input, a pipe whose only writer is the kernel:
 
-The kernel writes the same lines into a private file, from which the next watchdog of this user (or the next start of a
-notebook) ends the remaining processes if kernel and watchdog were both killed.
+- `?TICKS`: commands are about to be started, and their processes will not be older than this; `?`: all are started.
+- `+G`: group G runs; `+G TICKS`: its members may lack the marker, and none is older than this.
+- `=G PID TICKS ...`: the command of group G has ended and left these processes.
+- `-G`: group G has ended.
+
+When the pipe or the kernel's process ends, the watchdog ends all registered groups: TERM, one second, KILL. The kernel
+writes the same lines into a private file. If kernel and watchdog were both killed, the next watchdog of this user (or
+the next start of a notebook) reads it to end the remaining processes.
 """
 
 from __future__ import annotations
@@ -26,25 +29,25 @@ else:
 
 _BATCH = 0.02
 _LOOKS = 5
-"""Checks of the process table in which a group that is not empty may show no process: one that forks and ends, or
-executes another program, while the table is read is missing in it."""
+"""How many readings of the process table may show no process of a non-empty group: a process that forks and ends, or
+executes another program, during a reading is missing in it."""
 
 _PARENT = 1.0
-"""Seconds between two checks whether the kernel lives, if no descriptor shows it."""
+"""Seconds between two checks whether the kernel lives, on systems without a descriptor for that."""
 _GRACE = 1.0
 _START = 0.3
-"""Seconds in which a process that the kernel was just starting has executed its program."""
+"""Seconds within which a process that the kernel was just starting has executed its program."""
 
 Known = set[tuple[int, int]]
 
 
 class Groups:
-    """The running groups and those that commands left, as the kernel reported them."""
+    """The groups that the kernel has reported: running commands, and processes that ended commands have left."""
 
     def __init__(self, marker: str) -> None:
         self.marker = marker
         self.tasks = marker.rpartition(":")[0] + ":task:"
-        self.running: dict[int, int] = {}  # group to start time of the oldest process that may be in it
+        self.running: dict[int, int] = {}  # the earliest start time of a member of each group
         self.left: dict[int, Known] = {}
         self.starting: int | None = None
         self._rest = b""
@@ -66,7 +69,7 @@ class Groups:
                 self.left[group] = set(zip(numbers[::2], numbers[1::2], strict=True))
 
     def seize(self) -> dict[int, Known]:
-        """Return the groups to end, each with its members."""
+        """Return the groups to end, with the members of each."""
         scopes: dict[int, Known] = {}
         for look in range(_LOOKS):
             time.sleep(_BATCH if look else 0)
@@ -76,9 +79,9 @@ class Groups:
         return scopes
 
     def _members(self, table: list[process_table.Member]) -> dict[int, Known]:
-        """Return the groups in which a process is seen.
+        """Return the groups that have a process in `table`.
 
-        The number of a running group is not reused: the kernel would have taken its leader's status only later.
+        The number of a running group is not reused, because the kernel has not reaped its leader.
         """
         scopes = {}
         for group, oldest in self.running.items():
@@ -92,7 +95,7 @@ class Groups:
 
     def recall(self) -> None:
         """Drop groups whose number was reused after kernel and watchdog were killed. A group is ours if its leader
-        started at the recorded time, or if a process in it carries our marker."""
+        started at the recorded time, or if one of its processes carries our marker."""
         table = process_table.members()
         ours = self.marker.rpartition(":")[0] + ":"
         for group, ticks in tuple(self.running.items()):
@@ -103,8 +106,8 @@ class Groups:
                 del self.running[group]
 
     def find_started(self) -> None:
-        """Find the groups of commands that were being started when the kernel was killed: a leader may form its group
-        only now."""
+        """Find the groups of commands that were being started when the kernel was killed. Check repeatedly, because a
+        leader may form its group only now."""
         if (oldest := self.starting) is None:
             return
         until = time.monotonic() + _START
@@ -112,7 +115,7 @@ class Groups:
             table = process_table.members()
             old = {member.session for member in table if member.ticks < oldest}
             for member in table:
-                session = member.session  # its leader may already have ended
+                session = member.session  # the leader may already have ended
                 known = session in self.running or session in self.left or session in old
                 if not known and process_table.job_of(member.pid) == self.marker:
                     self.running[session] = oldest
@@ -121,14 +124,14 @@ class Groups:
             time.sleep(_BATCH)
 
     def hunt(self, scopes: dict[int, Known], table: list[process_table.Member]) -> None:
-        """Add processes of tasks, and processes that left their groups, by the marker."""
+        """Add processes of tasks in other sessions, which the marker of tasks shows."""
         for member in table:
             if member.session not in scopes and process_table.carries_prefix(member.pid, self.tasks):
                 scopes.setdefault(member.session, set()).add(member.identity)
 
 
 def end(scopes: dict[int, Known], groups: Groups) -> None:
-    """Send TERM, wait one second, send KILL; a group is signalled only while it is still the known one."""
+    """Send TERM, wait one second, send KILL. A group is signalled only while its number is not reused."""
     unseen: dict[int, int] = {}
     for number, patience in ((signals.SIGTERM, _GRACE), (signals.SIGKILL, _GRACE)):
         until = time.monotonic() + patience
@@ -153,7 +156,7 @@ def end(scopes: dict[int, Known], groups: Groups) -> None:
 
 
 def _is_there(group: int, known: Known, marker: str, table: list[process_table.Member], unseen: dict[int, int]) -> bool:
-    """Return whether a process of a group still lives that was seen a moment ago."""
+    """Return whether a group still has a live process; a group may be missing in some readings of the table."""
     if process_table.still_ours(group, known, marker, table):
         unseen.pop(group, None)
         return True
@@ -165,7 +168,7 @@ def _is_there(group: int, known: Known, marker: str, table: list[process_table.M
 
 
 def private(directory: str) -> bool:
-    """Make the directory if it is missing. Returns whether it is private to this user."""
+    """Make the directory if it is missing. Return whether it is private to this user."""
     try:
         os.makedirs(directory, mode=0o700, exist_ok=True)  # noqa: PTH103
         status = os.lstat(directory)
@@ -175,14 +178,13 @@ def private(directory: str) -> bool:
 
 
 def sweep(directory: str) -> None:
-    """End the processes of kernels that were killed together with their watchdogs. The file of a live kernel is not
-    touched."""
+    """End the processes of kernels that were killed together with their watchdogs; leave a live kernel's file alone."""
     for path in orphans(directory):
         sweep_one(path)
 
 
 def orphans(directory: str, watched: bool = True) -> list[str]:
-    """Return the files of dead kernels; those whose watchdog lives only with `watched`."""
+    """Return the files of dead kernels, including those with a live watchdog if `watched` is set."""
     found = []
     for name in os.listdir(directory):  # noqa: PTH208
         path = f"{directory}/{name}"
@@ -261,12 +263,12 @@ class Watch:
         poller = select.poll()
         poller.register(0, select.POLLIN)
         if self._gone >= 0:
-            # A forked copy of the kernel may hold the pipe open: the end of the kernel itself counts as well.
+            # A forked copy of the kernel may hold the pipe open, so watch for the end of the kernel, too.
             poller.register(self._gone, select.POLLIN)
         os.set_blocking(0, False)
         patience = None if self._gone >= 0 else _PARENT * 1000
         while self._take({descriptor for descriptor, _ in poller.poll(patience)}):
-            time.sleep(_BATCH)  # commands start in groups: wake up for all of them together
+            time.sleep(_BATCH)  # commands often start together: wake up once for all of them
 
     def _take(self, ready: set[int]) -> bool:
         try:

@@ -1,4 +1,4 @@
-"""Environment variables that agents' commands do not get, because they look like secrets (exec-and-tasks.md 4.1)."""
+"""Withholds environment variables that look like secrets from agents' commands (exec-and-tasks.md 4.1)."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WITHHELD: Final = re.compile(
 )
 
 _USER: Final = re.compile(r"://(?:[^\s/:@]*:[^\s/@]+|[^\s/:@]{16,})@")
-"""A URL with a password, or with a long user name, which is a key."""
+"""A URL with a password, or with a long user name, which is then a key."""
 
 
 def is_secret_name(name: str) -> bool:
@@ -33,5 +33,5 @@ def without_secrets(environment: Mapping[bytes, bytes], allowed: Collection[str]
 
 
 def holds_secret(value: str) -> bool:
-    """Return whether a value is, or contains, a secret by its form."""
+    """Return whether a value has the form of a secret, or contains one."""
     return bool(_USER.search(value) or tokens_in(value).search(value)) or holds_private_key(value)

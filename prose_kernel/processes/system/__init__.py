@@ -1,8 +1,8 @@
-"""Process facilities of the operating system: those of Linux where they exist, otherwise POSIX and psutil.
+"""The operating system's functions for processes: Linux's own where they exist, otherwise POSIX and psutil.
 
-Both modules have the same functions. The choice is made once; `PROSE_PLATFORM=posix` chooses as on a system without
-Linux's facilities, for the tests. The watchdog and the monitor import this package by path, under the name `system`,
-without the rest of prose_kernel: so it must import as little as possible.
+Both modules have the same functions; one is chosen at import. Tests set `PROSE_PLATFORM=posix` to choose as on a system
+without Linux's facilities. The watchdog and the monitor import this package by path, under the name `system`, without
+the rest of prose_kernel: so it must import as little as possible.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ LINUX = (
     and os.environ.get("PROSE_PLATFORM") != "posix"
     and hasattr(os, "pidfd_open")
     and hasattr(os, "memfd_create")
-    and os.path.exists("/proc/self/stat")  # noqa: PTH110 - pathlib costs the watchdog its quick start
+    and os.path.exists("/proc/self/stat")  # noqa: PTH110 - pathlib would delay the start of the watchdog
 )
 """Whether Linux's facilities are used: /proc, pidfd, memfd, sub-reapers, Landlock."""
 

@@ -9,13 +9,13 @@ PYTHON_FLAGS: tuple[str, ...] = ("-I", "-S")
 """Options of the watchdog's interpreter: without `site` it starts in a few milliseconds."""
 
 _ZOMBIE = (b"Z", b"X", b"x")
-_NO_MORE_THREADS = (b"0", b"1")  # a process whose first thread has ended looks like a zombie, and lives
+_NO_MORE_THREADS = (b"0", b"1")  # a live process whose first thread has ended looks like a zombie, with more threads
 _OUT_OF_MEMORY_RAISE = 300
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def now() -> int:
-    """Return the current time in the unit of the start times of processes."""
+    """Return the current time in the unit of process start times."""
     return int(time.clock_gettime(time.CLOCK_BOOTTIME) * _TICKS)
 
 
@@ -25,14 +25,14 @@ def boot_id() -> str:
 
 
 def pids() -> list[int]:
-    """Return the numbers of all processes."""
+    """Return the PIDs of all processes."""
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]  # noqa: PTH208 - no pathlib here
 
 
 def standing(pid: int) -> tuple[int, int, int, int] | None:
     """Return group, session, start time and parent of a live process; None for a zombie or a missing process."""
     stat = read(f"/proc/{pid}/stat")
-    # the program's name is in parentheses and may hold anything, also spaces and parentheses
+    # the program's name is in parentheses and may contain anything, even spaces and parentheses
     fields = stat[stat.rfind(b")") + 2 :].split()
     if len(fields) < 20 or (fields[0] in _ZOMBIE and fields[17] in _NO_MORE_THREADS):
         return None
@@ -40,12 +40,12 @@ def standing(pid: int) -> tuple[int, int, int, int] | None:
 
 
 def environment(pid: int) -> list[bytes]:
-    """Return the entries of the environment that the process was started with; empty if we may not read it."""
+    """Return the entries of the process's initial environment; empty if we may not read it."""
     return read(f"/proc/{pid}/environ").split(b"\0")
 
 
 def program_of(pid: int) -> bytes:
-    """Return the program of a process and its arguments; empty if it has ended or isn't visible to us."""
+    """Return the path and the arguments of a process's program; empty if it has ended or isn't visible to us."""
     try:
         return os.readlink(f"/proc/{pid}/exe".encode()) + b"\0" + read(f"/proc/{pid}/cmdline")  # noqa: PTH115
     except OSError:
@@ -67,7 +67,7 @@ def signal_masks(pid: int) -> tuple[int, int, int] | None:
 
 
 def has_exited(pid: int) -> bool:
-    """Return whether a child has ended; its status is not taken."""
+    """Return whether a child has ended; does not reap it."""
     try:
         return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
     except ChildProcessError:
@@ -97,7 +97,7 @@ _adjustment: bytes | None = None
 
 
 def prefer_for_out_of_memory(pid: int) -> None:
-    """If memory runs out, make the system choose a command before the kernel that started it (hazard 64)."""
+    """Make the system kill this command before the kernel that started it if memory runs out (hazard 64)."""
     global _adjustment
     try:
         if _adjustment is None:
@@ -114,7 +114,7 @@ def prefer_for_out_of_memory(pid: int) -> None:
 
 
 def read(path: str) -> bytes:
-    """Return the contents of a small file, empty if it cannot be read."""
+    """Return the contents of a small file; empty if it cannot be read."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:

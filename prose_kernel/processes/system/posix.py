@@ -1,4 +1,4 @@
-"""Processes on other systems: psutil, kqueue if available, temporary files. See `linux` for each function."""
+"""Processes on systems other than Linux: psutil, kqueue if available, temporary files. See `linux` for each function."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ import psutil
 PYTHON_FLAGS: tuple[str, ...] = ("-I",)  # with `site`, which finds psutil
 
 _HUNDREDTHS = 100
-_BOOTED: float = psutil.boot_time()  # read once: it needs a file, and later no descriptor may be free
+_BOOTED: float = psutil.boot_time()  # read once, because this opens a file, and later no descriptor may be free
 _GONE = (psutil.Error, OSError)
 
 
 def now() -> int:
     boottime = getattr(time, "CLOCK_BOOTTIME", None)  # on Linux psutil counts from a rounded time of boot
     present = time.time() if boottime is None else _BOOTED + time.clock_gettime(boottime)
-    return int((present - 0.02) * _HUNDREDTHS)  # the systems round
+    return int((present - 0.02) * _HUNDREDTHS)  # systems round start times
 
 
 def boot_id() -> str:
@@ -67,7 +67,7 @@ def children(pid: int) -> list[int]:
 
 
 def signal_masks(pid: int) -> tuple[int, int, int] | None:
-    return None  # ps knows them on some systems, in a different form on each
+    return None  # only `ps` shows them, on some systems, in a different form on each
 
 
 def has_exited(pid: int) -> bool:
@@ -82,7 +82,7 @@ def has_exited(pid: int) -> bool:
 def exit_descriptor(pid: int) -> int:
     if not hasattr(select, "kqueue"):
         raise OSError("neither pidfd nor kqueue")
-    kqueue: Any = select  # whose names for it a type checker on Linux does not know
+    kqueue: Any = select  # a type checker on Linux does not know its kqueue names
     queue = kqueue.kqueue()
     try:
         flags = kqueue.KQ_EV_ADD | kqueue.KQ_EV_ONESHOT
@@ -93,11 +93,11 @@ def exit_descriptor(pid: int) -> int:
 
 
 def memory_file(data: bytes) -> int:
-    """The file has a name for as long as it takes to open it."""
+    """Return a descriptor of a temporary file, which has a name only until it is open."""
     descriptor, path = tempfile.mkstemp(prefix="prose-")
     try:
         with contextlib.suppress(OSError):
-            os.unlink(path)  # noqa: PTH108 - as small as its Linux twin
+            os.unlink(path)  # noqa: PTH108 - no pathlib here
         view = memoryview(data)
         while view:
             view = view[os.write(descriptor, view) :]
