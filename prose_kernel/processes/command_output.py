@@ -264,8 +264,7 @@ class Collected:
         half = budget // 2
         total = sum(ends.total for ends in self.streams.values())
         return {
-            name: ends.preview(max(half, budget - min(total - ends.total, half)))
-            for name, ends in self.streams.items()
+            name: ends.preview(max(half, budget - min(total - ends.total, half))) for name, ends in self.streams.items()
         }
 
 

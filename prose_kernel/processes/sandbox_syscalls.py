@@ -119,7 +119,7 @@ def own_namespaces(network: bool, apart: bool, read_only: tuple[bytes, ...] = ()
     """Enter new namespaces, through a user namespace if necessary.
 
     `network`: an empty network. `apart`: no memory, semaphore or queue of System V or POSIX is shared by name with
-    other processes, and the files and directories `read_only` cannot be changed.
+    other processes, and `read_only` files and directories cannot be changed.
     """
     wanted = (_NEW_NETWORK if network else 0) | (_NEW_IPC | _NEW_MOUNTS if apart else 0)
     if _libc.unshare(wanted) != 0:

@@ -1,1 +1,1 @@
-"""The `Exec` tool: runs a program with arguments for an agent, with limits that protect the machine."""
+"""The `Exec` tool: runs a program for an agent, within limits that protect the machine."""

@@ -1,4 +1,4 @@
-"""The arguments of `Exec`: checks form and type of each, without accessing the file system (exec-and-tasks.md 3.1)."""
+"""Checks the form and type of the arguments of `Exec`, without accessing the file system (exec-and-tasks.md 3.1)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class InvalidArguments(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Arguments:
-    """Checked arguments. `cwd` None means the workspace if it is granted, else `/`."""
+    """The checked arguments. `cwd` None means the workspace if it is granted, else `/`."""
 
     argv: tuple[str, ...]
     cwd: str | None = None
@@ -31,8 +31,8 @@ class Arguments:
 
 
 def parse(given: Mapping[str, object], refused: Iterable[str], relaxed: Iterable[str] = ()) -> Arguments:
-    """Check the arguments of a call. Raises `InvalidArguments`. `refused` are further patterns of environment names,
-    `relaxed` names to accept anyway."""
+    """Check the arguments of a call. `refused` adds patterns of refused environment names, `relaxed` lists names to
+    accept nevertheless. Raises `InvalidArguments`."""
     for name in given:
         if name not in NAMES:
             raise InvalidArguments(f"unknown argument {name!r}; the arguments are {', '.join(NAMES)}")

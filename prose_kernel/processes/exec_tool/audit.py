@@ -1,7 +1,7 @@
-"""The audit log of agents' programs: events appended before a program starts and after it ended, never removed (3.9).
+"""The audit log of agents' programs: events appended before a program starts and after it ends, never removed (3.9).
 
-The file is private to its owner and contains arguments as given, except secrets; `display` returns what may be shown
-elsewhere.
+The file is private to its owner and contains arguments as given, except secrets; `display` returns them in the form
+that may be shown elsewhere.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class AuditFailure(Exception):
 
 
 class AuditLog:
-    """An append-only log: one JSON object a line, each written with one call. Callable from any thread.
+    """An append-only log of JSON objects, each a line that is written in one call. Callable from any thread.
 
-    Without a path events are kept in memory. A failed write raises `AuditFailure` if the log is mandatory; otherwise
-    `warn` is called once.
+    Without a path, events are kept in memory. A failed write raises `AuditFailure` if the log is mandatory; otherwise
+    `warn` is called, once.
     """
 
     def __init__(
@@ -90,7 +90,7 @@ def hidden(arguments: Mapping[str, object]) -> dict[str, object]:
 
 
 def display(argv: Sequence[str]) -> list[str]:
-    """Return arguments for lists and traces, with apparent secrets replaced."""
+    """Return arguments in the form for lists and traces, with apparent secrets replaced."""
     shown: list[str] = []
     for item in argv:
         if shown and _FLAG.fullmatch(shown[-1]) and not item.startswith("-"):

@@ -1,6 +1,6 @@
-"""The grants of agents: one immutable record for each; without a record everything is refused.
+"""The grants of agents, in one immutable record for each (`docs/reference/exec-and-tasks.md` 3.4).
 
-See `docs/reference/exec-and-tasks.md` 3.4. A record is made from the session's permissions at its first call.
+An agent's record is made from its session's permissions at its first call; without a record everything is refused.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PERMITTED = ("allow", "prompt")
 
 
 class CapabilityError(Exception):
-    """The store refuses a record. `kind` is `already_exists`, `unknown_agent` or `invalid_grant`."""
+    """The store rejects a record. `kind` is `already_exists`, `unknown_agent` or `invalid_grant`."""
 
     def __init__(self, kind: str, message: str) -> None:
         super().__init__(message)
@@ -37,10 +37,10 @@ class CapabilityError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class ExecuteRules:
-    """The programs that a `permissions:` block adds (3.12).
+    """The programs that a `permissions:` block allows (3.12).
 
-    `listed` are the programs of the execute list (None: any granted program). `shells`: `bash: allow` is stated;
-    without it shells and launchers are refused, and so are interpreters that the list does not name.
+    `listed` are the programs of the execute list (None: any granted program). `shells`: the block has `bash: allow`;
+    without it, shells and launchers are refused, and so are interpreters that the list does not name.
     """
 
     listed: tuple[FsGrant, ...] | None = ()
@@ -49,11 +49,11 @@ class ExecuteRules:
 
 @dataclass(frozen=True, slots=True)
 class CapabilityRecord:
-    """The grants of one agent. The default is none.
+    """The grants of one agent; none by default.
 
-    `network` is the network of a program: `open`, `none` (the call is refused if that is impossible), or `best-effort`.
-    With `lists_bind` a program may open only files that the grants cover, and the system's directories: `strict`
-    refuses if that cannot be enforced, `permissive` runs with a warning, None does not restrict it.
+    `network` is a program's network: `open`, `none` (the call is refused if that cannot be enforced), or `best-effort`.
+    With `lists_bind` a program may open only files that the grants cover, and the system's directories. If that cannot
+    be enforced, `strict` refuses the call, and `permissive` runs it with a warning. None means no such restriction.
     """
 
     tool_grants: frozenset[str] = frozenset()
@@ -68,7 +68,7 @@ class CapabilityRecord:
         return isinstance(name, str) and bool(name) and (EVERYTHING in self.tool_grants or name in self.tool_grants)
 
     def reach(self, *, binaries: bool = False, writable: bool = False) -> Reach:
-        """Return the files that the grants cover now: for the started program (`binaries`), or for its data."""
+        """Return the files that the grants cover now, with `binaries` also the programs that they allow to start."""
         return Reach(
             grant
             for grant in self.fs_grants
@@ -78,7 +78,7 @@ class CapabilityRecord:
 
 @dataclass(slots=True)
 class CapabilityStore:
-    """One record for each agent; the record of a finished agent is kept. Safe to call from any thread."""
+    """One record for each agent, kept even when the agent has finished. Callable from any thread."""
 
     _records: dict[str, CapabilityRecord] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -114,12 +114,12 @@ def _problems(record: CapabilityRecord) -> Iterable[str]:
 
 
 def capabilities(caller: ExecCaller, options: ExecOptions, search_path: str | None, home: str = "") -> CapabilityRecord:
-    """Return the record of an agent (3.12). `prompt` counts as granted: the person has agreed before a call arrives."""
+    """Return the record of an agent (3.12). `prompt` counts as granted: the person agrees before a call gets here."""
     surface = Surface(caller.workspace, home or str(Path.home()))
     execute = caller.rules.get("execute", "deny")
     listed = None if isinstance(execute, str) else program_grants(execute, surface, search_path)
     granted = execute in _PERMITTED if isinstance(execute, str) else bool(execute)
-    # a program cannot be limited to some hosts, so a list of hosts allows it none
+    # a program cannot be limited to certain hosts, so a list of hosts allows no network
     network: Literal["open", "none", "best-effort"] = "none" if options.network == "strict" else "best-effort"
     if caller.rules.get("network", "deny") in _PERMITTED:
         network = "open"
@@ -138,14 +138,14 @@ def capabilities(caller: ExecCaller, options: ExecOptions, search_path: str | No
 
 
 def not_found(caller: ExecCaller, search_path: str | None) -> tuple[str, ...]:
-    """Return the bare words of the execute list that name no program here: reported once to the person."""
+    """Return the bare names in the execute list that are no programs on the PATH, for a warning."""
     rule = caller.rules.get("execute", ())
     names = () if isinstance(rule, str) else filter(is_bare, rule)
     return tuple(name for name in names if shutil.which(name, path=search_path) is None)
 
 
 def dangerous(record: CapabilityRecord) -> tuple[str, ...]:
-    """Return the granted programs and directories that can run arbitrary commands, for a warning at registration."""
+    """Return the granted programs and directories that can run arbitrary commands, for a warning."""
     found = []
     for grant in record.fs_grants:
         path = Path(resolve(grant.prefix).path)

@@ -1,7 +1,6 @@
-"""The checks of one call, in order; the first failure decides.
+"""Checks one call of `Exec` against the grants: steps 5 to 9 of `docs/reference/exec-and-tasks.md` 3.2.
 
-Steps 5 to 9 of `docs/reference/exec-and-tasks.md` 3.2. Grants are checked before existence, so that the answer for a
-path without a grant never reveals whether it exists.
+The first failure decides. Grants are checked before existence, so that a refusal never reveals whether a path exists.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from prose_kernel.runtime.services import ExecErrorKind
 
 
 class Refused(Exception):
-    """The call is refused. `missing` is the grant that it needs, `target` the target of a link: only for the audit
-    log."""
+    """The call is refused. The audit log also gets `missing`, the grant that it needs, and `target`, the target of a
+    link."""
 
     def __init__(self, kind: ExecErrorKind, message: str, *, missing: str = "", target: str = "") -> None:
         super().__init__(message)
@@ -32,7 +31,7 @@ class Refused(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The checked objects: the program and the directory."""
+    """The checked program and working directory."""
 
     program: Resolved
     cwd: Resolved
@@ -82,7 +81,7 @@ def _listed(path: str, program: Resolved, record: CapabilityRecord) -> None:
 
 
 def _rule(kind: str, path: str) -> str:
-    """Return the line for `permissions:`. Made of the call's own text, so that it reveals nothing about the files."""
+    """Return a line for `permissions:`, made only of the call's text, so that it reveals nothing about the files."""
     return f"{kind}: [{json.dumps(path, ensure_ascii=False)}]"
 
 

@@ -1,6 +1,6 @@
-"""The dispatcher of tools: which agent may call which; no failure ends the session (exec-and-tasks.md 3.2).
+"""Dispatches an agent's calls to the tools that it may call; no failure ends the session (exec-and-tasks.md 3.2).
 
-Checks 1 to 3 are made here; a tool makes its own, says so in the audit log, and raises `Refused`.
+Checks 1 to 3 are made here. A tool makes the others, and raises `Refused`.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from prose_kernel.runtime.services import ExecErrorKind, ExecOutcome
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """One call that may reach its tool: the agent has a record, and the record grants the tool.
+    """One call of a tool that the agent's record grants.
 
-    `dispatched` is to be called once all checks have passed, right before anything is started.
+    The tool calls `dispatched` when all checks have passed, right before it starts anything.
     """
 
     agent: str
@@ -33,7 +33,7 @@ Handler = Callable[[Call], Awaitable[object]]
 
 
 class Dispatcher:
-    """Calls tools for agents: the `handlers` by their names, which the operator has put there. Without a store of
+    """Calls tools for agents. `handlers` holds the tools that the operator has registered, by name. Without a store of
     capabilities everything is refused."""
 
     def __init__(self, handlers: Mapping[str, Handler], store: CapabilityStore | None, audit: AuditLog) -> None:
@@ -42,7 +42,7 @@ class Dispatcher:
         self._audit = audit
 
     async def dispatch(self, agent: str, call: str, tool: object, arguments: object) -> ExecOutcome:
-        """Never raises but for cancellation; every refusal leaves one event."""
+        """Return the outcome of a call. Raises only if cancelled; every refusal writes one event."""
         started: list[bool] = []
 
         def dispatched(more: Mapping[str, object]) -> None:
@@ -62,7 +62,7 @@ class Dispatcher:
             return self._refused(agent, call, tool, arguments, problem, bool(started))
         except AuditFailure as failure:
             return ExecOutcome(call, False, error="tool_failed", message=str(failure))
-        except Exception as fault:  # a tool that breaks ends its call, not the session
+        except Exception as fault:  # a defect of a tool ends its call, not the session
             refused = Refused("tool_failed", f"{type(fault).__name__}: {fault}")
             return self._refused(agent, call, tool, arguments, refused, bool(started))
         return ExecOutcome(call, True, result)
@@ -92,5 +92,5 @@ class Dispatcher:
                 given = {name: value for name, value in details.items() if value}
                 self._audit.append("tool.call.denied", args=shown, **facts, **given)
         except AuditFailure:
-            pass  # it is refused already
+            pass  # the call is refused anyway
         return ExecOutcome(call, False, error=kind, message=refused.message)

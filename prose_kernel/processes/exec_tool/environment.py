@@ -1,4 +1,4 @@
-"""The environment of a program: built from scratch, with only listed names (docs/reference/exec-and-tasks.md 3.5)."""
+"""Builds the environment of a program from scratch, with only listed names (docs/reference/exec-and-tasks.md 3.5)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ REFUSED = (  # noqa: SIM905 - as a list it is five times as long
     "SVN_SSH CVS_RSH VIMINIT EXINIT "
     # where programs are found, and the programs that build tools start
     "PATH CC CXX CPP LD AR AS "
-    # the mark of our own commands: a gate looks at it to know who decides
+    # the markers of our own commands, by which a gate recognizes the deciding process
     "PROSE_* "
     # interpreters and build tools
     "MAKEFLAGS GNUMAKEFLAGS MAKEFILES AWKPATH AWKLIBPATH LUA_INIT* LUA_PATH* LUA_CPATH* PHPRC PHP_INI_SCAN_DIR "
@@ -33,9 +33,9 @@ REFUSED = (  # noqa: SIM905 - as a list it is five times as long
     "CORECLR_* GEM_HOME GEM_PATH BUNDLE_GEMFILE npm_config_* NPM_CONFIG_* ERL_*FLAGS GOFLAGS "
     "CARGO_BUILD_RUSTC* CARGO_TARGET_* RUSTC* "
 ).split()
-"""Names that an agent may not set: they would make a harmless program load or start code that the agent chose."""
+"""Names that an agent may not set: with them a harmless program would load or start code that the agent chooses."""
 
-TMP: Final = "/tmp"  # noqa: S108 - a value of HOME, in which nothing is made
+TMP: Final = "/tmp"  # noqa: S108 - only a value of HOME: no file is created there
 _FALLBACKS = {
     "PATH": "/usr/local/bin:/usr/bin:/bin",
     "LANG": "C.UTF-8",
@@ -51,8 +51,8 @@ def refused_name(name: str, further: Iterable[str] = ()) -> bool:
 
 
 def build(kernel: Mapping[str, str], given: Mapping[str, str], home: str | None = None) -> dict[bytes, bytes]:
-    """Return the environment of a program (docs/reference/exec-and-tasks.md 3.5): the names of the safe list, then the
-    caller's. With `TMP` as `home` their values are fixed, else those of `kernel`; `home` replaces its `HOME`."""
+    """Return the environment of a program (docs/reference/exec-and-tasks.md 3.5): the variables of the safe list, then
+    the `given` ones. The safe list has fixed values if `home` is `TMP`, else the kernel's; `home` replaces `HOME`."""
     if home == TMP:
         kernel = {"USER": kernel.get("USER", "")}
     values = {name: kernel.get(name) or fallback for name, fallback in _FALLBACKS.items()}

@@ -8,8 +8,8 @@ from prose_kernel.runtime.session_options import ExecSettings
 class ExecOptions(ExecSettings, frozen=True):
     """The table `[exec]` of prose.toml, and limits that only an operator's code can set.
 
-    - `cpu_seconds`: CPU time of one process; None: as many seconds as the call may take.
-    - `file_bytes`, `open_files`: the largest file that may be written, and how many may be open.
+    - `cpu_seconds`: the CPU time of one process; None means the time limit of the call.
+    - `file_bytes`, `open_files`: the largest file that may be written, and how many files may be open.
     """
 
     cpu_seconds: int | None = None

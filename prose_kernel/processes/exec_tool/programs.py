@@ -1,7 +1,7 @@
-"""Programs that run other programs: shells, launchers, interpreters (exec-and-tasks.md 3.4, 3.12).
+"""Recognizes programs that run other programs: shells, launchers, interpreters (exec-and-tasks.md 3.4, 3.12).
 
-They are recognized by their resolved names, and shells and launchers also as file objects, so that a link does not hide
-them. A copy under another name cannot be recognized.
+They are recognized by their resolved names, and shells and launchers also by device and inode, so that a hard link does
+not hide them. A copy under another name cannot be recognized.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DIRECTORIES = ("/bin", "/usr/bin", "/usr/local/bin", "/sbin", "/usr/sbin")
 
 
 def launches(path: str, identity: tuple[int, int] | None) -> bool:
-    """Return whether this is a shell, a generic launcher or the system's loader, by name or as a file object."""
+    """Return whether this is a shell, a generic launcher or the dynamic loader, by name or by device and inode."""
     return _named(Path(path).name) or (identity is not None and identity in _known())
 
 
@@ -54,8 +54,7 @@ def _named(name: str) -> bool:
 
 
 def _known() -> set[tuple[int, int]]:
-    """Return the device and inode of each shell and launcher. Read for each call, because installed programs may
-    change."""
+    """Return device and inode of each installed shell and launcher. Read for each call, because they may change."""
     directories: dict[tuple[int, int], tuple[str, ...]] = {}
     for directory in _DIRECTORIES:  # one may be a link to another
         with contextlib.suppress(OSError):
@@ -67,12 +66,12 @@ def _known() -> set[tuple[int, int]]:
             status = os.stat(path)  # noqa: PTH116
         except OSError:
             continue
-        # a binary with several programs (busybox, uutils) is a launcher under each name
+        # a binary with several programs (busybox, uutils) is a launcher under each of its names
         found.add((status.st_dev, status.st_ino))
     return found
 
 
 @functools.lru_cache(maxsize=len(_DIRECTORIES))
 def _installed(directory: str, changed: int) -> tuple[str, ...]:
-    """Return the shells and launchers in a directory that was last changed at this time."""
+    """Return the shells and launchers in a directory. `changed` is its modification time, a key of the cache."""
     return tuple(f"{directory}/{name}" for name in os.listdir(directory) if name in _SHELLS or name in _LAUNCHERS)  # noqa: PTH208

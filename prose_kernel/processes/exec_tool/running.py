@@ -1,4 +1,4 @@
-"""Runs one checked call under a monitor, and builds the result with its seven fields (exec-and-tasks.md 3.6, 3.8)."""
+"""Runs one checked call of `Exec` under a guard, and builds the result for the model (exec-and-tasks.md 3.6, 3.8)."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from prose_kernel.processes.monitored_process import MonitoredLaunch, MonitoredP
 from prose_kernel.runtime.ports import Stream
 
 GRACE = 1.0
-"""Seconds between TERM and KILL at the limit."""
+"""Seconds between TERM and KILL at the time limit."""
 
 _CPU_BACKSTOP = 2
 
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The outcome of a call: the result for the model, and further facts for the audit log and the ledger."""
+    """A call that has ended: the result for the model, and further facts for the audit log."""
 
     result: Mapping[str, object]
     stdout_bytes: int
@@ -35,8 +35,8 @@ class Ended:
 
 
 def limits(options: ExecOptions, timeout: int) -> tuple[tuple[int, int, int], ...]:
-    """Return resource, soft and hard limit. If the two were equal, the system would kill at the CPU limit without a
-    reason."""
+    """Return each resource with its soft and hard limit. With equal CPU limits, the system would send KILL instead of
+    SIGXCPU, which hides the reason."""
     cpu = options.cpu_seconds or max(timeout, 1)
     return (
         (resource.RLIMIT_CPU, cpu, cpu + _CPU_BACKSTOP),
@@ -48,7 +48,7 @@ def limits(options: ExecOptions, timeout: int) -> tuple[tuple[int, int, int], ..
 
 
 class Run:
-    """One call between the caller's loop and the engine's."""
+    """One call, as it runs between the caller's loop and the engine's."""
 
     def __init__(self, engine: Engine, job: MonitoredLaunch, cap: int) -> None:
         self._engine = engine
@@ -56,8 +56,8 @@ class Run:
         self._heads: dict[Stream, Head] = {"stdout": Head(cap), "stderr": Head(cap)}
 
     async def wait(self) -> MonitorRecord:
-        """Run the program. When this returns, or raises because it was cancelled, nothing of the program is left.
-        Raises `Refused`."""
+        """Run the program to its end, even if this call is cancelled, until none of its processes is left. Raises
+        `Refused`."""
         try:
             call: ProcessCall[MonitorRecord] = ProcessCall(self._engine)
             return await call.wait(MonitoredProcess(self._engine, self._job, self, call.done))
@@ -67,12 +67,11 @@ class Run:
             raise Refused("tool_failed", spawn.no_resources(problem)) from None
 
     def take(self, stream: Stream, data: bytes, final: bool) -> None:
-        """The process's `Keeper`."""
+        """Keep the beginning of a stream (`Keeper.take`)."""
         self._heads[stream].feed(data)
 
     def ended(self, record: MonitorRecord) -> Ended:
-        """Return the result. Raises `Refused` if the program did not start, or was ended by anything but itself and the
-        time limit."""
+        """Return the result. Raises `Refused` if the program did not start, or was interrupted or cancelled."""
         if record.failure is not None:
             raise _not_started(record.failure)
         if record.outcome in ("interrupted", "cancelled"):
@@ -88,7 +87,7 @@ class Run:
             "duration_s": round(record.duration, 6),
             "timed_out": record.outcome == "timed_out",
         }
-        # additional: the cause of an end where it is certain, and the number of killed background processes
+        # additional fields: an exceeded limit, if that is certain, and the number of killed background processes
         limit = {-signal.SIGXCPU: "cpu", -signal.SIGXFSZ: "file_size"}.get(code)
         if limit is not None and not result["timed_out"]:
             result["limit_hit"] = limit

@@ -1,4 +1,4 @@
-"""Chooses the mechanisms for a call, and refuses a call whose required mechanisms are missing here (1.3)."""
+"""Chooses the mechanisms that confine a call, and refuses the call if a required one is missing here (1.3)."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ _MOST_KEPT = 500
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """The confinement of a call. `gaps` name what is not enforced. The caller ends `watch` with the call."""
+    """The confinement of a call. `gaps` are sentences about missing restrictions. The caller ends `watch` after the
+    call."""
 
     confinement: Confinement
     gaps: tuple[str, ...] = ()
@@ -34,7 +35,7 @@ class Plan:
 
 
 def plan(record: CapabilityRecord, found: Mechanisms, checked: Checked, home: str | None) -> Plan:
-    """Return the plan of a call. Raises `Refused`, naming the missing mechanism."""
+    """Return the plan of a call. Raises `Refused`, which names the missing mechanism."""
     if found.monitor:
         raise Refused("tool_failed", f"the process monitor is not available: {found.monitor}")
     watching = _watch(record)
@@ -118,8 +119,8 @@ def _files(
 
 
 def _allowed(record: CapabilityRecord, checked: Checked, home: str | None) -> Iterator[tuple[bytes, int]]:
-    """Yield the files that a program may use: the system, its own file, and those of the lists. Writable places are not
-    executable."""
+    """Yield the files that a program may use, with rights: the system, its own file, and the lists. No writable place
+    is executable."""
     for place in _PROGRAMS:
         yield place.encode(), rights.READ | rights.EXECUTE
     for place in (*_READABLE, *_settings()):
@@ -138,14 +139,14 @@ def _allowed(record: CapabilityRecord, checked: Checked, home: str | None) -> It
 
 
 def _granted(grant: FsGrant, prefix: str, writable: bool) -> Iterator[tuple[bytes, int]]:
-    """Yield the rights of one grant. `writable`: the agent may write there, or below, or above."""
+    """Yield the rights of one grant. `writable`: the agent may write at, below or above `prefix`."""
     place = os.fsencode(prefix)
     execute = 0 if writable else rights.EXECUTE
     if grant.binaries:
-        # what is listed may also be run by another listed program
+        # one listed program may run another
         if prefix != "/":
             yield place, rights.READ | execute
-    elif grant.mode == "rw" and not (grant.pattern == "" and os.path.isdir(prefix)):  # noqa: PTH112 - not a directory alone
+    elif grant.mode == "rw" and not (grant.pattern == "" and os.path.isdir(prefix)):  # noqa: PTH112 - no bare directory
         yield place, rights.READ | rights.WRITE
     elif grant.subtree:
         yield place, rights.READ | execute
@@ -156,7 +157,7 @@ def _granted(grant: FsGrant, prefix: str, writable: bool) -> Iterator[tuple[byte
 
 
 def _matching(grant: FsGrant, prefix: str) -> Iterable[str]:
-    """The files that a pattern names now. A link isn't followed: its target has to be granted."""
+    """Yield the files that a pattern matches now. A link isn't followed: its target must be granted."""
     reach = Reach((grant,))
     if not grant.pattern:
         if os.path.isfile(prefix):  # noqa: PTH113
@@ -175,7 +176,7 @@ def _matching(grant: FsGrant, prefix: str) -> Iterable[str]:
 
 
 def _settings() -> Iterator[str]:
-    """Yield the system's settings, without those that contain secrets."""
+    """Yield the system's settings, except files with secrets."""
     for directory, without in (("/etc", _SECRETS | {"ssl"}), ("/etc/ssl", frozenset({"private"}))):
         try:
             names = sorted(entry.name for entry in Path(directory).iterdir())

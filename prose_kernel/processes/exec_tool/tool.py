@@ -30,7 +30,7 @@ NAME = capabilities.TOOL
 
 @dataclass(eq=False, repr=False)
 class ExecTool:
-    """The handler of `Exec`. `warn` is called once for each restriction that is not enforced on this machine."""
+    """The handler of `Exec`. `warn` is called once for each restriction that this machine cannot enforce."""
 
     engine: Engine
     options: ExecOptions
@@ -104,7 +104,7 @@ class ExecTool:
         return run.ended(await run.wait())
 
     def _home(self, agent: str) -> str:
-        """Return a separate empty directory for each agent."""
+        """Return the agent's home, a separate directory that is empty at first."""
         with self._lock:
             if agent not in self._homes:
                 self._homes[agent] = tempfile.TemporaryDirectory(prefix="prose-home-", ignore_cleanup_errors=True)
@@ -119,7 +119,7 @@ class ExecTool:
 
 
 def register_exec(handlers: dict[str, Handler], tool: ExecTool) -> str:
-    """Add `Exec` to the tools, on behalf of the operator; returns its name. May be repeated."""
+    """Add `Exec` to the tools, on behalf of the operator; return its name. May be repeated."""
     handlers[NAME] = tool
     return NAME
 
@@ -152,7 +152,7 @@ class AgentPrograms:
         self._lock = threading.Lock()
 
     def offers(self, caller: ExecCaller) -> bool:
-        """Return whether the operator enabled it and the permissions grant it."""
+        """Return whether the operator enabled `Exec` and the permissions grant it."""
         execute = caller.rules.get("execute", "deny")
         granted = execute in ("allow", "prompt") if isinstance(execute, str) else bool(execute)
         return NAME in self.handlers and granted

@@ -1,4 +1,4 @@
-"""Processes on systems other than Linux: psutil, kqueue if available, temporary files. See `linux` for each function."""
+"""Processes on systems other than Linux: psutil, kqueue if available, temporary files. `linux` has the docstrings."""
 
 from __future__ import annotations
 

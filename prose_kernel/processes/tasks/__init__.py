@@ -1,1 +1,1 @@
-"""Commands with a limited wait, and the managed tasks that they become (exec-and-tasks.md section 4)."""
+"""`exec_command`: commands that become managed tasks when the caller stops waiting (exec-and-tasks.md section 4)."""

@@ -1,7 +1,7 @@
-"""Commands as lists, cards and events show them (exec-and-tasks.md 4.10, hazard 100).
+"""Makes the one-line form of a command for lists, cards and events (exec-and-tasks.md 4.10, hazard 100).
 
-Secrets are replaced; here-documents and inline scripts are only counted. Only the owner can read the files with the
-full text.
+Secrets are replaced; here-documents and inline scripts are replaced by their sizes. Only the owner can read the files
+with the full text.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def display_of(command: str) -> str:
 
 
 def _without_documents(text: str) -> str:
-    """Return a command with the number of lines in place of its here-documents."""
+    """Return a command in which each here-document is replaced by its number of lines."""
     if "<<" not in text:
         return text
     lines = text.split("\n")

@@ -1,7 +1,6 @@
-"""The records of the tasks that this kernel runs: the store, opened when first needed, and records that could not be
-stored.
+"""Access to the task records of a run: the store, opened when first needed, and records that could not be stored.
 
-A record that cannot be stored must not affect a running task: it is kept in memory and tried again.
+A failure to store a record must not affect a running task, so the record is kept in memory and stored later.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from prose_kernel.runtime.services import TaskFollowUp
 
 
 class Ledger:
-    """Access to the records. All calls in the engine's loop. `directory` is the run's, None for memory."""
+    """Access to the records. Call all methods in the engine's loop. `directory` is the run's; None means memory."""
 
     def __init__(self, directory: Path | None, pointer: Pointer | None, clock: Clock) -> None:
         self._clock = clock
@@ -33,7 +32,7 @@ class Ledger:
 
     @property
     def exists(self) -> bool:
-        """Whether there are records, or have been."""
+        """Whether the run has, or had, records."""
         return self._store is not None or (self._directory is not None and exists(self._directory))
 
     def open(self) -> Store:
@@ -57,7 +56,7 @@ class Ledger:
             raise TaskRefused("task_store_failed", f"the records of the tasks cannot be used: {problem}") from None
 
     def keep(self, record: TaskRecord, event: Literal["TaskStatus", "TaskResult"] | None) -> TaskRecord:
-        """Record a change of a running task. If that fails, the task continues, and the record is kept in memory."""
+        """Store a change of a task and return the record. If storing fails, keep the record in memory."""
         known = self._unsaved.get(record.task_id)
         if known is not None and known.status != record.status and not may_follow(known.status, record.status):
             return known
@@ -70,13 +69,13 @@ class Ledger:
         return kept
 
     def retry(self) -> bool:
-        """Try again to store failed records; return whether any are left."""
+        """Try again to store the records in memory; return whether any are left."""
         for record in tuple(self._unsaved.values()):
             self.keep(record, "TaskResult" if record.ended else None)
         return bool(self._unsaved)
 
     def news(self) -> list[TaskRecord]:
-        """Return the tasks whose end was not reported, and mark them as reported. Raises `TaskRefused`."""
+        """Return the ended tasks that were not reported yet, and mark them as reported. Raises `TaskRefused`."""
         if not self.exists:
             return []
         with self.store() as store:
@@ -86,12 +85,12 @@ class Ledger:
             return ended
 
     def follow_ups(self) -> tuple[TaskFollowUp, ...]:
-        """Return the waiting continuations. Raises `TaskRefused`."""
+        """Return the unclaimed continuations. Raises `TaskRefused`."""
         with self.store() as store:
             return tuple(store.follow_ups())
 
     def take_follow_up(self, result_id: str) -> bool:
-        """Claim a continuation; False if it was taken already. Raises `TaskRefused`."""
+        """Claim a continuation; return False if it was claimed before. Raises `TaskRefused`."""
         with self.store() as store:
             return store.take_follow_up(result_id)
 
@@ -116,7 +115,7 @@ class Ledger:
             return [self._unsaved.get(record.task_id, record) for record in store.all()]
 
     def close(self) -> None:
-        """Write unsaved records, remove the pointer unless it is still needed, release the run."""
+        """Store unsaved records, remove the pointer unless it is still needed, release the run."""
         if self._store is None:
             return
         self.retry()

@@ -1,9 +1,9 @@
-"""A task's log: a file of its whole output, bounded by keeping the first and the last part (exec-and-tasks.md 4.5).
+"""A task's log: a file with the task's output, limited to its beginning and its end (exec-and-tasks.md 4.5).
 
-The first 4 MiB are the file itself. Later output goes to small files next to it, of which the oldest is removed when
-a new one is begun, so that their sum never exceeds 12 MiB. When the task ends they are joined to the file after one
-line that says how much is missing. A full disk ends the logging, never the task: a log leaves the last `RECORDS_ROOM`
-of a disk to the records of the tasks, which are written after the output that fills it.
+The first 4 MiB go to the file itself. Later output goes to small segment files next to it; beginning a new one removes
+the oldest, so that their sum never exceeds 12 MiB. When the task ends, they are appended to the file, after one line
+with the number of dropped bytes. A full disk ends the logging, never the task: a log leaves the last `RECORDS_ROOM`
+bytes of a disk to the records of the tasks, which are written after the output that fills it.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _IN_MEMORY = 256 * 1024
 _COPY = 1024 * 1024
 
 RECORDS_ROOM = 256 * 1024
-"""Bytes of the disk that logs leave free: a command may fill the disk before it, or its end, is recorded."""
+"""Bytes of the disk that logs leave free, because a command may fill the disk before its record is written."""
 
 
 def mark(dropped: int) -> str:
@@ -33,10 +33,10 @@ def mark(dropped: int) -> str:
 
 
 class Log:
-    """Writes one task's log. Until `open` (or until much output) everything is in memory and there is no file."""
+    """Writes one task's log. Until `open` (or until much output) the output is in memory and there is no file."""
 
     def __init__(self, path: Path | None, head: int, tail: int) -> None:
-        """With `path` None there is no file; only output that fits into memory is counted as kept."""
+        """`head` and `tail` are the most bytes to keep of each end. With `path` None nothing is kept, only counted."""
         self.path = path
         self.error: str | None = None
         self.seen = 0
@@ -66,7 +66,7 @@ class Log:
         self._write(data)
 
     def open(self) -> None:
-        """Create the file and write the output so far. Never raises: see `error`."""
+        """Create the file and write the output so far. Sets `error` instead of raising."""
         if self.path is None or self._descriptor >= 0 or self.error is not None:
             return
         try:
@@ -134,7 +134,7 @@ class Log:
         return self._dropped > 0 or self.error is not None
 
     def finish(self) -> None:
-        """Join the parts to one file. Never raises: see `error`."""
+        """Join the parts to one file. Sets `error` instead of raising."""
         self._close()
         if self.path is None or not self._segments:
             return
@@ -180,7 +180,7 @@ class Log:
 
 
 def read(path: Path) -> Iterator[str]:
-    """Yield a log in pieces, also one that was never finished. Raises `OSError` if there is none."""
+    """Yield a log in pieces, even an unfinished one. Raises `OSError` if there is none."""
     parts = [path, *sorted(_segments_of(path), key=lambda part: int(part.suffix[1:]))]
     for number, part in enumerate(parts):
         if number == 1 and not part.name.endswith(".1"):
@@ -224,7 +224,7 @@ def _write_all(descriptor: int, data: bytes) -> None:
 
 
 def _whole_characters(data: bytes, room: int) -> bytes:
-    """Return the beginning of UTF-8 data that fits, without cutting a character."""
+    """Return the beginning of UTF-8 data that fits into `room` bytes, without cutting a character."""
     if len(data) <= room:
         return data
     while room > 0 and data[room] & 0xC0 == 0x80:

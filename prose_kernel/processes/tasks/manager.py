@@ -1,7 +1,7 @@
-"""The commands and tasks of one run: how they start, end, and are recorded.
+"""Starts, promotes, ends and records the commands and tasks of one run.
 
 Everything here happens in the engine's loop, so there is one order of events: a record is stored before it is reported,
-and a process never runs as a task without a record (exec-and-tasks.md 4.2, registration order).
+and no process runs as a task without a record (exec-and-tasks.md 4.2, registration order).
 """
 
 from __future__ import annotations
@@ -57,8 +57,8 @@ _LOOK_FOR_REQUESTS = 0.5
 
 
 class Manager:
-    """Manages commands and tasks. All calls in the engine's loop. `run_directory` None keeps records in memory and
-    writes no logs."""
+    """Manages commands and tasks. Call all methods in the engine's loop. With `run_directory` None, records are kept in
+    memory, and no logs are written."""
 
     def __init__(
         self,
@@ -99,15 +99,16 @@ class Manager:
         extra: Mapping[str, str],
         watched: bool = False,
     ) -> TaskReceipt:
-        """Run one `exec_command`, until its process ends or becomes a task. Raises `TaskRefused`.
+        """Run one `exec_command` until its process ends or becomes a task. Raises `TaskRefused`.
 
-        `live` gets the output until then, with `watched` as long as it runs. `extra` is added to the environment.
+        `live` gets the output until then, or with `watched` until the process ends. `extra` is added to the
+        environment.
         """
         call = read_call(fields)
         shell, identity = self._identity(call, caller)
         if call.duplicate_policy == "reuse_running" and (same := self._same(identity, caller)) is not None:
             return already_running(same)
-        # a command that will soon become a task needs a place, and so do others like it
+        # reserve a place for a command that becomes a task immediately, as others may do at the same time
         if (refusal := self._no_room(caller, coming=call.yield_time_ms == 0)) is not None:
             raise refusal
         async with self._starting:
@@ -121,7 +122,7 @@ class Manager:
             return await self._answer(command)
 
     async def _plan(self, caller: TaskCaller, shell: Shell, identity: Identity) -> Plan | None:
-        """Return the confinement of an agent's command, at least a guard; None for a person's command, which has none.
+        """Return the confinement of an agent's command (at least a guard); None for a person's command.
 
         Raises `TaskRefused` if a rule cannot be enforced.
         """
@@ -134,7 +135,7 @@ class Manager:
         return await asyncio.to_thread(monitored.plan_for, caller, shell, identity, self._workspace)
 
     async def _answer(self, command: Command) -> TaskReceipt:
-        """Wait for the receipt; a cancelled call ends the command, unless it has become a task meanwhile."""
+        """Return the receipt. A cancelled call ends the command, unless it has become a task meanwhile."""
         while not command.answer.done():
             try:
                 await asyncio.shield(command.answer)
@@ -147,7 +148,7 @@ class Manager:
         return command.answer.result()
 
     async def _end_in_window(self, command: Command) -> None:
-        """End the command of a cancelled call: by an interrupt for a person, else by a cancellation.
+        """End the command of a cancelled call: a person's command by an interrupt, an agent's by TERM and KILL.
 
         Returns when nothing is left. Each further cancellation of a person's call is a further interrupt.
         """
@@ -244,7 +245,7 @@ class Manager:
     # ------------------------------------------------------------ the window
 
     def _window_over(self, command: Command) -> None:
-        """Check the process once more: it ends as a command, or continues as a task, never both."""
+        """Make the command a task, unless it has just ended: never both."""
         if command.process.has_exited or command.refusal is not None:
             return
         if self._no_room(command.caller) is not None:
@@ -259,8 +260,7 @@ class Manager:
             command.process.stop("cancelled")
 
     def _promote(self, command: Command) -> None:
-        """Register a task in the order of 4.2: stored as queued, log opened, stored as running, and only then
-        reported."""
+        """Register a task in the order of 4.2: store it as queued, open its log, store it as running, report it."""
         log = command.recorder.log
         try:
             record = self.ledger.open().save(first_record(command, self._directory, self._now()))
@@ -322,7 +322,7 @@ class Manager:
         self._retry_wanting()
 
     def _terminal(self, command: Command, record: TaskRecord) -> None:
-        """Record a terminal state: the first one wins; its result is reported once."""
+        """Record a terminal state. The first one wins; its result is reported once."""
         before = command.record
         command.record = self.ledger.keep(record, "TaskResult")
         if before is not None and not before.ended:
@@ -338,7 +338,7 @@ class Manager:
         command.process.stop("cancelled", self._options.grace)
 
     def _retry_wanting(self) -> None:
-        """Give a free place to the command that has waited longest."""
+        """Give free places to waiting commands; the longest wait comes first."""
         for command in tuple(self._wanting):
             if self._no_room(command.caller) is None:
                 self._wanting.remove(command)
@@ -350,7 +350,7 @@ class Manager:
     # ------------------------------------------------------------ queries and control
 
     def find(self, name: str, caller: TaskCaller) -> TaskRecord:
-        """Return a task's current record. Raises `TaskRefused` if there is none, or the caller may not see it."""
+        """Return a task's current record. Raises `TaskRefused` if it is missing, or the caller may not see it."""
         command = self._tasks.get(name)
         record = command.record if command is not None else self.ledger.find(name, number=caller.session is None)
         if record is not None and (command := self._tasks.get(record.task_id)) is not None:
@@ -375,7 +375,7 @@ class Manager:
         return [current_record(running[r.task_id]) if r.task_id in running else r for r in self.ledger.all()]
 
     async def wait(self, record: TaskRecord, seconds: float) -> TaskRecord:
-        """Return the record when the task has ended, or after `seconds`. The task is not affected."""
+        """Wait until the task has ended, at most `seconds`, and return its record. The task is not affected."""
         command = self._tasks.get(record.task_id)
         if command is None or record.ended:
             return record
@@ -432,7 +432,7 @@ class Manager:
             self._look = loop.call_later(_LOOK_FOR_REQUESTS, self._requests)
 
     def _snapshots(self) -> None:
-        """Record the output of running tasks, and records that could not be stored before."""
+        """Record the output of running tasks, and store records that could not be stored before."""
         self._timer = None
         for command in self._tasks.values():
             if command.recorder.changed and command.record is not None and not command.record.ended:
@@ -443,7 +443,7 @@ class Manager:
             self._timer = self._engine.loop.call_later(self._options.snapshot_every, self._snapshots)
 
     def _requests(self) -> None:
-        """Handle requests of other processes of this user to stop a task (`prose tasks stop`)."""
+        """Stop the tasks for which other processes of this user have requested it (`prose tasks stop`)."""
         self._look = None
         with contextlib.suppress(StoreError, TaskRefused):
             store = self.ledger.open()
@@ -468,7 +468,7 @@ class Manager:
             if command.record is None:
                 command.refusal = command.refusal or TaskRefused("runtime_closed", "the run has ended")
             elif not command.record.ended and command.record.status != "cancelling":
-                # a task that was stopped before ends as stopped
+                # a task that is being stopped keeps that as its reason
                 interrupted = interrupted_record(command, now, self._clock.monotonic())
                 self._terminal(command, interrupted)
         await self._end_all(commands)
@@ -482,7 +482,7 @@ class Manager:
         for command in commands:
             if command.record is not None:
                 command.process.stop("cancelled", self._options.shutdown_grace)
-                # one that was stopped before has a separate, longer grace
+                # a task that is being stopped has a longer grace, which this shortens
                 loop.call_later(self._options.shutdown_grace, command.process.kill, "cancelled")
             else:
                 self._engine.cancel(command.process)

@@ -1,7 +1,7 @@
-"""An agent's commands: under a guard, and confined to the agent's permissions (exec-and-tasks.md 1.3, 3.12).
+"""Runs an agent's commands under a guard, confined to the agent's permissions (exec-and-tasks.md 1.3, 3.12).
 
-The guard owns all that a command starts, even if it detaches. If the rules restrict a shell (the network denied,
-enforced lists of files) it runs in a separate Landlock domain; a command whose rules cannot be enforced is refused,
+The guard owns all processes of a command, even detached ones. If the rules restrict a shell (the network denied,
+enforced lists of files), it runs in a separate Landlock domain. A command whose rules cannot be enforced is refused,
 never run with fewer restrictions.
 """
 
@@ -32,9 +32,9 @@ from prose_kernel.runtime.services import ExecCaller, TaskCaller
 
 
 def plan_for(caller: TaskCaller, shell: Shell, identity: Identity, workspace: str) -> Plan:
-    """Return how the machine enforces the rules. May take a moment the first time: call it in a thread.
+    """Return the confinement that enforces the caller's rules. The first call may take a moment: call it in a thread.
 
-    Raises `TaskRefused`, naming the missing mechanism.
+    Raises `TaskRefused`, which names the missing mechanism.
     """
     if len(identity.cmd.encode()) > LONGEST_ARGUMENT:
         raise TaskRefused(
@@ -54,15 +54,14 @@ def plan_for(caller: TaskCaller, shell: Shell, identity: Identity, workspace: st
 
 
 def monitor_alone(identity: Identity) -> Plan | None:
-    """Return a guard without any restriction; None if the system has none, or the command is too long to be passed
-    on."""
+    """Return the plan of a guard without restrictions; None if there are no guards here, or the command is too long."""
     if len(identity.cmd.encode()) > LONGEST_ARGUMENT or mechanisms().monitor:
         return None
     return Plan(Confinement(keep_rights=True))
 
 
 class MonitoredCommand(MonitoredProcess):
-    """A command under a guard, which owns all that it starts; its record is the same as that of `Process`."""
+    """A command under a guard; makes the same `Record` as `Process`."""
 
     def __init__(
         self,
@@ -116,7 +115,7 @@ def _created(comparing: asyncio.Future[str]) -> str:
 
 
 class _Keeper:
-    """Decodes the output for the recorder."""
+    """Decodes the program's output for the recorder."""
 
     def __init__(self, recorder: Recorder) -> None:
         self.recorder = recorder
@@ -137,7 +136,7 @@ def launch_of(
     confinement: Confinement,
     graces: tuple[float, float],
 ) -> MonitoredLaunch:
-    """Return the launch of a confined command; `graces` are those of a stop and of an interrupt, in seconds."""
+    """Return the launch of a confined command; `graces` are the seconds of a stop and of an interrupt."""
     argv, _ = shell.arguments(identity.cmd)
     return MonitoredLaunch(
         shell.path,
@@ -153,7 +152,7 @@ def launch_of(
 
 
 def _umask() -> int:
-    """Return the kernel's own umask without changing it."""
+    """Return the umask of this process without changing it, as `os.umask` would."""
     try:
         with open("/proc/self/status") as file:  # noqa: PTH123 - one line of a small file
             return next(int(line.split()[1], 8) for line in file if line.startswith("Umask:"))

@@ -1,4 +1,4 @@
-"""The limits of commands and tasks (exec-and-tasks.md 4.10), and the user's options for them."""
+"""The limits and options of commands and tasks (exec-and-tasks.md 4.10)."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from prose_kernel.runtime.session_options import TaskSettings
 
 
 class TaskOptions(TaskSettings, frozen=True):
-    """The table `[tasks]` of prose.toml, and what is not set there.
+    """The table `[tasks]` of prose.toml, and options that are not set there.
 
-    - `shell`: the shell of commands that name none; None is the shell of `exec`.
-    - `foreground`: commands in their window at a time; further ones wait, which is not counted as run time.
-    - `patience`: seconds that a command whose window is over waits for a place among the tasks.
-    - `grace`: seconds between TERM and KILL when a task is stopped; `shutdown_grace` when the kernel ends.
+    - `shell`: the shell of commands that name none; None means the shell of `exec`.
+    - `foreground`: how many commands may be in their window at a time. Further commands wait, without using run time.
+    - `patience`: seconds that a command waits for a place among the tasks when its window is over.
+    - `grace`: seconds between TERM and KILL when a task is stopped; `shutdown_grace`: when the kernel ends.
     - `snapshot_every`: seconds between two records of a running task's output.
     """
 

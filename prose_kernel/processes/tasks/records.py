@@ -1,6 +1,6 @@
-"""The record of a task: its data, its states, and the lines about it in results.
+"""The record of a task: its data, its states, and the texts about it in results.
 
-It never contains a process id, a descriptor or a path outside of the run directory (exec-and-tasks.md 4.3).
+A record never contains a process id, a descriptor or a path outside the run directory (exec-and-tasks.md 4.3).
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ TERMINAL: Final[frozenset[TaskStatus]] = frozenset(status for status, following 
 
 
 def may_follow(before: TaskStatus, after: TaskStatus) -> bool:
-    """Return whether a task may go from one state to the other; a state does not follow itself."""
+    """Return whether a task may change from one state to the other; no state follows itself."""
     return after in _NEXT[before]
 
 
@@ -103,9 +103,9 @@ class TaskRecord:
 
 
 def from_row(task_id: str, number: int, text: object) -> TaskRecord:
-    """Return a stored record; fields of a later version are left out.
+    """Return a stored record, ignoring fields of a later version.
 
-    A damaged record keeps only the id and the number, and says that it is damaged.
+    The record returned for a damaged text has only id and number, and texts that report the damage.
     """
     try:
         return msgspec.json.decode(text if isinstance(text, str | bytes) else "", type=TaskRecord)
@@ -137,7 +137,7 @@ def from_row(task_id: str, number: int, text: object) -> TaskRecord:
 
 
 def new_id() -> str:
-    """Return a random id that is never used again."""
+    """Return a new random id."""
     return f"task_{secrets.token_hex(8)}"
 
 
@@ -155,7 +155,7 @@ def summary_of(given: str | None, command: str) -> str:
 
 
 def snapshot_of(record: TaskRecord) -> TaskSnapshot:
-    """Return the part of a record that everyone who may see the task may read."""
+    """Return the part of a record that every reader of the task may see."""
     shared = {name: getattr(record, name) for name in TaskSnapshot.__slots__ if name in TaskRecord.__slots__}
     shared["error"] = dict(record.error) if record.error else None
     return TaskSnapshot(
@@ -187,7 +187,7 @@ PREVIEW = 8_000
 
 
 def output_summary(seen: int, truncated: bool) -> str:
-    """Return facts about the output in one line, without any output."""
+    """Return a line about the output's size, without any output."""
     if not seen:
         return "no output"
     kept = "; the log keeps both ends" if truncated else ""
@@ -195,7 +195,7 @@ def output_summary(seen: int, truncated: bool) -> str:
 
 
 def preview_of(record: TaskRecord) -> tuple[str, bool]:
-    """Return the preview in a record: both ends, with a mark between if something is missing; and whether it is cut."""
+    """Return the preview in a record: all output, or both ends with a mark between; and whether it is cut."""
     missing = record.characters - len(record.head) - len(record.tail)
     if missing <= 0:
         return record.head + record.tail, False
@@ -203,7 +203,7 @@ def preview_of(record: TaskRecord) -> tuple[str, bool]:
 
 
 def follow_up_text(record: TaskRecord) -> str:
-    """Return the text of a continuation: data, framed so that nothing in it reads as an instruction."""
+    """Return the text of a continuation, which frames the output so that no model reads it as an instruction."""
     preview, _ = preview_of(record)
     fence = "`" * max([3, *(len(run) + 1 for run in re.findall("`+", preview))])
     return (

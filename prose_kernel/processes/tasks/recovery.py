@@ -1,8 +1,7 @@
-"""Recovery after a restart: unfinished tasks of earlier runs are recorded as interrupted, once, and reported
-(exec-and-tasks.md 4.9).
+"""After a restart, records unfinished tasks of earlier runs as interrupted, and reports them (exec-and-tasks.md 4.9).
 
-A run that may have unfinished tasks leaves a pointer next to the runs, so that a start need not look into each of them.
-Nothing is run again or re-attached; the whole command stays in the record.
+A run that may have unfinished tasks leaves a pointer next to the runs, so that a start need not read each of them.
+No task is run again or re-attached; the whole command stays in its record.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from prose_kernel.runtime.services import TaskFollowUp, TaskSnapshot
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """The tasks of earlier runs of this notebook whose end was not reported, and waiting continuations."""
+    """The ended tasks of earlier runs of this notebook that were not reported yet, and the unclaimed continuations."""
 
     tasks: tuple[TaskSnapshot, ...] = ()
     follow_ups: tuple[tuple[Path, TaskFollowUp], ...] = ()
@@ -38,7 +37,7 @@ def recover(run_directory: Path, clock: Clock) -> list[TaskRecord]:
 
 
 def interrupt_all(store: Store, clock: Clock) -> list[TaskRecord]:
-    """Record unfinished tasks as interrupted: the owner of the store has started none of them. Raises `StoreError`."""
+    """Record all unfinished tasks as interrupted; the store's owner must have started none. Raises `StoreError`."""
     now = timestamp(clock.now(), zone="+00:00")
     changed = []
     for record in store.active():
@@ -59,9 +58,10 @@ def interrupt_all(store: Store, clock: Clock) -> list[TaskRecord]:
 def recover_all(
     state_dir: Path, clock: Clock, notebook: str | None, *, private: Path | None = None, notify: bool = True
 ) -> Recovered:
-    """Settle every run that a pointer names and that has no owner. Never raises; may take a second.
+    """Recover every run that has a pointer and no live owner. Never raises; may take a second.
 
-    Notices for this notebook are returned, and count as reported. `private` is the directory of process data (1.4).
+    With `notify`, the news of runs of this notebook are returned and marked as reported. `private` is the directory of
+    process data (1.4).
     """
     tasks: list[TaskSnapshot] = []
     follow_ups: list[tuple[Path, TaskFollowUp]] = []
@@ -87,14 +87,14 @@ def recover_all(
 
 
 def take_follow_up(run_directory: Path, result_id: str) -> bool:
-    """Claim a continuation of an earlier run; False if it was taken already. Raises `StoreError`."""
+    """Claim a continuation of an earlier run; return False if it was claimed before. Raises `StoreError`."""
     with contextlib.closing(Store(run_directory, mode="look")) as store:
         return store.take_follow_up(result_id)
 
 
 def sweep(private: Path | None = None) -> None:
-    """End processes of a killed kernel and watchdog whose process id, start time and boot id all match."""
-    from prose_kernel.processes.watchdog import private_directory  # imports much that a list of tasks does not need
+    """End processes of a killed kernel and watchdog, if their process id, start time and boot id all match."""
+    from prose_kernel.processes.watchdog import private_directory  # slow to import; lists of tasks don't need it
 
     directory = str(private or private_directory())
     if Path(directory).is_dir() and watchdog_process.private(directory):

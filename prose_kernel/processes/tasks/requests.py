@@ -1,6 +1,6 @@
-"""The fields of `exec_command`: their types, defaults and hints for errors (docs/reference/exec-and-tasks.md 4.1).
+"""Reads the fields of `exec_command`: types, defaults, hints for errors (docs/reference/exec-and-tasks.md 4.1).
 
-Numbers and booleans may be strings, because models often send them so. Unknown fields are refused.
+Numbers and booleans may be strings, because models often send strings. Unknown fields are refused.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class CommandCall:
 
 
 def read_call(fields: Mapping[str, object]) -> CommandCall:
-    """Return the call for the fields. Raises `TaskRefused`, before anything is started."""
+    """Return the validated call. Raises `TaskRefused`."""
     _check_names(fields)
     given = {name: value for name, value in fields.items() if value is not None}
     if _flag(given, "tty"):
@@ -133,7 +133,7 @@ def _text(given: Mapping[str, object], name: str) -> str | None:
 
 
 def encodable(text: str) -> bool:
-    """Return whether a text can be part of a record, a path, a command: half a surrogate pair cannot."""
+    """Return whether a text can be part of a record, path or command; a text with half a surrogate pair cannot."""
     try:
         text.encode()
     except UnicodeEncodeError:
@@ -151,7 +151,7 @@ def _flag(given: Mapping[str, object], name: str) -> bool:
 
 
 def whole(value: object, name: str, least: int, most: int, default: int) -> int:
-    """Return a whole number in a range; it may be given as a string. Raises `TaskRefused`."""
+    """Return a whole number in a range, which may be given as a string. Raises `TaskRefused`."""
     if value is None:
         return default
     number = value
@@ -168,7 +168,7 @@ def whole(value: object, name: str, least: int, most: int, default: int) -> int:
 
 
 def _tokens(given: Mapping[str, object]) -> int:
-    """Return the budget of output: 0 means the default, and too large a value is reduced."""
+    """Return the output budget in tokens: 0 means the default, and larger values become the maximum."""
     asked = whole(given.get("max_output_tokens"), "max_output_tokens", 0, 2**53, 0)
     return min(asked, _MOST_TOKENS) or _DEFAULT_TOKENS
 

@@ -1,7 +1,7 @@
-"""One command of `exec_command`: its process, its output, its window. It becomes a task with the same process.
+"""One command of `exec_command`: its process, its output, its window, and its record when it becomes a task.
 
-All of it happens in the engine's loop. Nothing is restarted and no output is lost when the window closes: the buffers
-and the log exist from the first byte (exec-and-tasks.md 4.2).
+Everything here happens in the engine's loop. When the window closes, the same process continues as a task and no output
+is lost, because the buffers and the log exist from the first byte (exec-and-tasks.md 4.2).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from prose_kernel.runtime.services import CommandCompleted, TaskCaller, TaskRece
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """The identity of a command (4.6): without preview and summary."""
+    """The fields by which two commands count as the same (4.6): not the preview and the summary."""
 
     cmd: str
     workdir: str
@@ -44,7 +44,7 @@ class Identity:
 
 
 class Recorder:
-    """Distributes a command's output in order of arrival: to buffers, log, and watchers."""
+    """Distributes a command's output, in order of arrival, to buffers, log and watchers."""
 
     def __init__(self, log: Log) -> None:
         self.collected = Collected()
@@ -74,7 +74,7 @@ class Recorder:
         self._watchers.append(watcher)
 
     def unwatch(self, watcher: Live) -> None:
-        """Remove a watcher; the caller delivers the text that still waits for it."""
+        """Remove a watcher; the caller delivers the text that the watcher still holds."""
         watcher.stop()
         self._watchers.remove(watcher)
         self._room()
@@ -100,9 +100,9 @@ class Command:
     window: asyncio.TimerHandle | None = None
     limit: asyncio.TimerHandle | None = None
     refusal: TaskRefused | None = None
-    """Why the command is ended before it could become a task."""
+    """The error of a command that is ended before it could become a task."""
     failure: dict[str, str] | None = None
-    """Why we end the task, for its record."""
+    """The reason why we end the task, for its record."""
     begun_at: str = ""
     started: float = 0.0
     ended: asyncio.Event = field(default_factory=asyncio.Event)
@@ -110,7 +110,7 @@ class Command:
 
 
 def launch_of(shell: Shell, identity: Identity, environment: Mapping[bytes, bytes], job: str) -> Launch:
-    """Return the launch of the process. `job` is the value of `PROSE_JOB` that only this command gets."""
+    """Return the launch of the process. `job` is a value of `PROSE_JOB` that only this command gets."""
     return Launch(
         prepare=lambda _: shell.arguments(identity.cmd),
         env={**environment, b"PROSE_JOB": job.encode()},
@@ -121,13 +121,13 @@ def launch_of(shell: Shell, identity: Identity, environment: Mapping[bytes, byte
 
 
 def environment_for(caller: TaskCaller, allowed: tuple[str, ...]) -> dict[bytes, bytes]:
-    """Return the kernel's environment, without startup files; an agent's commands get no apparent secrets."""
+    """Return the kernel's environment without startup files, and for an agent's command without apparent secrets."""
     inherited = {name: value for name, value in os.environb.items() if name not in NOT_INHERITED}
     return without_secrets(inherited, allowed) if caller.session is not None else inherited
 
 
 def spawn_refusal(record: Record, command: Command) -> TaskRefused | None:
-    """Return why nothing ran, or why the result is not allowed; None if there is no problem."""
+    """Return the error if nothing ran, or if the command has created protected files; else None."""
     if record.created:
         return TaskRefused("permission_denied", f"the command has run, and {record.created}")
     if not command.begun_at and record.spawn_error is None:
@@ -144,7 +144,7 @@ def spawn_refusal(record: Record, command: Command) -> TaskRefused | None:
 
 
 def first_record(command: Command, run: Path | None, now: str) -> TaskRecord:
-    """Return the record of a command that becomes a task. `run` is the run's directory."""
+    """Return the first record of a command that becomes a task. `run` is the run's directory."""
     call = command.call
     log = command.recorder.log
     return TaskRecord(
@@ -174,7 +174,7 @@ def first_record(command: Command, run: Path | None, now: str) -> TaskRecord:
 
 
 def filled(record: TaskRecord, command: Command) -> TaskRecord:
-    """Return the record with the current output."""
+    """Return the record, updated with the current output."""
     both, log = command.recorder.collected.combined, command.recorder.log
     head = both.head(PREVIEW // 2)
     return replace(
@@ -191,7 +191,7 @@ def filled(record: TaskRecord, command: Command) -> TaskRecord:
 
 
 def current_record(command: Command) -> TaskRecord:
-    """Return the current record of a task."""
+    """Return a task's record, updated with the current output."""
     assert command.record is not None
     return filled(command.record, command)
 
@@ -247,7 +247,7 @@ def ended_record(command: Command, process: Record, now: str, monotonic: float) 
 
 
 def interrupted_record(command: Command, now: str, monotonic: float) -> TaskRecord:
-    """Return the record of a task that is ended because the run ends."""
+    """Return the record of a task that ends because the run ends."""
     return replace(
         current_record(command),
         status="interrupted",

@@ -1,4 +1,4 @@
-"""The `Tasks` port on the process engine: the workspace creates one for a run, and closes it with the run.
+"""The `Tasks` port on the process engine. The workspace creates one for a run, and closes it with the run.
 
 Every call crosses into the engine's loop, where the manager does the work.
 """
@@ -41,10 +41,10 @@ T = TypeVar("T")
 
 
 class TaskService:
-    """Commands and tasks of one run. Callable from any event loop; opens nothing before it is used.
+    """The commands and tasks of one run. Callable from any event loop; opens nothing before its first use.
 
-    `run_directory` None keeps records in memory. `workspace` is the directory that `workdir` is relative to. `pointer`
-    is written so that a later start finds unfinished tasks of this run.
+    `run_directory` None keeps records in memory. A relative `workdir` is relative to `workspace`. `pointer` is written
+    so that a later start finds unfinished tasks of this run.
     """
 
     def __init__(
@@ -93,7 +93,7 @@ class TaskService:
 
     @property
     def used(self) -> bool:
-        """Whether there may be news."""
+        """Whether a command was started or a task looked up, so that there may be news."""
         return self._manager is not None
 
     # ------------------------------------------------------------ starting
@@ -114,7 +114,7 @@ class TaskService:
     async def start_watched(
         self, fields: Mapping[str, object], caller: TaskCaller, on_output: OnOutput, environment: Mapping[str, str]
     ) -> TaskReceipt:
-        """Start a command as `start` does, but watch it also as a task, with additional environment variables."""
+        """Start a command with additional environment variables; `on_output` gets its output even when it is a task."""
         self._engine_ready()
         live = self._live(on_output, 0)
         extra = {**environment, **open_request.identity()}
@@ -132,7 +132,7 @@ class TaskService:
             raise TaskRefused("command_spawn_failed", spawn.no_resources(problem), retryable=True) from None
 
     def _live(self, on_output: OnOutput, displayed: int) -> Live:
-        post = functools.partial(posted, asyncio.get_running_loop())  # a closed loop ignores it
+        post = functools.partial(posted, asyncio.get_running_loop())
         return Live(self._engine.loop, post, on_output, displayed)
 
     # ------------------------------------------------------------ tasks
@@ -173,7 +173,7 @@ class TaskService:
         return await self._call(work)
 
     async def follow(self, task_id: str, caller: TaskCaller, on_output: OnOutput) -> TaskSnapshot:
-        """Pass on the output of a task so far, then until it ends. Cancelling only ends the watching."""
+        """Pass on the output of a task, past and future, until it ends. Cancelling does not affect the task."""
         self._engine_ready()
         live = self._live(on_output, self._displayed)
 
@@ -192,7 +192,7 @@ class TaskService:
         return await self._ask(lambda manager: snapshot_of(manager.stop(_name(task_id), caller)))
 
     async def command_of(self, task_id: str) -> Mapping[str, object]:
-        """Return the fields by which a task can be started again, with the whole text."""
+        """Return the fields that start a task again, with the command's whole text."""
         record = await self._ask(lambda manager: manager.find(_name(task_id), TaskCaller()))
         names = ("cmd", "workdir", "shell", "login", "yield_time_ms", "max_output_tokens", "summary")
         return {name: getattr(record, name) for name in names}
@@ -200,7 +200,7 @@ class TaskService:
     # ------------------------------------------------------------ news for the person
 
     def subscribe(self, listener: Callable[[TaskEvent], None]) -> Callable[[], None]:
-        """Call `listener` with each recorded change, in order, in the engine's thread. Returns a function to stop."""
+        """Call `listener` with each recorded change, in order, in the engine's thread. Return a function to stop it."""
         self._listeners.append(listener)
 
         def end() -> None:
@@ -215,15 +215,15 @@ class TaskService:
                 listener(event)
 
     async def news(self) -> tuple[TaskSnapshot, ...]:
-        """Return the tasks that have ended since the last call."""
+        """Return the tasks that have ended since the last call of `news`."""
         return await self._ask(lambda manager: tuple(map(snapshot_of, manager.ledger.news()))) if self.used else ()
 
     async def follow_ups(self) -> tuple[TaskFollowUp, ...]:
-        """Return the continuations that are not claimed yet, oldest first."""
+        """Return the unclaimed continuations, oldest first."""
         return await self._ask(lambda manager: manager.ledger.follow_ups()) if self._may_have_tasks else ()
 
     async def take_follow_up(self, result_id: str) -> bool:
-        """Claim a continuation; return False if it is already claimed."""
+        """Claim a continuation; return False if it was claimed before."""
         return await self._ask(lambda manager: manager.ledger.take_follow_up(result_id))
 
     # ------------------------------------------------------------ the end
@@ -232,7 +232,7 @@ class TaskService:
         """Record the run's tasks as interrupted, and end them. Idempotent."""
         self._closed = True
         if self._manager is not None:
-            with contextlib.suppress(EngineClosed):  # the engine is closed, and so is everything that ran
+            with contextlib.suppress(EngineClosed):  # the engine has ended all processes already
                 await in_engine(self._engine, self._manager.close)
 
 

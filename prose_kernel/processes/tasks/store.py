@@ -1,7 +1,7 @@
-"""The records of a run's tasks: one small database, or memory (exec-and-tasks.md 4.3).
+"""Stores the records of a run's tasks in a small database, or in memory (exec-and-tasks.md 4.3).
 
 A record and its event are written in one transaction, so after a crash either both or neither can be read. One kernel
-owns the store, by a lock that ends with the process; other processes may read, and may request the stop of a task.
+owns the store, by a lock that ends with its process; other processes may read, and may request the stop of a task.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ DIRECTORY = "tasks"
 _FILE = "tasks.sqlite"
 _LOCK = "owner.lock"
 _LOCK_PATIENCE = 0.1
-"""Seconds to wait for the lock: another process may be checking whether there is an owner."""
+"""Seconds to wait for the lock, which another process may hold for a moment to check whether there is an owner."""
 _SCHEMA = """
 create table if not exists tasks (
     task_id text primary key, number integer not null unique, ended integer not null, revision integer not null,
@@ -45,7 +45,7 @@ _SELECT = "select task_id, number, record from tasks"
 
 
 class StoreError(Exception):
-    """The records cannot be written or read; the message is the reason in readable form."""
+    """The records cannot be written or read; the message is the reason, for people."""
 
 
 class Owned(Exception):
@@ -53,7 +53,7 @@ class Owned(Exception):
 
 
 class Store:
-    """The records of one run. All calls in one thread, except where documented."""
+    """The records of one run. Call all methods in one thread, except where documented."""
 
     def __init__(self, directory: Path | None, *, mode: Literal["own", "look"] = "own") -> None:
         """`directory` is the run's; None keeps everything in memory. Raises `Owned` and `StoreError`."""
@@ -113,10 +113,10 @@ class Store:
     # ------------------------------------------------------------ writing
 
     def save(self, record: TaskRecord, event: Literal["TaskStatus", "TaskResult"] | None = None) -> TaskRecord:
-        """Store the next revision of a record together with its event; return it as stored. Raises `StoreError`.
+        """Store the next revision of a record together with its event; return the stored record. Raises `StoreError`.
 
-        States only move forward, and the first terminal state wins: an update that would break this changes nothing,
-        and the stored record is returned.
+        States only move forward, and the first terminal state wins: an update that would break this rule changes
+        nothing.
         """
         with self._transaction() as connection:
             row = connection.execute(f"{_SELECT} where task_id = ?", (record.task_id,)).fetchone()
@@ -184,8 +184,7 @@ class Store:
             raise StoreError(_words(problem)) from None
 
     def _records(self, query: str, parameters: Sequence[object] = ()) -> list[TaskRecord]:
-        """Return records one by one: a damaged one is marked as such, and does not affect the others. Raises
-        `StoreError`."""
+        """Return records. A damaged one is marked, and does not affect the others. Raises `StoreError`."""
         return [from_row(*row) for row in self._rows(query, parameters)]
 
     def find(self, name: str, *, number: bool) -> TaskRecord | None:
@@ -200,13 +199,13 @@ class Store:
         return self._records(f"{_SELECT} order by number")
 
     def active(self) -> list[TaskRecord]:
-        """Return the tasks that have not ended, oldest first, without those whose record is damaged."""
+        """Return the tasks that have not ended, oldest first, without damaged records."""
         return [record for record in self._records(f"{_SELECT} where not ended order by number") if not record.ended]
 
     # ------------------------------------------------------------ reports, follow-ups, requests
 
     def unreported(self) -> list[TaskRecord]:
-        """Return tasks whose end was not reported yet, in the order in which they ended."""
+        """Return the ended tasks that were not reported yet, in the order of their ends."""
         query = (
             "select tasks.task_id, tasks.number, tasks.record from events join tasks using (task_id)"
             " where events.kind = 'TaskResult' and events.told = 0 order by events.event"
@@ -214,7 +213,7 @@ class Store:
         return self._records(query)
 
     def mark_reported(self, records: Sequence[TaskRecord]) -> None:
-        """Mark these ends as reported to the person."""
+        """Mark the ends of these tasks as reported to the person."""
         with self._transaction() as connection:
             for record in records:
                 connection.execute("update events set told = 1 where result_id = ?", (record.result_id,))
@@ -232,17 +231,17 @@ class Store:
             return done.rowcount == 1
 
     def request_stop(self, task_id: str) -> None:
-        """Request the stop of a task from the kernel that owns the run. Any process with write access may call it."""
+        """Request the kernel that owns the run to stop a task. Any process with write access may call this."""
         with self._transaction() as connection:
             connection.execute("insert into requests (task_id) values (?)", (task_id,))
 
     @property
     def version(self) -> int:
-        """Changes when another process has written; cheap to read. Raises `StoreError`."""
+        """A number that changes when another process has written; cheap to read. Raises `StoreError`."""
         return int(self._rows("pragma data_version")[0][0])
 
     def take_requests(self) -> list[str]:
-        """Return the tasks that other processes want stopped, once for each request."""
+        """Return and remove the requests of other processes: the ids of tasks to stop."""
         if not (rows := self._rows("select task_id from requests order by request")):
             return []
         with self._transaction() as connection:
@@ -256,8 +255,8 @@ def exists(run_directory: Path) -> bool:
 
 
 def _owner_lock(directory: Path) -> FileLock:
-    """Take the lock of the owner. Raises `Owned`, and `OSError`."""
-    from filelock import FileLock, Timeout  # slow to load, and most runs have no task
+    """Take the owner's lock. Raises `Owned` and `OSError`."""
+    from filelock import FileLock, Timeout  # slow to import, and most runs have no task
 
     lock = FileLock(directory / _LOCK, mode=0o600, thread_local=False)
     try:
@@ -268,7 +267,7 @@ def _owner_lock(directory: Path) -> FileLock:
 
 
 def _text(data: bytes) -> str:
-    """Decode a text of the database; damage in one must not hide other rows."""
+    """Decode a text of the database. Never raises: a damaged text must not hide other rows."""
     return data.decode("utf-8", "replace")
 
 

@@ -1,6 +1,6 @@
-"""The `Terminals` port: commands that a CLI agent asks its client to run, each a normal task (sessions.md 5).
+"""The `Terminals` port: runs the commands that a CLI agent requests from its client, each as a task (sessions.md 5).
 
-They are listed, stopped and ended with the run like tasks; the agent itself only knows its terminal.
+They are listed, stopped and ended with the run like all tasks; the agent only knows its terminal.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class TaskTerminals:
 
 
 class TaskTerminal:
-    """One command of an agent."""
+    """One command of a CLI agent; the `Terminal` port."""
 
     def __init__(self, tasks: TaskService, caller: TaskCaller, keep_bytes: int) -> None:
         self._tasks = tasks
@@ -56,7 +56,7 @@ class TaskTerminal:
         self._watching: asyncio.Task[None] | None = None
 
     async def begin(self, text: str, cwd: str, env: Mapping[str, str]) -> None:
-        """Start it. Raises `TaskRefused`."""
+        """Start the command. Raises `TaskRefused`."""
         fields = {"cmd": text, "workdir": cwd, "yield_time_ms": 0, "duplicate_policy": "start_new"}
         receipt = await self._tasks.start_watched(fields, self._caller, self._take, env)
         if isinstance(receipt, CommandCompleted):
@@ -74,7 +74,7 @@ class TaskTerminal:
         while self.end is None:
             try:
                 output = await self._tasks.output(task_id, self._caller, timeout_ms=600_000)
-            except TaskRefused:  # the run has ended, and with it the command
+            except TaskRefused:  # the run has ended, and so has the command
                 self.end = HelperEnd(None, None, True)
                 return
             if output.task.ended:

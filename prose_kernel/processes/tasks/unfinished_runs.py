@@ -1,6 +1,6 @@
-"""Notes next to the runs that name runs which may have unfinished tasks (exec-and-tasks.md 4.9).
+"""Pointers to runs that may have unfinished tasks, in files next to the runs (exec-and-tasks.md 4.9).
 
-With them a start need not look into every run that ever existed.
+With them, a start need not read every run that ever existed.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _POINTERS = "tasks"
 
 @dataclass(frozen=True, slots=True)
 class Pointer:
-    """The note that a run may have unfinished tasks. `notebook` is the one that shows news of them."""
+    """A pointer to a run that may have unfinished tasks. `notebook` is the notebook that shows their news."""
 
     state_dir: Path
     run: str
     notebook: str | None
 
     def leave(self) -> None:
-        """Write the note. Never raises: without it, a later start reports no news, but loses nothing."""
+        """Write the pointer. Never raises: without it, a later start reports no news, but loses nothing."""
         with contextlib.suppress(OSError):
             self._path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             atomic.write_whole(self._path, json.dumps({"notebook": self.notebook}))
@@ -40,7 +40,7 @@ class Pointer:
 
 
 def left(state_dir: Path) -> list[Pointer]:
-    """Return the existing notes, in the order of the runs."""
+    """Return the existing pointers, in the order of the runs."""
     directory = state_dir / _POINTERS
     found = []
     try:
