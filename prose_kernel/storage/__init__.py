@@ -1,1 +1,1 @@
-"""State of a run on disk and in memory: layout, binding files, trace, gate records, imported programs."""
+"""Stores a run: its directory, bindings, journal, trace and gate records, in files, in memory, or in a database."""

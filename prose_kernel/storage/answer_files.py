@@ -1,9 +1,9 @@
-"""Files of agents' answers: `.vvm/runs/{run}` with its bindings and its log (docs/reference/vvm.md 7).
+"""Keeps agents' answers in files: `.vvm/runs/{run}` with its bindings and its log (docs/reference/vvm.md 7).
 
-The log, `state.md`, is an index of the answers with one line per call; it holds no prompt and no answer, and is
-rewritten, completely or not at all, with each of them: but a long one, when many calls end at once, only once a second
-or when it has grown by a sixteenth, so that a run of many calls takes time in proportion to them. At the end of each
-text it is complete. A run that was interrupted still says `running`.
+The log, `state.md`, is an index of the answers with one line per call, without prompts and answers. Each answer
+rewrites it atomically; a long log is rewritten only once a second, or when it has grown by a sixteenth, so that the
+time of a run stays proportional to its calls. At the end of each text the log is complete. The log of an interrupted
+run still shows `running`.
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from prose_kernel.storage.trace import one_line
 
 ROOT: Final = layout.VVM
 LARGEST: Final = 256 * 1024 * 1024
-"""Bytes of a binding."""
+"""The most bytes of a binding."""
 
 _LONGEST_MESSAGE: Final = 160
 _SHORT: Final = 32 * 1024
-"""Characters of a log that is written with every line."""
+"""The most characters of a log that is rewritten with every line."""
 _GROWTH: Final = 16
 _BINDING: Final = re.compile(r"b\d{6,}\.md")
 _LINE: Final = re.compile(r"(?m)^- \[([0-9TZ:-]+)\] (.*)$")
@@ -44,9 +44,9 @@ Status = Literal["running", "completed", "failed"]
 
 
 class AnswerFiles:
-    """The `Answers` port of a run, and the listener that keeps its log. `project` is the directory that paths in
-    references are relative to. Nothing is made before the first text whose answers are kept here (`start`,
-    `record_source`). `durable`: an answer is on the disk before the journal refers to it.
+    """The `Answers` port of a run, and the listener that writes its log. Paths in references are relative to `project`.
+    No file is created before the first text whose answers are kept here (`start`, `record_source`). `durable`: an
+    answer is on the disk before the journal refers to it.
     """
 
     def __init__(self, project: Path, run_id: str, clock: Clock, program: str = "", *, durable: bool = False) -> None:
@@ -74,11 +74,11 @@ class AnswerFiles:
     # ------------------------------------------------------------ the run
 
     def start(self, program: str) -> None:
-        """Make the directory and keep a copy of the program. Never raises: the first call says what is wrong."""
+        """Make the directory and keep a copy of the program. Never raises: the first call reports the problem."""
         self._make(lambda: write_whole(self.directory / "program.vvm", program))
 
     def record_source(self, text: str) -> None:
-        """Add a cell to the copy of the program; the first one replaces the copy. Never raises."""
+        """Add a cell to the copy of the program; the first cell replaces the copy. Never raises."""
         self._sources += 1
         program, text = self.directory / "program.vvm", f"{text.rstrip()}\n"
         if self._sources == 1:
@@ -87,7 +87,7 @@ class AnswerFiles:
             self._make(lambda: append(program, f"\n{text}".encode("utf-8", "replace")))
 
     def __call__(self, event: ev.Event) -> None:
-        """Note how the run begins and ends."""
+        """Log the start and the end of the run."""
         match event:
             case ev.RunStarted():
                 self._program = self._program or event.program_file
@@ -131,7 +131,7 @@ class AnswerFiles:
         return Target(name, f"{self.readable}/{name}.md", "")
 
     def forget_others(self) -> None:
-        """Remove what calls have left that this run has not made by now: it went back to an earlier point. Never
+        """Remove the answers of calls that this run has not made so far, after it went back to an earlier point. Never
         raises."""
         with contextlib.suppress(OSError):
             for path in (self.directory / "bindings").iterdir():
@@ -152,7 +152,7 @@ class AnswerFiles:
                     return None
                 size = os.fstat(file.fileno()).st_size
                 data = file.read(LARGEST + 1)
-        except (OSError, ValueError):  # a link, a directory, a pipe: not what was agreed
+        except (OSError, ValueError):  # a link, a directory, a pipe: not the agreed file
             return None
         if len(data) > LARGEST:
             raise StateError(
@@ -165,7 +165,7 @@ class AnswerFiles:
         self._check()
         path = self._path(target)
         try:
-            if self._durable:  # the session may have written it, and not waited for the disk
+            if self._durable:  # the session may have written it without waiting for the disk
                 write_whole(path, text, durable=True)
                 sync_names(Path(path))
             elif self.read(target) != text:
@@ -211,7 +211,8 @@ class AnswerFiles:
             self.flush()
 
     def _recorded_time(self, text: str) -> str | None:
-        """When a run that is resumed has written this line before; what the log says from another line on, is void."""
+        """Return when this line was written before the run was resumed. The first different line makes the rest of the
+        earlier log void."""
         if self._earlier and self._earlier[0][1] == text:
             return self._earlier.popleft()[0]
         self._earlier.clear()
@@ -222,7 +223,7 @@ class AnswerFiles:
         self._unwritten += characters
 
     def trace_text(self) -> str:
-        """Return the content of the log."""
+        """Return the log's content."""
         try:
             return plain_files.read_text(self.directory / "state.md", errors="replace")
         except OSError:
@@ -246,7 +247,7 @@ class AnswerFiles:
 
 
 def _lines_of(log: Path) -> list[tuple[str, str]]:
-    """The lines of the trace of a log, with their times; none of a log that is not there, or damaged."""
+    """Return time and text of each trace line in a log; nothing for a missing or damaged log."""
     try:
         text = plain_files.read_text(log, errors="replace")
     except OSError:
@@ -259,5 +260,5 @@ def _unescaped(text: str) -> str:
 
 
 def _cell(text: str) -> str:
-    """A text in a cell of a table: on one line, its bars escaped."""
+    """Return a text as a table cell: on one line, with escaped bars."""
     return " ".join(text.split()).replace("\\", "\\\\").replace("|", "\\|")

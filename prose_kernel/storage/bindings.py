@@ -1,6 +1,6 @@
-"""The binding file format (openprose.md 5.5, 7.4): rendering and parsing.
+"""Renders and parses binding files (openprose.md 5.5, 7.4).
 
-Only LF ends a line. The value follows the header verbatim, so the file ends where the value ends.
+Only LF ends a line. The value follows the header verbatim, so the file ends with the value.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _INDENTED_LINE_END: Final = re.compile(r"(\r\n|\r|\n)  ")
 
 @dataclass(frozen=True, slots=True)
 class BindingFile:
-    """A parsed binding file. `metadata` maps names to the lines of 5.5; a `|` text omits its final line end."""
+    """A parsed binding file. `metadata` holds the fields of 5.5 by name; a `|` text has no final line end."""
 
     name: str
     kind: Kind
@@ -46,7 +46,7 @@ def render(binding: Binding) -> str:
 
 
 def header(binding: Binding) -> str:
-    """Return everything before the value: the lines of 7.4 and, for the value of an `exec`, the metadata of 5.5."""
+    """Return the part before the value: the lines of 7.4 and, for the value of an `exec`, the metadata of 5.5."""
     key = binding.key
     lines = [f"# {key.name}", "", f"kind: {kind_of(binding)}"]
     if key.execution_id is not None:
@@ -63,7 +63,7 @@ def header(binding: Binding) -> str:
 def body(value: Value) -> str:
     """Return a value as stored (3.2): verbatim text, a JSON scalar, JSON with references, or the fields of an error.
 
-    A top-level reference is read, and exceptions of its `read` propagate.
+    A top-level reference is read; exceptions of its `read` propagate.
     """
     match value:
         case ErrorValue():
@@ -75,7 +75,7 @@ def body(value: Value) -> str:
 
 
 def stored(value: Value) -> object:
-    """Return plain JSON data in which a member with a binding of its own appears as `{"$ref": path}` (3.2)."""
+    """Return plain JSON data in which each member that is a separate binding becomes `{"$ref": path}` (3.2)."""
     return mapped(value, _stored)
 
 
@@ -94,7 +94,7 @@ def _stored(value: Value) -> object:
 
 
 def field_text(name: str, value: object) -> str:
-    """Return `name: value`: a line of text unchanged, more as `|` with indented lines, anything else as JSON (5.5)."""
+    """Return `name: value` (5.5): one line of text unchanged, several after `|` and indented, other values as JSON."""
     if not isinstance(value, str):
         return f"{name}: {json.dumps(value, ensure_ascii=False)}"
     if not value:
@@ -106,13 +106,13 @@ def field_text(name: str, value: object) -> str:
 
 
 def kind_of(binding: Binding) -> Kind:
-    """The kind that a binding is stored with."""
+    """Return the kind with which a binding is stored."""
     # 7.4 stores an error as a constant, unless it is an input or output of the program.
     return "const" if isinstance(binding.value, ErrorValue) and binding.kind == "let" else binding.kind
 
 
 def outcome(value: ExecText) -> dict[str, object]:
-    """The facts that are kept of a command in addition to its output (5.5)."""
+    """Return the facts about a command that are kept in addition to its output (5.5)."""
     result = value.result
     found: dict[str, object] = {} if value.bare else {"exit_code": result.exit_code, "stderr": result.stderr}
     if result.stdout_truncated:
@@ -132,7 +132,7 @@ def outcome(value: ExecText) -> dict[str, object]:
 
 
 def parse(text: str) -> BindingFile:
-    """Parse a binding file. Raises `StateError` (E219) naming the missing part."""
+    """Parse a binding file. Raises `StateError` (E219), which names the missing part."""
     head, fence, source, rest = split_source(text)
     top = parse_fields("\n".join(head[1:]))
     kind = top.get("kind", "")
@@ -156,7 +156,7 @@ def parse(text: str) -> BindingFile:
 
 
 def parse_fields(text: str) -> dict[str, str]:
-    """Parse the `name: value` lines of metadata or of an error's body; `(empty)` means the empty text."""
+    """Parse the `name: value` lines of metadata or of an error; `(empty)` means the empty text."""
     found: dict[str, str] = {}
     lines = iter(text.split("\n"))
     line = next(lines, None)

@@ -1,8 +1,8 @@
-"""Digests of files, by path: of those that match globs, or of those with given paths.
+"""Computes digests of files, by path: of the files that match globs, or of given files.
 
-The cost is bounded: `MOST` files, `BYTES` bytes, `LOOKED_AT` entries of directories. A digest is remembered as long as
-the file's size, times and inode stay; not that of a file which changed in the last seconds, because a further change
-might not change its time. The directories of runs and of git are left out.
+The cost is bounded: `MOST` files, `BYTES` bytes, `LOOKED_AT` directory entries. A digest is cached until the file's
+size, times or inode change; the digest of a file that changed in the last seconds is not cached, because a further
+change might not change its time. The directories of runs and of git are skipped.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _PIECE: Final = 1 << 20
 
 
 class TooMuch(Exception):
-    """More files or bytes than are digested, or a file that does not stay the same or cannot be read to its end."""
+    """There are too many files or bytes to digest, or a file changes while it is read or cannot be read to its end."""
 
 
 class FileDigests:
-    """A part of the `Files` port. It is called in threads; two that digest the same file do the work twice."""
+    """A part of the `Files` port. Callable from any thread; two threads that digest one file do the work twice."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[plain_files.Stamp, str]] = {}
@@ -65,14 +65,14 @@ class FileDigests:
         return found
 
     def _digest(self, path: str) -> tuple[str | None, int]:
-        """The digest of a regular file, None for everything else, and its size. Raises `TooMuch` if it changes while it
-        is read, or is too large."""
+        """Return a regular file's digest and size; None and 0 for anything else. Raises `TooMuch` if it changes while
+        it is read, or is too large."""
         if (known := self._known.get(path)) is not None and (size := _size_if(path, known[0])) is not None:
             return known[1], size
         for _ in range(2):
             try:
                 descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-            except (OSError, ValueError):  # no file has a NUL character in its path
+            except (OSError, ValueError):  # `ValueError`: the path contains a NUL character
                 return None, 0
             status = os.fstat(descriptor)
             if not stat.S_ISREG(status.st_mode):
@@ -96,7 +96,7 @@ class FileDigests:
 
 
 def _size_if(path: str, state: plain_files.Stamp) -> int | None:
-    """The size of a file that is in this state; None if it is in another. It is not opened, which takes longer."""
+    """Return the size of a file if it is in this state, else None, without opening it, which would take longer."""
     try:
         status = os.stat(path)  # noqa: PTH116
     except OSError:
@@ -105,8 +105,8 @@ def _size_if(path: str, state: plain_files.Stamp) -> int | None:
 
 
 def _matching(directory: str, globs: Sequence[str]) -> Iterator[str]:
-    """The paths of the files that match any of the globs, relative to the directory; a directory matches all files
-    below it. Raises `TooMuch`."""
+    """Yield the files that match any of the globs, as paths relative to the directory. A glob that names a directory
+    matches all files below it. Raises `TooMuch`."""
     looked_at = 0
     for written in globs:
         text = written.removeprefix("./").rstrip("/")

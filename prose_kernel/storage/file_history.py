@@ -1,11 +1,11 @@
-"""The history of the files in the directory of a run (docs/how-to/durability.md, "Go back with files").
+"""Keeps the history of the files in a run's working directory (docs/how-to/durability.md, "Go back with files").
 
-With `[run] keep_files` the directory is scanned before and after each command and session. `files.jsonl`, next to the
-journal, gets what has changed since the last scan, and `files/` the contents, by their SHA-256 digests. A file whose
-size, mode, times and inode have not changed is not read again, unless it changed in the moment before the last scan.
+With `[run] keep_files` the directory is scanned before and after each command and session. The changes since the last
+scan are written to `files.jsonl`, next to the journal, the contents to `files/`, by their SHA-256 digests. A file whose
+size, mode, times and inode have not changed is not read again, unless it changed just before the last scan.
 
-Each line has the number `at` of the last record of the journal at that time, so the files at any record are known.
-Changes between two requests are dated back to the scan before: they are not the run's, and going back keeps them.
+Each line has the number `at` of the last journal record at that time, so the files at any record are known. Changes
+between two requests count to the scan before them: other programs made them, and going back keeps them.
 """
 
 from __future__ import annotations
@@ -37,18 +37,18 @@ CONTENTS: Final = "files"
 
 _CACHES: Final = LEFT_OUT | {"__pycache__", "node_modules", ".ipynb_checkpoints"}
 _MARKS: Final = frozenset({"CACHEDIR.TAG", "pyvenv.cfg"})
-"""Files that say that their directory can be made again."""
+"""Files that mark a directory whose content can be made again."""
 _RACY: Final = 50_000_000
 """Nanoseconds after a change in which a further change may have the same time."""
 _JUST_NOW: Final = 0.05
-"""Seconds after a command in which the next one begins without another scan: in a run without pauses each command is
-scanned once."""
+"""Seconds after a scan in which the next command begins without another one, so that in a run without pauses each
+command costs one scan."""
 _PIECE: Final = 1 << 20
 
 
 class Entry(NamedTuple):
-    """What is at a path: a file (`f`), a directory (`d`) or a link (`l`). `content` is the SHA-256 digest of a file,
-    or the target of a link; it begins with `?` for a file whose content is not known."""
+    """A file (`f`), directory (`d`) or link (`l`). `content` is the SHA-256 digest of a file, or the target of a link;
+    it begins with `?` for a file whose content was not read."""
 
     kind: str
     mode: int
@@ -56,13 +56,13 @@ class Entry(NamedTuple):
 
 
 Tree = dict[str, Entry]
-"""By paths relative to the directory."""
+"""Entries by paths relative to the working directory."""
 _Seen = dict[str, tuple[tuple[int, ...], Entry]]
 
 
 class Scanner:
-    """Scans a directory. `on_content` keeps the content of a changed file: it gets the open file and its status, and
-    returns what `Entry.content` holds. `without` are absolute paths that are left out."""
+    """Scans a directory for changes. `on_content` stores the content of a changed file: it gets the open file and its
+    status, and returns the value for `Entry.content`. `without` are absolute paths to skip."""
 
     def __init__(
         self, directory: str, without: Sequence[str], on_content: Callable[[int, os.stat_result], str]
@@ -73,8 +73,8 @@ class Scanner:
         self._seen: _Seen = {}
 
     def changes(self) -> dict[str, Entry | None]:
-        """The changes since the last scan; None for a removed path. Raises `OSError`, for too many files
-        too."""
+        """Return the changes since the last scan, with None for a removed path. Raises `OSError`, also for too many
+        files."""
         before, now = self._seen, _Seen()
         self._scan(now)
         changed: dict[str, Entry | None] = {
@@ -85,7 +85,7 @@ class Scanner:
         return changed
 
     def expect(self, tree: Tree) -> None:
-        """Take this as the result of the last scan; every file is read again."""
+        """Set the result of the last scan. The next scan reads every file again."""
         self._seen = {path: ((), entry) for path, entry in tree.items()}
 
     def _scan(self, found: _Seen) -> None:
@@ -125,8 +125,8 @@ class Scanner:
 def entry_of(
     path: str, status: os.stat_result, on_content: Callable[[int, os.stat_result], str], directory: int | None = None
 ) -> Entry | None:
-    """What is at a path with this status, relative to an open directory; None for what is gone, and for pipes and the
-    like."""
+    """Return the entry of a path with this status, relative to an open directory; None if it is gone, or is a pipe or
+    the like."""
     mode = stat.S_IMODE(status.st_mode)
     try:
         if stat.S_ISDIR(status.st_mode):
@@ -146,18 +146,18 @@ def entry_of(
 
 
 def unknown(status: os.stat_result) -> str:
-    """The `content` of a file that was not read; it differs when the file has changed."""
+    """Return the `content` of a file that was not read, which differs when the file has changed."""
     return f"?{status.st_size}-{status.st_mtime_ns}"
 
 
 def pieces(descriptor: int) -> Iterator[bytes]:
-    """The content of an open file."""
+    """Yield the content of an open file in pieces."""
     while piece := os.read(descriptor, _PIECE):
         yield piece
 
 
 def digest(descriptor: int, _: os.stat_result) -> str:
-    """The SHA-256 digest of an open file."""
+    """Return the SHA-256 digest of an open file."""
     whole = hashlib.sha256()
     for piece in pieces(descriptor):
         whole.update(piece)
@@ -165,8 +165,8 @@ def digest(descriptor: int, _: os.stat_result) -> str:
 
 
 def without(directory: str, run: Path, notebook: str = "") -> list[str]:
-    """The paths that a history leaves out besides caches: the directory of the runs' state, wherever it is, and the
-    notebook, which its editor saves at any time."""
+    """Return the paths that a history skips in addition to caches: the directories of runs and of their state, and the
+    notebook, which its editor may save at any time."""
     own = [str(run.parent), str(run.parent.parent), *([notebook] if notebook else [])]
     return [path for path in map(os.path.realpath, own) if path != directory]
 
@@ -175,9 +175,9 @@ def without(directory: str, run: Path, notebook: str = "") -> list[str]:
 
 
 class FileHistory:
-    """Keeps the history of one run. The `WorkingTree` port.
+    """Writes the history of one run. The `WorkingTree` port.
 
-    `position` is the number of the next record of the journal; `warn` is called once if no more is kept.
+    `position` returns the number of the journal's next record. `warn` is called once if the history ends early.
     """
 
     def __init__(
@@ -192,7 +192,7 @@ class FileHistory:
         self._began = self._ended = False
 
     async def watched(self, cwd: str, ask: Callable[[], Awaitable[T]]) -> T:
-        """Return what `ask` returns, and keep what its work changes. `cwd` is the directory of a command."""
+        """Return the result of `ask`, and record the files that change meanwhile. `cwd` is a command's directory."""
         try:
             await asyncio.shield(asyncio.to_thread(self._before, cwd))
             return await ask()
@@ -219,7 +219,7 @@ class FileHistory:
             self._write({"at": self._at, "open": -1})
 
     def _begin(self) -> None:
-        """Continue the history of an earlier process. Changes after a killed request are its work."""
+        """Continue the history of an earlier process. Changes after a killed request count as made by it."""
         self._began = True
         found = read(self._run)
         if found is None:
@@ -262,7 +262,7 @@ class FileHistory:
         jsonl.append(self._run / HISTORY, data, private=True)
 
     def _keep(self, descriptor: int, status: os.stat_result) -> str:
-        """Keep the content of an open file, and return its digest."""
+        """Store the content of an open file, and return its digest."""
         if status.st_size + self._bytes > BYTES:
             return unknown(status)
         store, size, whole = self._run / CONTENTS, 0, hashlib.sha256()
@@ -289,8 +289,8 @@ class FileHistory:
 
 
 class Line(NamedTuple):
-    """Changes up to the record `at`. `own`: commands or sessions of the run were running. `outside` is the directory
-    of a command, if that is not inside."""
+    """The changes up to the record `at`. `own`: commands or sessions of the run were running. `outside` is the
+    directory of a command if it is outside the working directory."""
 
     at: int
     own: bool
@@ -299,8 +299,8 @@ class Line(NamedTuple):
 
 
 class History(NamedTuple):
-    """A history that was read. `under_way` is the number of requests that had not ended, `problem` is why the history
-    is incomplete."""
+    """A history as read from its file. `under_way` is the number of requests that had not ended; `problem` is the
+    reason why the history is incomplete."""
 
     lines: list[Line]
     last: int
@@ -308,7 +308,7 @@ class History(NamedTuple):
     problem: str = ""
 
     def tree_before(self, record: int | None) -> Tree:
-        """The files when a record of the journal was written; None: the last known ones."""
+        """Return the files when a record of the journal was written; the last known files for None."""
         tree: Tree = {}
         for line in self.lines:
             if record is None or line.at < record:
@@ -319,11 +319,11 @@ class History(NamedTuple):
         return tree
 
     def since(self, record: int, *, own: bool) -> set[str]:
-        """The paths that the run, or others, have changed since a record."""
+        """Return the paths that the run (`own`) or other programs have changed since a record."""
         return {path for line in self.lines if line.at >= record and line.own == own for path in line.files}
 
     def states(self) -> dict[str, set[Entry | None]]:
-        """What has been at the paths that the run has changed: all of it can be put back."""
+        """Return all former entries of each path that the run has changed; each of them can be restored."""
         own = self.since(0, own=True)
         found: dict[str, set[Entry | None]] = {}
         for line in self.lines:
@@ -334,8 +334,8 @@ class History(NamedTuple):
 
 
 def read(run: Path) -> History | None:
-    """Read the history in the directory of a run; None if there is none. Commands can write it: damaged lines and paths
-    that lead out of the directory are passed over."""
+    """Return the history in the directory of a run; None if there is none. Damaged lines, and paths that lead out of
+    the directory, are skipped, because commands can write the file."""
     lines: list[Line] = []
     last, under_way, problem, empty = 0, 0, "", True
     for _, line in jsonl.objects(run / HISTORY):
@@ -352,7 +352,7 @@ def read(run: Path) -> History | None:
 
 
 def is_inside(path: str) -> bool:
-    """Whether a relative path stays in its directory."""
+    """Return whether a relative path stays in its directory."""
     return bool(path) and "\0" not in path and not {"", ".", ".."} & set(path.split("/"))
 
 
@@ -365,8 +365,8 @@ def _entry(written: object) -> Entry | None:
 
 
 def copy(run: Path, new: Path, numbers: Sequence[int], before: int) -> None:
-    """Begin the history of a branch: up to the record `before`, with the records that have these numbers. Contents are
-    shared by hard links where the system can. Raises `OSError`."""
+    """Begin the history of a branch of a run with the changes before the record `before`. `numbers` are the records
+    that the branch has kept. Contents are shared by hard links where possible. Raises `OSError`."""
     history = read(run)
     if history is None:
         return
@@ -383,7 +383,7 @@ def copy(run: Path, new: Path, numbers: Sequence[int], before: int) -> None:
 
 
 def _link(source: Path, target: Path) -> None:
-    """Raises `OSError`."""
+    """Link a file, or copy it where the system cannot link. Raises `OSError`."""
     try:
         os.link(source, target)
     except OSError as problem:

@@ -1,4 +1,4 @@
-"""The filesystem backend: the `Store` port in a directory (openprose.md 6.5, 7.1, 7.2, 7.4)."""
+"""The filesystem backend of the `Store` port: bindings as files of a directory (openprose.md 6.5, 7.1, 7.2, 7.4)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _YOUNG: Final = 1_000_000_000
 class FilesystemStore(RunStore):
     """Keeps the bindings of a run, or of one call of an imported program, in the directory of the run.
 
-    The first flush after `put` creates that directory.
+    The first flush after `put` creates this directory.
     """
 
     in_files: Final = True
@@ -59,7 +59,7 @@ class FilesystemStore(RunStore):
         return store
 
     def put(self, binding: Binding) -> None:
-        """Store a binding at the next flush. A reference is read now, because its binding may change."""
+        """Store a binding at the next flush. A reference is read immediately, because its binding may change."""
         if isinstance(binding.value, Reference):
             binding = structs.replace(binding, value=binding.value.read())
         self.home.pending.put(self._path(binding.key), binding)
@@ -77,9 +77,9 @@ class FilesystemStore(RunStore):
             raise StateError(f"'{key.name}' could not be read: {reason}", details={"binding": key.name}) from None
 
     def watch(self, key: Key) -> Callable[[], bool]:
-        """Compare size, time and inode of the binding's file.
+        """Return a function that compares size, time and inode of the binding's file with the present ones.
 
-        The time stamp of a very young file is set back, because the next write might otherwise get the same one.
+        The time of a file that was just written is set back, because the next write might get the same time.
         """
         path = self._path(key)
         before = _stamp(path)
@@ -92,7 +92,7 @@ class FilesystemStore(RunStore):
         return self.home.shown(inner.bindings / layout.FileNames(ignore_case=self._ignore_case)(key))
 
     def target(self, binding: Binding) -> Target | None:
-        """Return the file that a session writes itself; None if the directory cannot be written."""
+        """Return the file into which a session writes its answer; None if the directory cannot be written."""
         if self.by_value:
             return None
         return Target(binding.key.name, self.location(binding.key), bindings.header(binding))

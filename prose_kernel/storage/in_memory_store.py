@@ -1,4 +1,4 @@
-"""The in-context backend: the `Store` port in memory, without files (openprose.md 7.6)."""
+"""The in-context backend of the `Store` port: bindings in memory, without files (openprose.md 7.6)."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from prose_kernel.storage import bindings, layout
 
 
 class MemoryStore:
-    """Keeps the bindings of a run, or of an imported program's call, in memory. Context is passed by value (7.6);
-    except in the replay of a run that was kept elsewhere."""
+    """Keeps the bindings of a run, or of an imported program's call, in memory. Context is passed by value (7.6),
+    except in the replay of a run with another backend."""
 
     in_files: Final = False
     lost: Final = None
@@ -41,18 +41,18 @@ class MemoryStore:
         return bindings.body(self._bindings[key].value)
 
     def watch(self, key: Key) -> Callable[[], bool]:
-        """No session can write here."""
+        """Return a function that returns False: no session can write here."""
         return lambda: False
 
     def location(self, key: Key, within: tuple[str, ...] = ()) -> str:
-        """Return the binding's name as in the transcript; there is no file to read."""
+        """Return the binding's name in the transcript; there is no file to read."""
         return layout.key_stem(key)
 
     def target(self, binding: Binding) -> None:
         """Return None: sessions reply with their answer."""
 
     def memory(self, agent: str, persist: str) -> str:
-        """Return the directory of an agent's memory; memory of the run has no directory, only a name."""
+        """Return the directory of an agent's memory; the memory for one run has no directory, only a name."""
         place = self._memory(agent, persist)
         return f"agents/{agent}/" if place is None else f"{layout.shown(place, self._cwd)}/"
 

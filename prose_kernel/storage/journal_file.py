@@ -1,7 +1,7 @@
-"""Writing the file of a journal (`journal_reading.py` describes it).
+"""Writes the file of a journal (`journal_reading.py` describes its format).
 
-A record is handed to the system before what it says has an effect, so it survives the end of the process; with
-`durable` requests and answers also survive a power cut.
+A record is passed to the operating system before it takes effect, so it survives the end of the process; in a `durable`
+journal, requests and answers also survive a power cut.
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ if TYPE_CHECKING:
 _BATCH: Final = 1000
 _NO_ROOM: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _MOST_WAITING: Final = 1000
-"""Records that wait for room on a full disk; a run that gets further is not written down any more."""
+"""How many records may wait for room on a full disk; with more of them, the journal ends."""
 
 _PATIENCE: Final = 0.05
-"""Seconds in which a process that only looks gives the lock back."""
+"""Seconds to wait for the lock, which another process holds for a moment to check whether the run is running."""
 
 _WITHOUT_ANSWERS: Final = (Head, Text, Asked, Step, Ended, Finished)
 
 
 def _is_synced(record: Record) -> bool:
-    """Whether a durable journal syncs a record: a request, so that no work starts twice, and an answer."""
+    """Return whether a durable journal syncs this record: a request, so that no work starts twice, or an answer."""
     match record:
         case Asked(kind=kind):
             return kind != "wait"
@@ -65,14 +65,14 @@ def _is_synced(record: Record) -> bool:
 
 
 class JournalFile:
-    """Appends records. `on_lost` is called once with the reason if a record can't be written; a `durable` journal has
-    it in `problem`, which stops the run. On a full disk records wait for space; any other failure ends the writing.
+    """Appends records. If a record cannot be written, `on_lost` is called once with the reason; a `durable` journal has
+    it in `problem`, which stops the run. On a full disk records wait for space; any other failure ends the journal.
 
     Nothing is written before the first request, unless the run already has a directory: a run without requests and
-    without kept values leaves no directory. A `sole` file is all that is kept of a notebook's names: it is written as
-    soon as a cell has ended. `out_of_git` is a parent directory that is created with a `.gitignore`. With a `copy` the
-    file exists as soon as a text begins: a database lists the run then, and it has to be found here whenever it is
-    killed.
+    without kept values leaves no directory. A `sole` file is the only place that keeps a notebook's names, so it is
+    written when a cell has ended. `out_of_git` is a parent directory that is created with a `.gitignore`. With a `copy`
+    the file exists as soon as a text begins, because the database lists the run from then on, and its journal must be
+    here whenever it is killed.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class JournalFile:
         self._problem = ""
 
     def continue_from(self, read: JournalRead) -> None:
-        """Append to a journal that was read, after cutting off an incomplete last line. Raises what `own` raises."""
+        """Cut off an incomplete last line of a journal that was read, and append to it. Raises the errors of `own`."""
         self.own(read)
         assert self._descriptor is not None
         os.ftruncate(self._descriptor, read.size)
@@ -110,8 +110,8 @@ class JournalFile:
             self._copy.reach(self._size, answered=True)
 
     def own(self, read: JournalRead) -> None:
-        """Keep other processes from running the run of a journal that was read, until `close`. Raises `UsageError` when
-        another process runs it, or has done so since the journal was read, and `OSError`."""
+        """Keep other processes from running the run of a journal that was read, until `close`. Raises `UsageError` if
+        another process runs the run, or has done so since the journal was read; and `OSError`."""
         self._open()
         assert self._descriptor is not None
         now = os.fstat(self._descriptor)
@@ -122,7 +122,7 @@ class JournalFile:
             )
 
     def append(self, record: Record) -> None:
-        """Write a record. Never raises. A head and a text are written with the next record, unless there is a copy."""
+        """Write a record. Never raises. A head or text waits for the next record; with a copy, a text does not wait."""
         with self._lock:
             if self._lost:
                 return
@@ -136,13 +136,13 @@ class JournalFile:
 
     @property
     def problem(self) -> str:
-        """Why a durable journal cannot be written; "" while it can, and for a journal that is not durable."""
+        """The reason why a durable journal cannot be written; "" if it can, or if the journal is not durable."""
         return self._problem if self._durable else ""
 
     @property
     def must_flush(self) -> bool:
-        """Whether the store has to be flushed before the next request is made, so that the copy has all answers. In a
-        durable journal it has to have the request too."""
+        """Whether the store must be flushed before the next request is made, so that the copy has all answers, and in
+        a durable journal also the request."""
         return self._copy is not None and (self._durable or self._copy.must_flush)
 
     @property
@@ -168,12 +168,12 @@ class JournalFile:
             except OSError as error:
                 self._problem = reason_of(error, type(error).__name__)
                 if error.errno in _NO_ROOM and len(records) < _MOST_WAITING:
-                    self._early = records  # written with the next one, when there is room again
+                    self._early = records  # written with the next record, when there is room again
                 else:
                     self._lost = True
                     self.close()
                 on_lost, self._on_lost = self._on_lost, None
-                if on_lost is not None and not self._durable:  # a durable one stops the run
+                if on_lost is not None and not self._durable:  # a durable journal stops the run
                     on_lost(self._problem)
 
     def copy(self, records: Iterable[Record]) -> None:
@@ -185,8 +185,8 @@ class JournalFile:
             self._write(batch)
 
     def rewind(self, to: int, then: Sequence[Record] = ()) -> None:
-        """Invalidate the record with this number and all later ones. Never raises. A kill leaves the records `then`
-        with that, or neither."""
+        """Invalidate the record with this number and all later ones, and append the records `then`, both or neither if
+        the process is killed. Never raises."""
         with self._lock:
             self._early += [Rewound(to), *then]
             self.flush()
@@ -232,7 +232,7 @@ class JournalFile:
 
 @contextlib.contextmanager
 def changing(path: Path, failure: str) -> Iterator[JournalFile]:
-    """Change the journal of a run that isn't run meanwhile. `failure` begins the `UsageError` for an `OSError`."""
+    """Change the journal of a run that no process runs. `failure` begins the `UsageError` for an `OSError`."""
     file = JournalFile(path)
     try:
         yield file

@@ -1,11 +1,11 @@
-"""Reading the file of a journal, `journal.jsonl` in the run's directory (docs/how-to/durability.md).
+"""Reads the file of a journal, `journal.jsonl` in the run's directory (docs/how-to/durability.md).
 
-One record a line: a checksum, a space, the record as JSON. The checksum of a line covers all lines before it, so that a
-changed or missing line is found. A last line without its end is what a process was writing when it was killed; it is
-cut off (`journal_file.py`, which writes).
+Each line is a record: a checksum, a space, the record as JSON. The checksum of a line covers all lines before it, which
+reveals changed and missing lines. A process that is killed may leave a last line without a line end;
+`journal_file.py`, which writes the file, cuts it off.
 
-A line that is not a record costs itself (amendments A19 and A36). A foreign line is skipped, and nothing is lost. If a
-record was changed, all other records still count; `JournalRead.lost` has the number of its line.
+A damaged line affects no other line (amendments A19 and A36). A foreign line is skipped, and nothing is lost. If a
+record was changed, all other records remain valid; `JournalRead.lost` has the number of its line.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ _PREFIX: Final = 9
 """Bytes of a line before its record: eight digits of the checksum and a space."""
 
 _LOOK: Final = 1 << 16
-"""Bytes at each end of a journal that a list of runs reads."""
+"""Bytes that a list of runs reads at each end of a journal."""
 _ANSWER: Final = b'{"k":"answered"'
 _COMPLETED: Final = b'{"k":"completed"'
 _REPEATED: Final = b'{"k":"repeated"'
 _STEP_RECORD: Final = b'{"k":"step'
 _BEGIN: Final = re.compile(rb"[0-9a-f]{8} \{")
 _TRIED: Final = 100
-"""Places of a strange line at which a record is looked for."""
+"""How many offsets of a strange line are checked for a record."""
 
 _RECORDS: Final[msgspec.json.Decoder[Record]] = msgspec.json.Decoder(Record)
 _CLAIMS: Final = 8
@@ -66,18 +66,19 @@ _OF_THE_RUN: Final = tuple(f'{{"k":"{kind}"'.encode() for kind in ("text", "ende
 
 @dataclass(slots=True)
 class TextRead:
-    """A file or cell of the run: its record, the number of that record, and its end (None: it hasn't ended)."""
+    """A file or cell of the run: its record, the record's number, and the record of its end (None: not ended)."""
 
     record: Text
     number: int
     ended: Ended | None = None
     end: int = 0
-    """The number after that of its last record."""
+    """The number after its last record's."""
 
 
 @dataclass(slots=True)
 class JournalRead:
-    """The summary of a journal. `records` is the number of valid records; `torn` is the number of bytes after them."""
+    """The summary of a journal. `lines` and `size` cover all complete lines; `torn` is the number of bytes after them.
+    `checksum` is that of the last line; `file` is the device and inode."""
 
     path: Path
     head: Head
@@ -89,14 +90,14 @@ class JournalRead:
     checksum: int = 0
     file: tuple[int, int] = (0, 0)
     strange: dict[int, int] = field(default_factory=dict)
-    """Lines that were changed or added: the offset of the record in the line, 0 if it has none."""
+    """The numbers of changed and added lines, each with the offset of the record in the line, 0 if it has none."""
     lost: list[int] = field(default_factory=list)
     """The lines in `strange` whose record is lost."""
     _parts: list[tuple[int, int]] = field(default_factory=list)
-    """The ranges of valid lines: from, to."""
+    """The ranges of valid lines (begin, end)."""
 
     def rewound(self, to: int, lines: int) -> None:
-        """Drop the records from line `to` on; those after the first `lines` lines of the file stay."""
+        """Drop the records from line `to` on. `lines` is the number of lines so far; later lines stay valid."""
         self.lines = lines
         self._parts = [(begin, min(end, to)) for begin, end in self._counting() if begin < to]
         self._parts.append((self.lines, self.lines))
@@ -109,8 +110,8 @@ class JournalRead:
     def records(
         self, begin: int = 0, end: int | None = None, holding: Sequence[bytes] = ()
     ) -> Iterator[tuple[int, Record]]:
-        """Iterate over the valid records from line `begin` up to `end`, with the numbers of their lines. With `holding`
-        only those count whose JSON holds one of these texts; the others are not decoded."""
+        """Yield the valid records from line `begin` up to `end`, with their line numbers. With `holding`, yield only
+        records whose JSON contains one of these texts; the others are not decoded."""
         if holding and not self._holds(holding):
             return
         decode = _RECORDS.decode
@@ -124,7 +125,7 @@ class JournalRead:
             yield number, record
 
     def _holds(self, texts: Sequence[bytes]) -> bool:
-        """Whether the file holds one of these texts: a look that costs much less than one at each line."""
+        """Return whether the file contains one of these texts, which is much faster than a check of each line."""
         overlap, before = max(map(len, texts)), b""
         with plain_files.reading(self.path, None) as file:
             while part := file.read(_PART):
@@ -135,7 +136,7 @@ class JournalRead:
         return False
 
     def first_lost(self, before: int | None = None) -> int | None:
-        """Return the first valid line, before line `before`, whose record is lost; None: there is none."""
+        """Return the first valid line (before line `before`) whose record is lost, or None."""
         parts, end = self._counting(), self.lines if before is None else before
         return next((at for at in self.lost if at < end and any(begin <= at < stop for begin, stop in parts)), None)
 
@@ -146,7 +147,7 @@ class JournalRead:
             raise self.damaged(lost)
 
     def damaged(self, number: int) -> UsageError:
-        """Return the error for a record that the run can't have written, by the number of its line."""
+        """Return the error for a record that the run cannot have written, by its line number."""
         run = self.path.parent.name
         return UsageError(
             f"line {number + 1} of the journal of run {run} is damaged, or was changed",
@@ -154,21 +155,22 @@ class JournalRead:
         )
 
     def answers(self, before: int | None = None, again: Collection[str] = (), completed: Collection[str] = ()) -> int:
-        """Count the known answers; with `before`, those before the record with that number. `again` are the keys of
-        requests that are made again, `completed` of those whose results are known too."""
+        """Count the known answers, with `before` only before the record with that number. `again` are the keys of
+        requests that are made again, `completed` the keys of further requests with a known result."""
         return _count_answers(self.path, self._bodies(0, before), again, completed)
 
     def waiting(self) -> dict[str, Completed]:
-        """Return the results of requests whose branches waited for their turn when the run ended, by their keys."""
+        """Return the results of requests whose branches waited for their turn when the run ended, by the requests'
+        keys."""
         return {asked.key: done for asked, done in self.unanswered() if done is not None}
 
     def under_way(self, before: int | None = None) -> list[Asked]:
-        """Return the requests without an answer; with `before`, at the record with that number."""
+        """Return the requests that have no answer, with `before` at the record with that number."""
         return [asked for asked, done in self.unanswered(before) if done is None]
 
     def unanswered(self, before: int | None = None) -> Iterable[tuple[Asked, Completed | None]]:
-        """Return the requests whose answers the program had not received, with their results if they have ended; with
-        `before`, at the record with that number."""
+        """Return the requests whose answers the program had not received, with their results if they have ended. With
+        `before`, return the requests at the record with that number."""
         found: dict[str, tuple[Asked, Completed | None]] = {}
         for _, record in self.records(self.texts[-1].number if self.texts and before is None else 0, before):
             match record:
@@ -185,7 +187,7 @@ class JournalRead:
         return found.values()
 
     def steps_under_way(self) -> dict[str, list[Step | StepEnded]]:
-        """Return the records of the steps that requests without an answer have made, by the key of the request."""
+        """Return the step records of the requests that have no answer, by the requests' keys."""
         found: dict[str, list[Step | StepEnded]] = {asked.key: [] for asked in self.under_way()}
         for number, body in self._bodies(self.texts[-1].number) if found else ():
             if body.startswith(_STEP_RECORD):
@@ -214,18 +216,18 @@ class JournalRead:
 
 @dataclass(slots=True)
 class Glance:
-    """The facts of a journal for a list of runs. `texts` and `answers` are counted only in a small one."""
+    """The facts about a journal for a list of runs. `texts` and `answers` are counted only in a small journal."""
 
     head: Head
     ended: Ended | None = None
-    """The end of its last text; None: there is no text, or it hasn't ended."""
+    """The end of its last text; None if there is no text, or it hasn't ended."""
     finished: Finished | None = None
     texts: int | None = None
     answers: int | None = None
 
 
 def glance(path: Path) -> Glance | None:
-    """Read the beginning and the end of a journal of any size; None if only the whole file has the facts."""
+    """Read the beginning and the end of a journal of any size; return None if the facts need the whole file."""
     try:
         with plain_files.reading(path, None) as file:
             first, status = file.read(_LOOK), os.fstat(file.fileno())
@@ -238,7 +240,7 @@ def glance(path: Path) -> Glance | None:
     head, newline, rest = first.partition(b"\n")
     if status.st_uid != os.getuid() or not newline or head[:_PREFIX] != b"%08x " % zlib.crc32(head[_PREFIX:]):
         return None
-    lines = (rest if whole else last).split(b"\n")[:-1]  # the text after the last line end was being written
+    lines = (rest if whole else last).split(b"\n")[:-1]  # without a last line that was being written
     checksum = int(head[:8], 16) if whole else None
     try:
         found = Glance(_head(path.parent.name, head[_PREFIX:]))
@@ -250,7 +252,7 @@ def glance(path: Path) -> Glance | None:
 def _count_answers(
     path: Path, bodies: Iterable[tuple[int, bytes]], again: Collection[str] = (), completed: Collection[str] = ()
 ) -> int:
-    """Count the answers in these numbered records: those that the program received, and those that waited for that."""
+    """Count the answers in these numbered records: received by the program, or waiting for that."""
     found, waiting = 0, set[str]()
     for number, body in bodies:
         if body.startswith(_COMPLETED):
@@ -265,7 +267,7 @@ def _count_answers(
 
 
 def _glanced(path: Path, found: Glance, lines: list[bytes], checksum: int | None) -> bool:
-    """Read the last lines of a journal, or all but the first, into `found`; False if a line was changed."""
+    """Read the last lines of a journal, or all but the first, into `found`; return False if a line was changed."""
     texts = 0
     whole = checksum is not None
     for line in lines:
@@ -291,7 +293,7 @@ def _glanced(path: Path, found: Glance, lines: list[bytes], checksum: int | None
 
 
 def read(path: Path) -> JournalRead:
-    """Read the summary of a journal. Raises `UsageError`, with the reason, if the journal can't be used."""
+    """Read the summary of a journal. Raises `UsageError`, with the reason, if the journal cannot be used."""
     try:
         with plain_files.reading(path, None) as file:
             return _read(path, _lines(file), os.fstat(file.fileno()))
@@ -302,7 +304,7 @@ def read(path: Path) -> JournalRead:
 
 
 def _lines(file: BinaryIO) -> Iterator[bytes]:
-    """Iterate over the lines of a journal; a line longer than any record is the last one and has no line end."""
+    """Yield the lines of a journal. A line that is longer than any record is the last one, and has no line end."""
     while line := file.readline(_STEP):
         if line.endswith(b"\n"):
             yield line
@@ -315,8 +317,8 @@ def _lines(file: BinaryIO) -> Iterator[bytes]:
 
 
 def is_answered(path: Path, key: str) -> bool:
-    """Whether the program received an answer to the last request with this key. Never raises; False if the journal is
-    gone or damaged."""
+    """Return whether the program received an answer to the last request with this key; False if the journal is missing
+    or damaged."""
     named, answered = f'"key":{json.dumps(key, ensure_ascii=False)}'.encode("utf-8", "replace"), False
     try:
         if path.name != NAME:
@@ -342,7 +344,7 @@ def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> Journal
     if status.st_uid != os.getuid():
         raise UsageError(f"the journal of run {run} belongs to another user", hint="only its owner can resume the run")
     checksum, found, line = 0, None, b""
-    claims: list[int] = []  # where the chain may continue after lines that are strange
+    claims: list[int] = []  # the checksums with which the chain may continue after strange lines
     for number, line in enumerate(lines):
         if not line.endswith(b"\n"):
             break
@@ -353,7 +355,7 @@ def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> Journal
                 raise UsageError(f"the first line of the journal of run {run} is damaged, or was changed")
             at = _record_in(line, before)
             if not at and any(line[:_PREFIX] == b"%08x " % zlib.crc32(body, claim) for claim in claims):
-                found.lost.append(number - 1)  # this line continues the one before as that was when it was written
+                found.lost.append(number - 1)  # this line continues the original content of the line before
                 at = _PREFIX
             if at != _PREFIX:
                 found.strange[number] = at
@@ -381,7 +383,7 @@ def _read(path: Path, lines: Iterator[bytes], status: os.stat_result) -> Journal
 
 
 def _record_in(line: bytes, before: int) -> int:
-    """Return the offset of a record in a line with a foreign beginning: its checksum continues `before`. 0: none."""
+    """Return the offset of a record in a line with a foreign beginning, or 0; its checksum must continue `before`."""
     for found in islice(_BEGIN.finditer(line), _TRIED):
         body = line[found.start() + _PREFIX : -1]
         if int(line[found.start() : found.start() + 8], 16) == zlib.crc32(body, before):
@@ -397,7 +399,7 @@ def _record(path: Path, body: bytes, number: int) -> Record:
 
 
 def is_written(path: Path) -> bool:
-    """Whether a process, possibly this one, runs the run of this journal now."""
+    """Return whether a process, possibly this one, runs the run of this journal now."""
     try:
         return plain_files.is_locked(path)
     except OSError:

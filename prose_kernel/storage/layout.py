@@ -1,4 +1,4 @@
-"""The layout of a run on disk: run ids, directories, file names (openprose.md 4.4, 6.5, 7.2, 7.4)."""
+"""Defines the layout of runs on disk: run ids, directories, file names (openprose.md 4.4, 6.5, 7.2, 7.4)."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _LONGEST_STEM: Final = 200
 def new_run_id(clock: Clock, directories: Iterable[Path], source: random.Random | None = None) -> str:
     """Return a run id `YYYYMMDD-HHMMSS-xxxxxx`, in UTC (7.2). `source` None means the system's random source.
 
-    The last run is the one with the last id. So after the clock was set back, the id is one second later than the
-    last one in `directories`.
+    The last run must have the last id. So if the clock was set back, the new id is one second later than the last id
+    in `directories`.
     """
     chosen = (source or random.SystemRandom()).choices(_ALPHABET, k=6)
     now = clock.now()
@@ -40,7 +40,7 @@ def new_run_id(clock: Clock, directories: Iterable[Path], source: random.Random 
 
 
 def _after_last(directories: Iterable[Path], second: str) -> Iterator[datetime]:
-    """The second after the one in which the last run of each directory began, if that was after `second`."""
+    """Yield, for each directory, the second after its last run began, if that run began after `second`."""
     for directory in directories:
         with suppress(UsageError):
             for entry in reversed(entries(directory)):
@@ -48,13 +48,13 @@ def _after_last(directories: Iterable[Path], second: str) -> Iterator[datetime]:
                     break
                 is_run = RUN_ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False)
                 if is_run and (when := begun(entry.name)) is not None:
-                    with suppress(OverflowError):  # nothing is later than the last second of the year 9999
+                    with suppress(OverflowError):  # the last second of the year 9999 has no successor
                         yield when + timedelta(seconds=1)
                         break
 
 
 def begun(run_id: str) -> datetime | None:
-    """When a run began; None if the id is not that of a time."""
+    """Return the time at which a run began; None if the id contains no time."""
     try:
         return datetime.strptime(run_id[:15], _SECOND).replace(tzinfo=UTC)
     except ValueError:
@@ -63,7 +63,7 @@ def begun(run_id: str) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class RunPaths:
-    """The directory of one run, or of one imported program inside it, and the paths in it (7.2, 6.5)."""
+    """The directory of one run, or of one imported program's call in it, and the paths in it (7.2, 6.5)."""
 
     directory: Path
 
@@ -89,7 +89,8 @@ class RunPaths:
 
 
 def entries(directory: Path) -> list[os.DirEntry[str]]:
-    """What a directory holds, by name; nothing if it does not exist. Raises `UsageError` if it cannot be read."""
+    """Return a directory's entries, sorted by name; none if it does not exist. Raises `UsageError` if it cannot be
+    read."""
     try:
         with os.scandir(directory) as found:
             return sorted(found, key=lambda entry: entry.name)
@@ -106,7 +107,7 @@ def runs_directory(state_dir: Path) -> Path:
 
 
 def runs_directories(project: Path, state_dir: str | Path) -> list[Path]:
-    """Return the directories of the runs of a directory."""
+    """Return the directories that contain the runs of a project."""
     return [runs_directory(project / state_dir), project / VVM / "runs"]
 
 
@@ -118,8 +119,8 @@ def run_paths(state_dir: Path, run_id: str) -> RunPaths:
 def memory_directory(agent: str, persist: str, *, run: Path, state_dir: Path, project: Path, home: Path) -> Path:
     """Return the memory directory of a persistent agent (4.4).
 
-    `persist` is `true`, `project`, `user`, or a directory relative to the project. `run` is the directory of the run
-    or of the imported program, which contains the memory for `true`.
+    `persist` is `true`, `project`, `user`, or a directory relative to the project. `run`, the directory of the run or
+    of the imported program's call, contains the memory for `true`.
     """
     match persist:
         case "true":
@@ -135,7 +136,7 @@ def memory_directory(agent: str, persist: str, *, run: Path, state_dir: Path, pr
 
 
 def shown(path: Path, cwd: Path) -> str:
-    """Return a path as sessions and people see it: relative to `cwd` if it is below it, else absolute."""
+    """Return a path in the form for sessions and people: relative to `cwd` if it is below it, else absolute."""
     try:
         return path.relative_to(cwd).as_posix()
     except ValueError:
@@ -149,8 +150,8 @@ def key_stem(key: Key) -> str:
 
 
 def copies_of(text: str, others: Mapping[str, str]) -> dict[str, str]:
-    """The copies of a contract file and of the files that it may call, by their paths in the directory of the run
-    (prose-md.md 2). `others` are texts by address."""
+    """Return copies of a contract file and of the files that it may call, by paths in the directory of the run
+    (prose-md.md 2). `others` holds the texts of these files by address."""
     copies = {"root.prose.md": text}
     for address, other in others.items():
         stems = numbered(file_stem(address.rpartition("/")[2].removesuffix(".prose.md")), "~")
@@ -160,7 +161,7 @@ def copies_of(text: str, others: Mapping[str, str]) -> dict[str, str]:
 
 
 def numbered(name: str, mark: str, first: int = 1) -> Iterator[str]:
-    """Iterate over a name and its variants: `plan`, `plan~2`, `plan~3`, and so on."""
+    """Yield a name and its variants: `plan`, `plan~2`, `plan~3`, and so on."""
     return (name if number == 1 else f"{name}{mark}{number}" for number in count(first))
 
 
@@ -173,7 +174,7 @@ def file_stem(name: str) -> str:
 
 
 class _Names:
-    """Names of files or directories, each given once. A disk that ignores case takes `Plan` and `plan` for the same."""
+    """Names of files or directories, each given once. `Plan` and `plan` are the same on a disk that ignores case."""
 
     def __init__(self, *, ignore_case: bool) -> None:
         self._ignore_case = ignore_case
@@ -207,7 +208,7 @@ class FileNames(_Names):
 
 
 class CallNames(_Names):
-    """Assigns directory names to the calls of imported programs: `{handle}--{slug}[--number]`, never twice (6.5)."""
+    """Assigns unique directory names to the calls of imported programs: `{handle}--{slug}[--number]` (6.5)."""
 
     def __call__(self, handle: str, slug: str, number: int) -> str:
         wanted = file_stem(f"{handle}--{slug}".replace("/", "_").replace("\0", "_"))

@@ -1,7 +1,7 @@
-"""The pending writes of one run: whole files, and logs that only grow.
+"""Collects the file writes of a run and writes them in batches: whole files, and logs that only grow.
 
-The run and the programs it imports share one `PendingWrites`. It writes nothing before the first binding or program, so
-a notebook that ran only comments leaves no directory.
+A run and the programs that it imports share one `PendingWrites`. It writes nothing before the first binding or program,
+so a notebook that ran only comments leaves no directory.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ _MOST_UNWRITTEN: Final = 8 * 1024 * 1024
 _SMALL_BATCH: Final = 64 * 1024
 _PER_FILE: Final = 8 * 1024
 MOST_HELD: Final = 4 * 1024 * 1024
-"""Bytes of values, about, that are held back while a run catches up (`hold`)."""
+"""About how many bytes of values are held back while a resumed run catches up (`hold`)."""
 _HINT: Final = "make room, or check who may write to the state directory; the value is kept and will be tried again"
 _LOST: Final = "… lines are missing here: the log could not be written\n".encode()
 
 
 class PendingWrites:
-    """Contents not yet on disk. Call `put` and `log` in the event loop's thread; `flush` writes in a worker thread.
+    """The contents that are not yet on disk. Call `put` and `log` in the event loop's thread.
 
-    A small batch is written in the calling thread, because changing threads costs more than writing three small files.
-
-    If `directory` cannot be created, `unavailable` says why, and all contents stay in memory.
+    `flush` writes a large batch in a worker thread, but a small one in the calling thread, because changing threads
+    costs more than writing three small files. If `directory` cannot be created, `unavailable` has the reason, and all
+    contents stay in memory.
     """
 
     def __init__(self, directory: Path) -> None:
@@ -46,7 +46,7 @@ class PendingWrites:
         self.unavailable: str | None = None
         self._directory = directory
         self._exists = False
-        self._files: dict[str, Binding | str] = {}  # by path, as text: paths are slow to hash
+        self._files: dict[str, Binding | str] = {}  # by path as `str`, because `Path` is slow to hash
         self._being_written: dict[str, Binding | str] = {}
         self._logs: dict[Path, bytearray] = {}
         self._reported: set[str] = set()
@@ -59,11 +59,11 @@ class PendingWrites:
         self._disk = threading.Lock()
 
     def hold(self, held: bool) -> None:
-        """Whether flushes are held back until there is much to write: for a run that catches up with an earlier one."""
+        """Set whether flushes wait until there is much to write, while a resumed run catches up."""
         self._held = held
 
     def restart(self) -> None:
-        """Begin every log again: its first written piece replaces the content of an earlier process."""
+        """Begin every log again: its first piece replaces the content that an earlier process has written."""
         with self._swap:
             self._logs.clear()
             self._restarted = set()
@@ -86,7 +86,7 @@ class PendingWrites:
             return self._files.get(path) or self._being_written.get(path)
 
     def log(self, path: Path, text: str) -> None:
-        """Append to the log `path`. Never raises; a long log is written before the next flush, in large pieces."""
+        """Append to the log `path`. Never raises. A long log is written before the next flush, in large pieces."""
         if self.unavailable is not None:
             return
         with self._swap:
@@ -109,12 +109,12 @@ class PendingWrites:
         except OSError:
             with self._swap:
                 log = self._logs[path]
-                if len(log) > _MOST_UNWRITTEN:  # it must not fill the memory
+                if len(log) > _MOST_UNWRITTEN:  # the log must not fill the memory
                     log[:] = _LOST
             self._spill_at = len(log) + _SPILL  # do not retry with every line
 
     def is_available(self) -> bool:
-        """Create the directory if necessary and return whether it exists; without it the run stays in memory."""
+        """Create the directory if necessary; return whether it exists. Without it the run stays in memory."""
         if self._exists or self.unavailable is not None:
             return self._exists
         try:
@@ -125,15 +125,16 @@ class PendingWrites:
             self.unavailable = _reason(error)
             self._logs.clear()
             with contextlib.suppress(OSError):
-                self._directory.rmdir()  # empty; one with files of an earlier process stays
+                self._directory.rmdir()  # only if it is empty: files of an earlier process stay
         else:
             self._exists = True
         return self._exists
 
     async def flush(self) -> None:
-        """Write everything put so far. Raises `StateError` naming what could not be written; that stays pending.
+        """Write all pending contents. Raises `StateError`, which names contents that could not be written.
 
-        Each failure is reported once and then retried silently, because a later command of the run may free space.
+        These stay pending. Each failure is reported once and then retried silently, because a later command of the run
+        may free space.
         """
         if not self.worth_keeping or self.unavailable is not None:
             return
@@ -147,7 +148,7 @@ class PendingWrites:
             await asyncio.to_thread(self.write)
 
     def write(self) -> None:
-        """`flush` for callers without an event loop."""
+        """Write all pending contents, as `flush` does, for callers without an event loop."""
         with self._disk:
             if not self.is_available():
                 return
@@ -213,7 +214,7 @@ class PendingWrites:
 
 
 def append(path: Path, data: bytes, *, truncate: bool = False) -> int:
-    """Add to a text, or begin it again; returns how many bytes the disk had room for. Raises `OSError` for none."""
+    """Append to a file, or replace its content; return how many bytes were written. Raises `OSError` for none."""
     with plain_files.closing(jsonl.opened(path)) as descriptor:
         if truncate:
             os.ftruncate(descriptor, 0)
@@ -221,7 +222,7 @@ def append(path: Path, data: bytes, *, truncate: bool = False) -> int:
 
 
 def weight(content: Binding | str) -> int:
-    """About how many bytes a content has, without rendering it."""
+    """Estimate the size of a content in bytes, without rendering it."""
     value = content if isinstance(content, str) else content.value
     if isinstance(value, str):
         return len(value)
@@ -235,7 +236,7 @@ def _reason(error: OSError) -> str:
 
 
 def storage_error(problems: list[tuple[str, str]], hint: str) -> StoreFailed:
-    """The error (E219) for names that could not be stored, each with the reason."""
+    """Return the error (E219) for names that could not be stored, each with its reason."""
     name, reason = problems[0]
     others = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
     return StoreFailed(f"'{name}' could not be stored: {reason}{others}", details={"binding": name}, hint=hint)

@@ -1,4 +1,4 @@
-"""The directory of one run: program copy, journal, logs. It is on disk, also where a database keeps the bindings."""
+"""The directory of one run, with the program's copy, journal and logs, even if a database has the bindings."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from prose_kernel.storage.pending_writes import PendingWrites
 
 
 class RunDirectory:
-    """The directory `state_dir/runs/{run_id}` and what is written there.
+    """The directory `state_dir/runs/{run_id}` and its files.
 
-    `cwd` is the directory in which the program was started: a relative `state_dir` lies in it, and paths below it are
-    shown relative to it. Nothing is created before there is something worth keeping: a binding, the program of a file,
-    a line of the trace that says more than that the run began (`keep`). `pending` holds what is not written yet.
+    `cwd` is the directory in which the program was started: a relative `state_dir` is relative to it, and paths below
+    it are shown relative to it. The directory is not created before there is something worth keeping: a binding, the
+    program of a file, or a trace line after the heading (`keep`). `pending` holds the contents not written yet.
     """
 
     def __init__(self, state_dir: Path, run_id: str, *, cwd: Path | None = None) -> None:
@@ -34,7 +34,7 @@ class RunDirectory:
 
     @property
     def program(self) -> Path:
-        """The copy of the program; in a notebook all cells that have run."""
+        """The copy of the program; in a notebook, of all cells that have run."""
         return self.paths.program
 
     @property
@@ -43,23 +43,23 @@ class RunDirectory:
 
     @property
     def attachments(self) -> Path:
-        """Values that are too large for a row of a database."""
+        """The directory for values that are too large for a row of a database."""
         return self.paths.directory / "attachments"
 
     @property
     def unavailable(self) -> str | None:
-        """Why the directory cannot be written, in a sentence for people; None while all is well."""
+        """The reason why the directory cannot be written, as a sentence for people; None if it can."""
         reason = self.pending.unavailable
         if reason is None:
             return None
         return f"the state directory '{self.shown(self.state_dir)}' cannot be written ({reason})"
 
     def shown(self, path: Path) -> str:
-        """Return a path as sessions and people see it."""
+        """Return a path in the form for sessions and people."""
         return layout.shown(path, self.cwd)
 
     def memory_directory(self, agent: str, persist: str, chain: tuple[str, ...], user_home: Path | None = None) -> Path:
-        """Return the memory directory of a persistent agent of the program at `chain` (4.4): files in every backend."""
+        """Return the memory directory of a persistent agent of the program at `chain` (4.4), in any backend."""
         return layout.memory_directory(
             agent,
             persist,
@@ -77,16 +77,13 @@ class RunDirectory:
         return paths
 
     def start(self, program: str, copies: Mapping[str, str] | None = None) -> None:
-        """Keep a copy of the program; the next flush creates the directory (3.1 step 2). `copies` are kept in its
-        place, by their paths in the directory."""
+        """Keep a copy of the program; the next flush creates the directory (3.1 step 2). `copies`, by their paths in
+        the directory, replace it."""
         for name, text in (copies or {self.program.name: program}).items():
             self.pending.put(str(self.directory / name), text)
 
     def record_source(self, text: str) -> str:
-        """Append a cell to the copy of the program. The call itself does not create the directory.
-
-        Returns what was appended.
-        """
+        """Append a cell to the copy of the program, and return the appended text. Does not create the directory."""
         self._sources += 1
         separator = "\n" if self._sources > 1 else ""
         added = f"{separator}{text.rstrip()}\n"
@@ -94,12 +91,12 @@ class RunDirectory:
         return added
 
     def log(self, chain: tuple[str, ...]) -> Callable[[str], None]:
-        """Return the function that appends whole lines to the trace of the program at `chain`; it never raises."""
+        """Return a function that appends whole lines to the trace of the program at `chain`, and never raises."""
         place = self.paths_of(chain).trace
         return lambda text: self.pending.log(place, text)
 
     def restart(self) -> None:
-        """The run is going to write all its logs again, from the first line."""
+        """Prepare for a run that writes all its logs again, from the first line."""
         self._sources = 0
         self.pending.restart()
 
@@ -116,11 +113,11 @@ class RunDirectory:
 
 
 class RunStore(Store):
-    """The store of a whole run, for those who begin, resume and end it: what lies in its directory, with any backend.
+    """The base of stores for a whole run: begins, resumes and ends it, and keeps the files that every backend has.
 
-    The same run may be opened again by its id: `put` of a binding that is there replaces it. `chain` are the
-    directories of the imported programs' calls that the store is for; `user_home` is where memories of the user lie,
-    None for the person's own home. Memories of agents are files in every backend (4.4).
+    A store of the same run may be opened again by its id: `put` then replaces an existing binding. `chain` are the
+    directory names of the imported programs' calls to which the store belongs. `user_home` contains the memories for
+    the user; None means the user's home directory. Memories of agents are files in every backend (4.4).
     """
 
     chain: tuple[str, ...] = ()  # an attribute: the property of the protocol has no setter
@@ -131,12 +128,11 @@ class RunStore(Store):
         self._user_home = user_home
 
     def start(self, program: str, copies: Mapping[str, str] | None = None) -> None:
-        """Keep the text of a program that is about to run; in files as `copies`, by their paths, where these are
-        given."""
+        """Keep the text of a program that is about to run; in files, keep `copies` (texts by path) instead if given."""
         self.home.start(program, copies)
 
     def record_source(self, text: str) -> None:
-        """Add a cell that is about to run to the text that is kept."""
+        """Add a cell that is about to run to the kept text."""
         self.home.record_source(text)
 
     def trace_text(self) -> str:
@@ -144,32 +140,32 @@ class RunStore(Store):
         return self.home.trace_text()
 
     def restart(self) -> None:
-        """Forget the trace and the text of the program, at the next flush: a run that is resumed writes them again.
+        """Remove the trace and the text of the program at the next flush: a resumed run writes them again.
 
-        Bindings stay until they are put again. Call it before the trace hears of anything.
+        Bindings stay until they are put again. Call this before the trace gets an event.
         """
         self.home.restart()
 
     def hold(self, held: bool) -> None:
-        """Whether flushes wait until there are some megabytes to write: while a run that is resumed catches up.
+        """Set whether flushes wait until there are some megabytes to write, while a resumed run catches up.
 
-        `hold(False)` writes nothing by itself; the next flush writes everything.
+        `hold(False)` itself writes nothing; the next flush writes everything.
         """
         self.home.pending.hold(held)
 
     async def flush(self) -> None:
-        """Write everything put so far, in one batch. Raises `StateError` (E219) naming the binding."""
+        """Write all pending contents in one batch. Raises `StateError` (E219), which names the binding."""
         await self.home.pending.flush()
 
     def interrupt(self) -> None:
-        """Do not wait for the store any longer, from any thread. Files are not waited for."""
+        """Stop waiting for the store, from any thread. Nothing ever waits for files."""
 
     def close(self) -> None:
-        """Release open resources when the run is over. Unflushed data is lost. No file is open between two writes."""
+        """Release open resources at the end of the run; unflushed data is lost. No file is open between two writes."""
 
     @property
     def unavailable(self) -> str | None:
-        """Why bindings cannot be kept, in a sentence for people; None while all is well."""
+        """The reason why bindings cannot be kept, as a sentence for people; None if they can."""
         return self.home.unavailable
 
     @property
@@ -182,7 +178,7 @@ class RunStore(Store):
         return None if self.unavailable is None else f"{self.unavailable}; this run is kept in memory"
 
     def memory(self, agent: str, persist: str) -> str:
-        """Return the agent's memory directory as sessions see it, with a final `/`."""
+        """Return the agent's memory directory in the form for sessions, with a final `/`."""
         return f"{self.home.shown(self._memory(agent, persist))}/"
 
     def has_memory(self, agent: str, persist: str) -> bool:

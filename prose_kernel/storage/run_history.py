@@ -1,4 +1,4 @@
-"""The history of a run, cell by cell: its requests and their answers, from the journal."""
+"""Reads the history of a run from its journal: each cell with its requests and their answers."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ Mark = Literal["✓", "✗", "cancelled", "under way"]
 _TELLING: Final = ("stdout", "text", "value", "answer", "label", "status")
 """The most important member of an answer that is an object."""
 _LINES: Final = 40
-"""Lines of a difference that are shown."""
+"""How many lines of a difference are shown."""
 
 
 @dataclass(slots=True)
 class Made:
-    """The actions of a session: requests sent to models, answered calls of tools, and the text of the unfinished step
-    ("": none)."""
+    """The actions of a session: the number of requests to models, the number of answered tool calls, and the text of
+    the unfinished step ("": none)."""
 
     requests: int = 0
     calls: int = 0
@@ -49,7 +49,7 @@ class Made:
 
 @dataclass(slots=True)
 class Step:
-    """One request: its place in the program, its text, the answer as text, and the steps of a session."""
+    """One request: its place in the program, its text, the answer as text, and the actions of a session."""
 
     at: str
     kind: str
@@ -61,7 +61,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """A difference between two runs: what it is, its place or name, and both texts; "" where there is none."""
+    """A difference between two runs: its kind, its place or name, and both texts ("": none)."""
 
     what: Literal["text", "answer", "binding"]
     at: str
@@ -71,7 +71,7 @@ class Difference:
 
     @property
     def lines(self) -> list[str]:
-        """The lines that differ, those around them, and how many more there are."""
+        """The lines that differ, with one line of context, and the number of omitted lines."""
         lines = list(difflib.unified_diff(self.then.splitlines(), self.now.splitlines(), n=1, lineterm=""))[2:]
         more = [f"… {len(lines) - _LINES:,} more lines"] if len(lines) > _LINES else []
         return [line for line in lines[:_LINES] if not line.startswith("@@")] + more
@@ -79,7 +79,7 @@ class Difference:
 
 @dataclass(slots=True)
 class RunCell:
-    """A file or cell of the run; `prompt` 0: no notebook shows a number for it. `status` None: it has not ended."""
+    """A file or cell of the run. `prompt` is its number in a notebook, else 0. `status` None: it has not ended."""
 
     number: int
     prompt: int
@@ -92,7 +92,7 @@ class RunCell:
 
 
 def cells_of(found: JournalRead) -> Iterator[RunCell]:
-    """The cells of a run in order, each with what was asked in it."""
+    """Yield the cells of a run in order, each with its requests."""
     cell: RunCell | None = None
     asked: dict[str, Step] = {}
     for _, record in found.records():
@@ -119,7 +119,7 @@ def cells_of(found: JournalRead) -> Iterator[RunCell]:
 
 
 def made_under_way(found: JournalRead) -> dict[str, Made]:
-    """Return what the sessions without an answer have done, by the key of the request."""
+    """Return the actions of the sessions that have no answer, by the request's key."""
     made: dict[str, Made] = {}
     for key, steps in found.steps_under_way().items():
         made[key] = Made()

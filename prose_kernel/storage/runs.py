@@ -1,7 +1,7 @@
-"""The runs that are kept: in which state each is, how one is found by the beginning of its id, and how one is removed.
+"""Lists the kept runs with their states, finds a run by the beginning of its id, and removes runs.
 
-A run has its own directory with every backend of bindings: `Directories` finds those below `.prose/runs` and
-`.vvm/runs`. Another place of runs (a database) offers the same three methods, `RunPlace`, and is asked as well.
+A run has a directory, whatever keeps its bindings: `Directories` finds the directories below `.prose/runs` and
+`.vvm/runs`. A database is another place of runs, with the same three methods (`RunPlace`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from prose_kernel.storage.journal_reading import Glance, JournalRead
 from prose_kernel.storage.layout import RUN_ID, entries
 
 State = Literal["running", "done", "failed", "interrupted", "killed", "lost", "unreadable", "unknown"]
-"""`lost`: a process on another machine, or in another directory, has stopped extending its lease; `unreadable`: the
-journal cannot be used; `unknown`: there is none, and the end of the run is unknown."""
+"""`lost`: a process on another machine, or in another directory, has stopped extending its lease. `unreadable`: the
+journal cannot be used. `unknown`: there is no journal, and the end of the run is unknown."""
 
 UNFINISHED: Final = ("failed", "interrupted", "killed", "lost")
 _SHOWN: Final = 5
@@ -41,7 +41,7 @@ _ENDS: Final[dict[str, State]] = {"end": "done", "completed": "done", "error": "
 
 
 class StoredBinding(NamedTuple):
-    """A name that a run has bound, as it is kept: `kind` is `input`, `output`, `let` or `const`."""
+    """A stored binding of a run; `kind` is `input`, `output`, `let` or `const`."""
 
     name: str
     kind: str
@@ -50,7 +50,7 @@ class StoredBinding(NamedTuple):
 
 @dataclass(frozen=True)
 class KeptRun:
-    """A run that is kept. Its files are looked at when they are needed, and then only as far."""
+    """A kept run. Its files are read only when and as far as needed."""
 
     id: str
     directory: Path
@@ -60,11 +60,11 @@ class KeptRun:
     about: str = ""
     """The program name of a run without journal and log."""
     elsewhere: bool = False
-    """Whether another machine or directory has run it last: then `ended` counts more than the journal here."""
+    """Whether another machine or directory has run it last; then `ended` overrides the journal here."""
 
     @property
     def path(self) -> Path:
-        """The file of its journal, which may not be there."""
+        """The file of its journal, which may be missing."""
         return self.directory / journal_reading.NAME
 
     @cached_property
@@ -73,7 +73,7 @@ class KeptRun:
 
     @cached_property
     def _glance(self) -> Glance | None:
-        """Of a journal that can be used."""
+        """The facts of a usable journal."""
         if not self.has_journal:
             return None
         found = journal_reading.glance(self.path)
@@ -93,12 +93,12 @@ class KeptRun:
 
     @property
     def journal(self) -> JournalRead | None:
-        """All of its journal, if there is one that can be used."""
+        """Its whole journal, if it is usable."""
         return self._read[0]
 
     @property
     def problem(self) -> UsageError | None:
-        """Why its journal cannot be used."""
+        """The reason why its journal cannot be used."""
         return self._read[1]
 
     def kept_journal(self) -> JournalRead:
@@ -128,7 +128,7 @@ class KeptRun:
 
     @property
     def head(self) -> Head | None:
-        """Its beginning, from its journal."""
+        """The head of its journal."""
         return self._glance.head if self._glance is not None else None
 
     @property
@@ -137,7 +137,7 @@ class KeptRun:
 
     @property
     def shown_program(self) -> str:
-        """Its program, on one line."""
+        """Its program, escaped to one line."""
         return escaped(self.program)
 
     @property
@@ -165,12 +165,12 @@ class KeptRun:
 
     @property
     def begun(self) -> datetime | None:
-        """When it began; that is the beginning of its id."""
+        """When it began, from its id."""
         return layout.begun(self.id)
 
     @property
     def texts(self) -> int | None:
-        """How many files and cells have begun; None where that is not known without reading a long journal."""
+        """How many files and cells have begun; None if only a long journal has that number."""
         return self._glance.texts if self._glance is not None else None
 
     @property
@@ -179,21 +179,20 @@ class KeptRun:
 
     @cached_property
     def size(self) -> int:
-        """Bytes of its files."""
+        """The bytes of its files."""
         return sum(_sizes(self.directory))
 
 
 class RunPlace(Protocol):
-    """The places of runs. A run that is in several places is listed by the first of them."""
+    """A place that keeps runs: directories, or a database."""
 
     def runs(self) -> Iterable[KeptRun]: ...
 
     def bindings(self, run: KeptRun) -> Iterable[StoredBinding]:
-        """The names at the root of a run."""
+        """Return the root bindings of a run."""
 
     def remove(self, run: KeptRun) -> None:
-        """Remove what it keeps of the run, which may be nothing. Raises `UsageError` when that cannot be, and for a run
-        that is running."""
+        """Remove the run from this place, if it is there. Raises `UsageError` if it is running or cannot be removed."""
 
 
 # ---------------------------------------------------------------- directories
@@ -206,7 +205,7 @@ class Directories:
     path: Path
 
     def runs(self) -> Iterator[KeptRun]:
-        """Raises `UsageError` if the directory cannot be read."""
+        """Yield all runs. Raises `UsageError` if the directory cannot be read."""
         for entry in entries(self.path):
             if RUN_ID.fullmatch(entry.name) and entry.is_dir(follow_symlinks=False):
                 yield self.run(entry.name)
@@ -224,7 +223,7 @@ class Directories:
                 yield StoredBinding(found.name, found.kind, found.value)
 
     def remove(self, run: KeptRun) -> None:
-        """Rename the directory first, so that a partly removed run is never visible."""
+        """Remove a run's directory; rename it first, so that a partly removed run is never visible."""
         directory = self.path / run.id
         if not directory.is_dir():
             return
@@ -252,7 +251,7 @@ def _sizes(directory: Path) -> Iterator[int]:
 
 
 def _of_trace(directory: Path) -> tuple[State | None, str]:
-    """The end of a run without a journal, and its program, from its log."""
+    """Return the outcome and the program of a run without a journal, from its log."""
     try:
         with plain_files.reading(directory / "state.md", None) as file:
             head = file.read(_TAIL).decode("utf-8", "replace")
@@ -270,12 +269,12 @@ def _of_trace(directory: Path) -> tuple[State | None, str]:
 
 
 def places(directory: Path, state_dir: str | Path) -> list[Directories]:
-    """Return the places of a directory's runs."""
+    """Return the places of a project's runs."""
     return [Directories(path) for path in layout.runs_directories(directory, state_dir)]
 
 
 def all_runs(where: Sequence[RunPlace]) -> list[KeptRun]:
-    """All runs, the latest last."""
+    """Return all runs, the latest last."""
     found: dict[str, KeptRun] = {}
     for place in where:
         for run in place.runs():
@@ -291,14 +290,14 @@ def all_runs(where: Sequence[RunPlace]) -> list[KeptRun]:
 
 
 def _one_of(one: KeptRun, other: KeptRun) -> KeptRun:
-    """The same run in two places: the one with a journal, with the facts of the one that knows of another machine."""
+    """Merge a run of two places: take the run with a journal, and the facts of a place that knows another machine."""
     kept = other if other.has_journal and not one.has_journal else one
     return replace(kept, ended=other.ended, elsewhere=True) if other.elsewhere and kept is one else kept
 
 
 def remove(where: Sequence[RunPlace], run: KeptRun) -> None:
-    """Remove a run from all places, first from that which knows whether it is running. Raises `UsageError` for one
-    that is, and when it cannot be removed."""
+    """Remove a run from all places, first from its own, which knows whether it is running. Raises `UsageError` if it is
+    running, or cannot be removed."""
     if run.elsewhere and run.state == "running":
         raise UsageError(f"run {run.id} is running on another machine", hint="wait until it has ended there")
     run.place.remove(run)
@@ -308,14 +307,15 @@ def remove(where: Sequence[RunPlace], run: KeptRun) -> None:
 
 
 def bindings_of(where: Sequence[RunPlace], run: KeptRun) -> list[StoredBinding]:
-    """The names at the root of a run, from the first place that keeps some."""
+    """Return the root bindings of a run, from the first place that has any."""
     places = [run.place, *(place for place in where if place is not run.place)]
     return next((found for place in places if (found := list(place.bindings(run)))), [])
 
 
 def check_directory(run_id: str, directory: Path, here: Sequence[Path], hint: str) -> None:
-    """Check the directory in which a run was begun, and resumes. Raises `UsageError` with `hint` unless it is one of
-    `here`: the journal is a file that commands can write, so its word lets no settings and functions be read elsewhere.
+    """Check that the directory in which a run began is one of `here`. Raises `UsageError`, with `hint` for another one.
+
+    Commands can write the journal, so settings and functions must not be read from any directory that it names.
     """
     if not plain_files.is_directory(directory):
         raise UsageError(
@@ -327,12 +327,12 @@ def check_directory(run_id: str, directory: Path, here: Sequence[Path], hint: st
 
 
 def is_one_of(directory: Path, here: Sequence[Path]) -> bool:
-    """Whether a directory is one of `here`. Never raises: one that is closed to this account is none of them."""
+    """Return whether a directory is one of `here`; False if this account may not read it."""
     return plain_files.is_directory(directory) and any(directory.samefile(place) for place in here if place.is_dir())
 
 
 def with_id(where: Sequence[RunPlace], wanted: str) -> list[KeptRun]:
-    """The run with this full id in each of the places that keep it, those with a journal first."""
+    """Return the run with this full id from each place that keeps it, runs with a journal first."""
     if not RUN_ID.fullmatch(wanted):
         return []
     same = [run for place in where for run in place.runs() if run.id == wanted]
@@ -340,7 +340,7 @@ def with_id(where: Sequence[RunPlace], wanted: str) -> list[KeptRun]:
 
 
 def find(where: Sequence[RunPlace], wanted: str) -> KeptRun:
-    """The run with this id, or the only one whose id begins like that; or that of a directory (`a/b/RUN`).
+    """Return the run with this id, or the only run whose id begins with it, or the run in a directory (`a/b/RUN`).
 
     Raises `UsageError`.
     """

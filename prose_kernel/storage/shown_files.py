@@ -1,8 +1,7 @@
-"""Files that people are shown: what kind each is, and as much of it as is shown (docs/how-to/data-and-images.md).
+"""Reads files to show to people: recognizes the kind, and reads as much as is shown (docs/how-to/data-and-images.md).
 
-Links are followed, because the person or the program names the file. Anything but a file with an end (a directory, a
-pipe, a device) is refused before it is opened, so nothing waits. Tables are read once from beginning to end, row by
-row.
+Links are followed, because the person or the program names the file. Anything but a regular file (a directory, a pipe,
+a device) is refused before it is opened, so nothing waits. Tables are read once, row by row.
 """
 
 from __future__ import annotations
@@ -26,14 +25,14 @@ from prose_kernel.runtime.ports import ShownFile, ShowRequest
 from prose_kernel.storage.file_digests import FileDigests
 
 WHOLE: Final = 10_000_000
-"""Bytes of a file that is shown as a whole."""
+"""The most bytes of a file that is shown as a whole."""
 TEXT: Final = 200_000
-"""Bytes of a text that are read; fewer are shown."""
+"""How many bytes of a text are read; fewer are shown."""
 ROWS: Final = 30
 COUNTED: Final = 200_000_000
-"""Characters of a table up to which all of its rows are counted."""
+"""The most characters of a table whose rows are all counted."""
 _PIECE: Final = LONGEST_ROW
-"""Characters of a line that are read in one piece: a longer row is not read."""
+"""The most characters of a line that are read in one piece: a longer row is not read."""
 
 _BY_SUFFIX: Final = {
     "svg": "image/svg+xml",
@@ -75,7 +74,7 @@ class FilesToShow(FileDigests):
 
 
 def read(path: str, directory: str) -> ShownFile:
-    """The file at a path, relative to a directory. Raises `ExecError` (E223)."""
+    """Return the file at a path relative to a directory. Raises `ExecError` (E223)."""
     if not path.strip():
         raise _refused(path, "its name is empty")
     try:
@@ -100,7 +99,7 @@ def _open(path: str, full: str) -> BinaryIO:
     descriptor = os.open(full, os.O_RDONLY | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC)
     file = os.fdopen(descriptor, "rb")
     try:
-        _regular(path, os.fstat(descriptor).st_mode)  # another one may stand there by now
+        _regular(path, os.fstat(descriptor).st_mode)  # another file may have replaced it
     except ExecError:
         file.close()
         raise
@@ -126,7 +125,7 @@ def _regular(path: str, mode: int) -> None:
 def _read(name: str, file: BinaryIO) -> ShownFile:
     size = os.fstat(file.fileno()).st_size
     suffix = name.rpartition(".")[2].lower() if "." in name else ""
-    begin = file.read(4096) or b""  # a file of the system may have nothing to say now
+    begin = file.read(4096) or b""  # None for a file of the system that has no data now
     file.seek(0)
     media = images.media_type(begin) or _BY_SUFFIX.get(suffix, "")
     if images.media_type(begin):
@@ -173,7 +172,7 @@ def _text(name: str, file: BinaryIO, size: int, media: str) -> ShownFile:
 
 _NO_TEXT: Final = "it isn't text, nor of another kind that can be shown"
 _CONTROL: Final = re.compile(rb"[\x00-\x08\x0e-\x1a\x1c-\x1f]")
-"""Characters that texts in old encodings don't contain."""
+"""Control characters, which texts in old encodings don't contain."""
 
 _OLD: Final = "it is not UTF-8 and was read as Windows-1252"
 
@@ -183,7 +182,7 @@ def _encoding(begin: bytes) -> str:
 
 
 def _table(name: str, file: BinaryIO, size: int, media: str) -> ShownFile | None:
-    """Return the first rows of a table and the number of all; None if it isn't a table."""
+    """Return the first rows of a table and the number of its rows; None if it isn't a table."""
     form = "csv" if media == "text/csv" else "jsonl"
     encoding, note = _encoding(file.read(4)), ""
     try:
@@ -204,7 +203,7 @@ def _sample(file: BinaryIO, encoding: str, form: str) -> Sample | None:
 
 
 def _lines(file: BinaryIO, encoding: str) -> Iterator[str]:
-    """The lines with their ends; a very long one comes in pieces."""
+    """Yield the lines with their line ends, a very long line in pieces."""
     file.seek(0)
     errors = "replace" if encoding == "cp1252" else "strict"
     reader = io.TextIOWrapper(file, encoding, errors, newline="")
@@ -212,5 +211,5 @@ def _lines(file: BinaryIO, encoding: str) -> Iterator[str]:
         while line := reader.readline(_PIECE):
             yield line
     finally:
-        if not file.closed:  # as may happen when the reader ignores the rest
-            reader.detach()  # the file stays open
+        if not file.closed:  # it may be closed if the caller ignores the rest
+            reader.detach()  # keep the file open

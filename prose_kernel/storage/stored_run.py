@@ -1,4 +1,4 @@
-"""A run that is stored: its directory, its bindings, and the listener that writes its trace."""
+"""The parts of a stored run: its directory, its bindings, and the listener that writes its trace."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 class StoredRun:
     """A run that is stored outside of memory. The directory is always on disk; the bindings may be in a database.
 
-    `copy` is that of the journal in a database of many runs.
+    `copy` writes the copy of the journal in a database of many runs.
     """
 
     home: RunDirectory

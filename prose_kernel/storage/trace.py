@@ -1,4 +1,4 @@
-"""`state.md`: the append-only log of a run, written by a listener of events (openprose.md 7.3)."""
+"""Writes the append-only log of a run, `state.md`, as a listener of events (openprose.md 7.3)."""
 
 from __future__ import annotations
 
@@ -19,18 +19,18 @@ Entry = Any
 
 
 DEEPEST: Final = 40
-"""Enclosing calls that the indentation of a line shows."""
+"""How many enclosing calls the indentation of a line shows."""
 
 _LONG: Final = 1000
-"""Passes of a loop that are all kept; of a longer one the first and the last `_ENDS`."""
+"""The most passes of a loop that are all logged; of a longer loop, only the first and the last `_ENDS` are."""
 _ENDS: Final = 100
 
 
 class _LongLoop:
     """The lines of a loop that may have more than a thousand passes.
 
-    Its first hundred passes are written as they happen. Later ones wait here, because only the end of the loop tells
-    which of them are its last hundred: at most 900 of them, and a hundred once it is known to be long.
+    Its first hundred passes are written as they happen. Later ones wait here, because only the loop's end shows which
+    are its last hundred: at most 900 passes, and only a hundred once the loop is known to be long.
     """
 
     def __init__(self) -> None:
@@ -39,7 +39,7 @@ class _LongLoop:
         self.waiting: deque[list[Entry]] = deque()
 
     def begin(self) -> None:
-        """A pass begins."""
+        """Begin a pass."""
         self.begun += 1
         if self.begun > _ENDS:
             self.waiting.append([])
@@ -48,7 +48,7 @@ class _LongLoop:
             self.left_out += 1
 
     def take(self, entry: Entry) -> bool:
-        """Keep an entry of the present pass; return False if it may be written immediately."""
+        """Keep an entry of the current pass; return False if it may be written immediately."""
         if not self.waiting:
             return False
         self.waiting[-1].append(entry)
@@ -81,8 +81,8 @@ _MARKERS: Final[dict[type[ev.Event], Callable[[Any], str]]] = {
 class Trace:
     """Writes one line for each event into the `state.md` of the run, or of the imported program in which it happened.
 
-    They are written with the next flush, or earlier if there are many. The trace itself keeps only the last
-    marker of a loop and a few errors. Never raises.
+    Lines are written with the next flush, or earlier if there are many. The trace itself holds only the last marker of
+    a loop and a few errors. Never raises.
     """
 
     def __init__(self, home: RunDirectory, clock: Clock) -> None:
@@ -107,11 +107,12 @@ class Trace:
     # ------------------------------------------------------------ lines
 
     def _entry(self, line: str, event: ev.Event | None) -> Entry:
-        """Return the entry of a line; `event` is its event, None for a remark about the log itself."""
+        """Return the entry of a line; `event` is None for a remark about the log itself."""
         return f"{line}\n"
 
     def _entry_in_a_loop(self, event: ev.Event, text: str) -> Entry:
-        """Return the entry of a line in a loop, outside of branches: most of those of a long loop are never written."""
+        """Return the entry of a line in a loop, outside branches. It is cheap, because most lines of a long loop are
+        never written."""
         return event.place, text
 
     def _append(self, chain: Where, entry: Entry) -> None:
@@ -134,7 +135,7 @@ class Trace:
     # ------------------------------------------------------------ long loops
 
     def _keep(self, place: ev.Place, entry: Entry) -> None:
-        """Write an entry, unless a long loop around it has to wait for its end."""
+        """Write an entry, unless an enclosing long loop keeps it until the loop's end."""
         loops, branches = self._loops, place.branches
         for steps in range(len(branches), -1, -1) if loops else ():
             for _, loop in reversed(loops.get((place.program, branches[:steps]), ())):
@@ -143,7 +144,7 @@ class Trace:
         self._append(place.program, entry)
 
     def _is_left_out(self, place: ev.Place) -> bool:
-        """Whether a line belongs to an iteration of a long `parallel for` that is neither of the first nor the last."""
+        """Return whether a line belongs to a middle iteration of a long `parallel for`, which is not logged."""
         for step in place.branches:
             construct = self._iterations.get(step.parallel)
             if construct is not None and construct.count > _LONG and _ENDS <= step.index < construct.count - _ENDS:
@@ -164,11 +165,11 @@ class Trace:
             loop.begin()
 
     def _passes_over(self, place: ev.Place) -> None:
-        """A loop has ended, in whatever way: what waited is written, with the number of what is left out."""
+        """Write the waiting entries of a loop that has ended in any way, and the number of omitted passes."""
         key = place.program, place.branches
         loops = self._loops.get(key)
         if not loops or loops[-1][0].span != place.span:
-            return  # it has had no pass
+            return  # the loop has had no pass
         begun, loop = loops.pop()
         if not loops:
             del self._loops[key]
@@ -197,7 +198,7 @@ class Trace:
             self._line(event, loop_pass(event.index, maximum))
 
     def _construct(self, event: ev.LoopPass) -> ev.ParallelStarted | None:
-        """Return the `parallel for` of which this pass is an iteration, None for another loop."""
+        """Return the `parallel for` of which this pass is an iteration; None for another loop."""
         branches = event.place.branches
         if not branches:
             return None
@@ -325,7 +326,7 @@ class Trace:
 
 
 def indentation(place: ev.Place) -> str:
-    """Two spaces for each enclosing call, as far as a reader can follow: calls of VVM may be 100,000 deep."""
+    """Return two spaces for each enclosing call, up to `DEEPEST`: calls of VVM may be 100,000 deep."""
     return "  " * min(place.depth, DEEPEST) if place.depth else ""
 
 

@@ -1,5 +1,5 @@
-"""The compact markers of in-context mode, in which the transcript is the state (openprose.md 7.6), and those of VVM
-(docs/reference/vvm.md 8)."""
+"""Writes a run as compact markers: for in-context mode, in which the transcript is the state (openprose.md 7.6), and
+for VVM (docs/reference/vvm.md 8)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class InContextTrace:
 
     @property
     def text(self) -> str:
-        """All markers so far, one on each line."""
+        """All markers so far, one per line."""
         return "".join(f"{line}\n" for line in self._lines)
 
     def __call__(self, event: ev.Event) -> None:
@@ -40,12 +40,12 @@ class InContextTrace:
         self._lines += self.lines_of(event)
 
     def lines_of(self, event: ev.Event) -> list[str]:
-        """The markers of an event, one on each line."""
+        """Return the markers of an event, one per line."""
         start = indentation(event.place)
         return [start + one_line(text) for text in self._markers(event)]
 
     def _markers(self, event: ev.Event) -> Iterable[str]:
-        """The lines of an event."""
+        """Return the lines of an event, without indentation."""
         text = self._marker(event)
         return () if text is None else (text,)
 
@@ -104,7 +104,7 @@ _OF_OTHERS: Final = (ev.CommandFinished, ev.GateOpened, ev.GateResolved, ev.Prog
 
 
 class MarkedTrace(InContextTrace):
-    """The same in the markers of VVM: one code point each says what happens."""
+    """A listener that keeps the last markers of a run as in VVM: a symbol for the kind of event, and a text."""
 
     START, VALUE, DONE, FAILED = "\N{ROUND PUSHPIN}", "\N{PACKAGE}", "\N{WHITE HEAVY CHECK MARK}", "\N{CROSS MARK}"
     AGAIN, WAITING, DECIDED, PARALLEL = (
@@ -178,7 +178,7 @@ class MarkedTrace(InContextTrace):
 
 
 def _result(event: ev.SessionFinished) -> str:
-    """An answer in a few words; of one that is a file where it is."""
+    """Return an answer in a few words; for an answer in a file, its place and summary."""
     value = event.value
     if isinstance(value, dict) and isinstance(value.get("ref"), str):
         return f"{value['ref']}: {value.get('summary') or ''}".rstrip(": ")
