@@ -1,1 +1,1 @@
-"""Text in; tree and diagnostics out. Imports no other part of prose_kernel except `errors`."""
+"""The languages: source text to trees and diagnostics. Imports only `errors` from the rest of prose_kernel."""

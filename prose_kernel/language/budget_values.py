@@ -1,4 +1,4 @@
-"""The limits of a budget, as people write them: `2 usd, 200k tokens, 30 min, 100 sessions` (docs/how-to/budgets.md)."""
+"""Parses the limits of a budget, such as `2 usd, 200k tokens, 30 min, 100 sessions` (docs/how-to/budgets.md)."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ HINT: Final = f"write it like this, or some of it: {EXAMPLE}; off means no limit
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """US dollars, tokens in and out together, seconds, sessions; None: no limit. `text` is how it was written."""
+    """The limits of a budget; None: no limit. `tokens` counts input and output; `text` is the budget as written."""
 
     text: str
     usd: float | None = None
@@ -37,15 +37,12 @@ class Limits:
 
 
 def parse_setting(text: str) -> Limits | None:
-    """The limits that a setting or an option means; None for `off`. Raises `ValueError`, as `parse` does."""
+    """Return the limits in a setting or an option; None for `off`. Raises `ValueError`, as `parse` does."""
     return None if text.strip().casefold() == "off" else parse(text)
 
 
 def parse(text: str) -> Limits:
-    """The limits that a text such as `2 usd, 200k tokens, 30 min, 100 sessions` means.
-
-    Raises `ValueError`, with a sentence for people.
-    """
+    """Return the limits in a text such as `2 usd, 30 min`. Raises `ValueError` with a readable message."""
     found: dict[str, float] = {}
     parts = [part.strip() for part in text.split(",")]
     if not all(parts):
@@ -67,7 +64,7 @@ _CALLED: Final = {"usd": "money", "tokens": "tokens", "seconds": "time", "sessio
 
 
 def _limit(part: str) -> tuple[str, float]:
-    """Which limit one part of a budget sets, and how high."""
+    """Return the name and the value of the limit in one part of a budget."""
     match = re.fullmatch(_LIMIT, part)
     unknown = ValueError(f"not a limit: `{part}`")
     if match is None:

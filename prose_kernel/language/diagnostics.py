@@ -1,4 +1,4 @@
-"""A diagnostic, the rendering with a caret, and a text with all its diagnostics (openprose.md 9)."""
+"""Diagnostics: one finding, its rendering with a caret, and the results of parsing and compiling (openprose.md 9)."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from prose_kernel.language.source import Source, Span
 P = TypeVar("P")
 Severity = Literal["error", "warning"]
 Profile = Literal["default", "strict", "prosescript", "prosescript-strict"]
-"""How a text is judged. The last two read ProseScript (prose-md.md 3); its own `strict` refuses the forms that are
-kept for existing files, and is unrelated to the profile `strict`."""
+"""The rules that a text is checked by. The last two read ProseScript (prose-md.md 3); `prosescript-strict` rejects the
+forms that are kept for existing files, and is unrelated to `strict`."""
 
 SCRIPTS = ("prosescript", "prosescript-strict")
 STRICT = ("strict", "prosescript-strict")
@@ -23,10 +23,10 @@ STRICT = ("strict", "prosescript-strict")
 
 @dataclass(frozen=True, slots=True)
 class Diagnostic:
-    """One finding: code, 1-based position of the offending token, message, optional hint in plain words.
+    """One finding: its code, the 1-based position of the offending token, a message and an optional hint.
 
-    `source_line` is the original line, verbatim, for the caret rendering. `span` locates the token in its source.
-    `file` is the path of an imported file that it is about; of the program itself it is empty.
+    `source_line` is the original line, for the rendering with a caret. `span` locates the token in the source. `file`
+    is the path of the imported file that contains the token; "" for the program itself.
     """
 
     code: str
@@ -40,11 +40,11 @@ class Diagnostic:
 
     @property
     def severity(self) -> Severity:
-        """Codes of OpenProse begin with E or W; those of VVM with V, from V500 on for warnings."""
+        """OpenProse codes begin with E or W. VVM codes begin with V; warnings have codes from V500 on."""
         return "warning" if self.code[0] == "W" or (self.code[0] == "V" and int(self.code[1:]) >= 500) else "error"
 
     def render(self) -> str:
-        """The format of 9.1: head line, the source line after two spaces, the caret, the hint."""
+        """Return the format of 9.1: a head line, the source line after two spaces, the caret, the hint."""
         place = f" of {self.file}" if self.file else ""
         where = f"line {self.line}, column {self.column}{place}"
         head = f"{self.severity.capitalize()} at {where}: {self.message} [{self.code}]"
@@ -53,10 +53,10 @@ class Diagnostic:
 
 @dataclass(frozen=True, slots=True)
 class ParsedText(Generic[P]):
-    """The readable part of a program, and the findings.
+    """The result of a parse: the readable part of a program, and the findings.
 
-    `incomplete`: the text stops in the middle; something is unclosed (`unclosed` names it: a bracket, a string, another
-    literal), or a header has no body yet. `ends_indented`: the last line is in a block.
+    `incomplete`: the text ends too early; something is unclosed (`unclosed` names it: a bracket, a string, another
+    literal), or a header has no body yet. `ends_indented`: the last line is inside a block.
     """
 
     program: P
@@ -68,7 +68,7 @@ class ParsedText(Generic[P]):
 
 @dataclass(frozen=True, slots=True)
 class Compiled(Generic[P]):
-    """A program with all that was found at compile time, sorted; `ok` when none of it is an error."""
+    """A program with all compile-time findings, sorted; `ok` if none of them is an error."""
 
     source: Source
     program: P
@@ -80,8 +80,9 @@ class Compiled(Generic[P]):
 
 
 def caret(source_line: str, column: int, hint: str | None) -> str:
-    """The two lines under a head line, and the hint. The caret is below its character: tabs are kept, and what a
-    screen shows twice as wide, or above another character, is counted so. `column` counts characters."""
+    """Return the lines below a head line: the source line, the caret, the hint. `column` counts characters; the caret
+    is below its character, because tabs are kept and wide or combining characters count with their width on a screen.
+    """
     shown, column = _clip(source_line, column)
     before = shown[: column - 1]
     pad = "".join("\t" if c == "\t" else " " * screen_width(c) for c in before)
@@ -91,7 +92,7 @@ def caret(source_line: str, column: int, hint: str | None) -> str:
 
 
 def _clip(line: str, column: int, width: int = 160) -> tuple[str, int]:
-    """A window of a very long line around the column, so that a megabyte line does not fill the screen."""
+    """Return the part of a long line around the column, and the column in it, so that it doesn't fill the screen."""
     line = "".join(c if c == "\t" or c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in line[: column + width])
     if len(line) <= width:
         return line, column
@@ -100,13 +101,13 @@ def _clip(line: str, column: int, width: int = 160) -> tuple[str, int]:
 
 
 def diagnostic(source: Source, code: str, span: Span, message: str, hint: str | None = None) -> Diagnostic:
-    """A diagnostic at the start of `span` in `source`."""
+    """Return a diagnostic at the start of `span` in `source`."""
     line, column = source.line_column(span.start)
     return Diagnostic(code, line, column, message, hint, source.line_text(line), span)
 
 
 class Findings:
-    """The diagnostics of one source while it is read or checked; linear, however long its lines are."""
+    """Collects the diagnostics of one source, in linear time however long its lines are."""
 
     def __init__(self, source: Source) -> None:
         self.source = source
@@ -130,11 +131,12 @@ _D = TypeVar("_D", bound=Diagnostic)
 
 
 def in_order(found: Iterable[_D], text: str = "") -> tuple[_D, ...]:
-    """Sorted by line, column, code (9.1), duplicates dropped. If errors are at the markers of a merge conflict, only
-    the first of them: others follow from it.
+    """Return the findings sorted by line, column and code (9.1), without duplicates. If errors are at the markers of a
+    merge conflict, return only the first of these: all others follow from it.
 
-    `=======` may also underline a heading. It counts if another error is at the begin or end of a conflict, or if
-    `text`, the whole source, has a begin above it and an end below it; a string may contain any of them.
+    `=======` may also underline a heading. It counts as a marker if another error is at the first or last marker of a
+    conflict, or if `text`, the whole source, has a first marker above it and a last one below it: strings may contain
+    markers.
     """
     ordered = tuple(sorted(dict.fromkeys(found), key=lambda d: (d.line, d.column, d.code)))
     errors = [d for d in ordered if d.column == 1 and d.severity == "error" and not d.file]
@@ -153,7 +155,7 @@ _CONFLICT: Final = re.compile(r"^(?:<{7}|={7}|>{7}|\|{7})(?: |\r?$)", re.MULTILI
 
 
 def conflict_line(text: str) -> int | None:
-    """The number of the first line that is a conflict marker of git."""
+    """Return the number of the first line that is a conflict marker of Git; None if there is none."""
     marker = _CONFLICT.search(text)
     return text.count("\n", 0, marker.start()) + 1 if marker is not None else None
 
@@ -163,18 +165,18 @@ def has_errors(found: Iterable[Diagnostic]) -> bool:
 
 
 def first_error(found: Iterable[Diagnostic]) -> str:
-    """The first error in one line, with its place and code; "" where there is none."""
+    """Return the first error as one line with its place and code; "" if there is none."""
     return next((f"line {d.line}: {d.message} [{d.code}]" for d in found if d.severity == "error"), "")
 
 
 def decode(data: bytes, name: str, code: str = "E109") -> Source:
-    """The source in a file's bytes: a BOM is dropped, CRLF becomes LF. Raises CompileError (`code`) for bad UTF-8."""
+    """Decode a file: a BOM is dropped, CRLF becomes LF. Raises `CompileError` (`code`) for invalid UTF-8."""
     from prose_kernel.errors import CompileError
 
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        skip = 3 if data.startswith(b"\xef\xbb\xbf") else 0  # the codec counts from after a BOM
+        skip = 3 if data.startswith(b"\xef\xbb\xbf") else 0  # the codec counts offsets after the BOM
         at = error.start + (skip if error.object is not data else 0)
         good = data[:at].decode("utf-8-sig", "replace")
         rest = data[at : at + 200].decode("utf-8", "replace")

@@ -1,8 +1,8 @@
-"""Whether the exit code of a shell command may hide a failure inside it (docs/reference/exec-and-tasks.md 2.6).
+"""Finds shell commands whose exit code may hide a failure inside them (docs/reference/exec-and-tasks.md 2.6).
 
-`pytest | tail` and `make; echo done` end with 0 whatever `pytest` and `make` did. The text is read as a shell reads it,
-as far as that matters here: quotes, comments, here-documents, groups, substitutions, and scripts that are an argument
-(`sh -c '...'`). Whatever cannot be read counts as hiding.
+`pytest | tail` and `make; echo done` exit with 0 even if `pytest` or `make` fails. The text is parsed as by a shell, as
+far as that matters here: quotes, comments, here-documents, groups, substitutions, and scripts given as an argument
+(`sh -c '...'`). A text that cannot be parsed counts as hiding.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 LONGEST: Final = 20_000
-"""Characters of a command that is read; a longer one counts as hiding if it holds more than one command."""
+"""The longest text that is parsed, in characters; a longer one counts as hiding if it has more than one command."""
 _DEEPEST: Final = 20
 
 _ONE = re.compile(r"[^|;&\n`(!]*")
@@ -34,17 +34,17 @@ _WRITES: Final = frozenset(("echo", "printf", "yes", ":", "true"))
 _IGNORES: Final = frozenset(
     (*_WRITES, "cat", "tee", "export", "declare", "local", "readonly", "typeset", "test", "[", "let", "sleep")
 )
-"""Commands whose exit code says nothing about a substitution in their arguments: `echo "$(make)"`."""
+"""Commands that succeed even if a substitution in their arguments fails: `echo "$(make)"`."""
 _RUNS_TEXT: Final = frozenset(("ssh", "eval", "su", "script", "nix-shell", "watch", "parallel"))
 
 
 class _Unreadable(Exception):
-    """A quote or parenthesis that does not end, or text nested too deep."""
+    """Raised for an unclosed quote or parenthesis, for other text that cannot be parsed, and for too deep nesting."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    """Of the shell. `tested`: inside of a command before `&&` or `||`, where `set -e` has no effect."""
+    """Options of the shell. `tested`: inside a command before `&&` or `||`, where `set -e` has no effect."""
 
     pipefail: bool = False
     errexit: bool = False
@@ -53,9 +53,9 @@ class _Options:
 
 @dataclass(slots=True)
 class _Command:
-    """A simple command, or a group (`mark` is `(` or `{`). `operator` follows it, "" at the end.
+    """A simple command, or a group (`mark` is `(` or `{`). `operator` is the operator after it, "" at the end.
 
-    `inner` are the texts of its substitutions, `fed` those of here-documents and here-strings.
+    `inner` holds the texts of its substitutions, `fed` the texts of its here-documents and here-strings.
     """
 
     words: list[str] = field(default_factory=list)
@@ -71,15 +71,15 @@ class _Command:
 
     @property
     def name(self) -> str:
-        """The program's file name; "" where there are only assignments."""
+        """The program's file name; "" if there are only assignments."""
         words = (word for word in self.words if not _ASSIGNMENT.fullmatch(word) and word not in _PREFIX)
         return next(words, "").rpartition("/")[2]
 
 
 def may_hide(command: str, *, pipefail: bool = False) -> bool:
-    """Whether a part of `command` can fail while the shell's exit code is 0.
+    """Return whether a part of `command` can fail while the shell's exit code is 0.
 
-    `pipefail` says that the shell was started with this option; then pipes of its own text hide nothing.
+    `pipefail`: the shell is started with this option, so that pipes outside of nested scripts hide nothing.
     """
     if _ONE.fullmatch(command):
         return False
@@ -96,7 +96,7 @@ def _text_hides(text: str, options: _Options, depth: int) -> bool:
 
 
 def _list_hides(commands: list[_Command], options: _Options, depth: int) -> bool:
-    """Whether a list of commands hides a failure; `set` changes the options of those that follow."""
+    """Return whether a list of commands hides a failure; `set` changes the options for the commands after it."""
     if depth > _DEEPEST:
         return True
     start = 0
@@ -124,7 +124,7 @@ def _list_hides(commands: list[_Command], options: _Options, depth: int) -> bool
 
 
 def _hides(one: _Command, options: _Options, depth: int) -> bool:
-    """Whether one command hides a failure inside itself."""
+    """Return whether one command hides a failure inside itself."""
     if one.mark:
         return _list_hides(one.group, options, depth + 1)
     first = next((word for word in one.words if word not in _PREFIX), "")
@@ -132,13 +132,13 @@ def _hides(one: _Command, options: _Options, depth: int) -> bool:
         return True
     if one.inner and one.name in _IGNORES:
         return True
-    if one.inner and not one.name:  # an assignment ends with the code of its substitution, where bash drops `set -e`
+    if one.inner and not one.name:  # an assignment exits with the code of its substitution, which ignores `set -e`
         return len(one.inner) > 1 or _text_hides(one.inner[0], replace(options, errexit=False), depth + 1)
     return any(_text_hides(text, given, depth + 1) for text, given in _scripts(one))
 
 
 def _scripts(one: _Command) -> Iterator[tuple[str, _Options]]:
-    """The texts among the arguments that another shell runs, with its options."""
+    """Yield the texts in the arguments that another shell runs, with the options of that shell."""
     if one.name in _RUNS_TEXT:
         yield from ((word, _Options()) for word in one.words if not _ONE.fullmatch(word))
     shell = next((n for n, word in enumerate(one.words) if _SHELL.fullmatch(word)), None)
@@ -155,7 +155,7 @@ def _scripts(one: _Command) -> Iterator[tuple[str, _Options]]:
 
 
 def _after(one: _Command, options: _Options) -> _Options:
-    """The options after a command: `set -euo pipefail`."""
+    """Return the options after a command such as `set -euo pipefail`."""
     if one.words[:1] == ["set"]:
         for number in range(1, len(one.words)):
             options = _switched(options, one.words, number)
@@ -176,7 +176,7 @@ def _switched(options: _Options, words: list[str], number: int) -> _Options:
 
 
 def _ends_at_failure(part: list[_Command], options: _Options) -> bool:
-    """Whether nothing after these commands, up to a `;`, runs if one of them has failed."""
+    """Return whether a failure in `part`, which ends at a `;`, keeps the commands after it from running."""
     if all(_sets_up(one) for one in part):
         return True
     last = part[-1]
@@ -186,7 +186,7 @@ def _ends_at_failure(part: list[_Command], options: _Options) -> bool:
 
 
 def _is_plain(one: _Command) -> bool:
-    """Whether `set -e` ends the shell at a failure of the command: not before `&&`, also inside a group."""
+    """Return whether `set -e` ends the shell if the command fails: no `&&` is after it or inside its group."""
     return one.operator in ("", "|", ";") and all(map(_is_plain, one.group))
 
 
@@ -200,7 +200,7 @@ def _only_writes(one: _Command) -> bool:
 
 
 def _fails(one: _Command) -> bool:
-    """Whether a command that follows `||` fails for sure."""
+    """Return whether a command after `||` certainly fails."""
     if one.mark:
         before = one.group[:-1]
         last = one.group[-1] if one.group else _Command()
@@ -216,7 +216,7 @@ def _exits(one: _Command) -> bool:
 
 
 class _Reader:
-    """The commands of a text; raises `_Unreadable`."""
+    """Parses a text into commands; raises `_Unreadable`."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -284,7 +284,7 @@ class _Reader:
             one.fed.append(target)
 
     def _skip_documents(self) -> None:
-        """Read the here-documents of the line that has ended."""
+        """Read the here-documents that the line before announces."""
         for end, tabs, one in self._waiting:
             lines: list[str] = []
             while True:
@@ -302,7 +302,7 @@ class _Reader:
         self._at = min(self._at, len(self._text))
 
     def _word(self, one: _Command) -> str:
-        """The next word without its quotes; texts of substitutions are noted with the command."""
+        """Return the next word without its quotes; the texts of its substitutions are added to the command."""
         text, parts, begin = self._text, [], self._at
         while self._at < len(text):
             if plain := _PLAIN.match(text, self._at):
@@ -385,7 +385,7 @@ class _Reader:
         raise _Unreadable
 
     def _substitution(self) -> str:
-        """The text between `$(` or `<(` and its `)`."""
+        """Return the text between `$(` or `<(` and its `)`."""
         inner = _Reader(self._text)
         inner._at = begin = self._at + 2
         inner.commands(")")

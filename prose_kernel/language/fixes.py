@@ -1,7 +1,7 @@
-"""Changes that apply a hint, for editors. A language has a table of them by code; each comes from the hint's own words.
+"""Quick fixes for editors: edits that apply the hint of a diagnostic. Each language has a table of them by code.
 
-They are proposals: callers compile the changed text first (`holds`), because a hint knows one line and an edit changes
-a program.
+A fix is made from the words of a hint, which is about one line. So callers compile the changed text before they offer
+the fix, and check the result with `holds`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _WORD = re.compile(r'[`"]([^`"]+)[`"]')
 
 
 class Edit(NamedTuple):
-    """A part of a text and what it becomes."""
+    """A part of a text and its replacement."""
 
     span: Span
     text: str
@@ -29,14 +29,14 @@ class Edit(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A change with a title for people; its edits do not overlap."""
+    """A quick fix: its title for users, and edits that do not overlap."""
 
     title: str
     edits: tuple[Edit, ...]
 
 
 def replaced(text: str, edits: Iterable[Edit]) -> str:
-    """A text with edits applied."""
+    """Return a text with edits applied."""
     parts: list[str] = []
     at = 0
     for edit in sorted(edits):
@@ -53,16 +53,16 @@ def holds(fix: Fix, diagnostic: Diagnostic, before: Iterable[Diagnostic], after:
     return new[diagnostic.code] < old[diagnostic.code] and all(new[code] <= old[code] for code in errors)
 
 
-# ---------------------------------------------------------------- what most fixes are made of
+# ---------------------------------------------------------------- kinds of fixes
 
 
 def change(span: Span, text: str, title: str = "") -> Fix:
-    """One part of the text becomes another one."""
+    """Return a fix that replaces one part of the text."""
     return Fix(title or f"Change to `{text.strip()}`", (Edit(span, text),))
 
 
 def as_hinted(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
-    """The misspelt word, which the message names, becomes the one that the hint proposes."""
+    """Replace the misspelt word, which the message names, by the word that the hint proposes."""
     meant = _MEANT.search(diagnostic.hint or "")
     if meant is None:
         return
@@ -76,21 +76,21 @@ def as_hinted(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
 
 
 def quoted(diagnostic: Diagnostic) -> list[str]:
-    """The pieces of code in a hint, without those that leave something to be filled in."""
+    """Return the pieces of code in a hint, except those with a gap to fill in (`...`)."""
     found: list[str] = _QUOTED.findall(diagnostic.hint or "")
     return [piece for piece in found if "..." not in piece and "…" not in piece]
 
 
 def with_first(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
-    """What is wrong becomes the first piece of code in the hint."""
+    """Replace the text of the finding by the first piece of code in the hint."""
     for piece in quoted(diagnostic)[:1]:
         yield change(diagnostic.span, piece)
 
 
 def with_last(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
-    """What is wrong, or the line from there or from its first word on, becomes the last piece of code in the hint.
+    """Replace the text of the finding, or a longer part of its line, by the last piece of code in the hint.
 
-    A piece with words of its own is an example, not this line put right.
+    A piece with other words than the line and `_PROPOSED` is an example, not a correction of the line.
     """
     for piece in quoted(diagnostic)[-1:]:
         words, own = set(re.findall(r"\w+", piece)), set(re.findall(r"\w+", diagnostic.source_line))
@@ -113,7 +113,7 @@ _PROPOSED = frozenset({"output", "result", "exec", "printenv", "session", "do", 
 
 
 def without_tabs(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
-    """Tabs at the beginning of lines become two spaces each, in the whole text."""
+    """Replace each tab at the beginning of lines by two spaces, in the whole text."""
     edits = tuple(
         Edit(Span(*match.span()), match.group().replace("\t", "  "))
         for match in re.finditer(r"^[ \t]*\t[ \t]*", source.text, re.M)
@@ -123,5 +123,5 @@ def without_tabs(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
 
 
 def in_brackets(source: Source, diagnostic: Diagnostic) -> Iterator[Fix]:
-    """What is wrong becomes the one element of an array."""
+    """Replace the text of the finding by an array that contains it."""
     yield change(diagnostic.span, f"[{source.slice(diagnostic.span)}]")

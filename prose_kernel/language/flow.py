@@ -1,7 +1,7 @@
-"""The structure of a program, independent of the language: its steps in order, what each reads, binds and calls.
+"""The flow of a program, independent of the language: its steps in order, and the names that each reads, binds, calls.
 
-Each language makes it of its tree; pictures are drawn of it (`views.diagram`). The events of a run are matched with it
-by the spans of its steps.
+Each language builds it from its tree, and `views.diagram` draws it. The events of a run are matched with steps by their
+spans.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from prose_kernel.language.shortening import clipped
 from prose_kernel.language.source import Source, Span
 
 Kind = Literal[
-    "agent",  # a definition, like `block` and `import`: the flow passes it by
+    "agent",  # a definition, like `block` and `import`: not executed in order
     "block",
     "import",
     "input",
@@ -36,9 +36,9 @@ Kind = Literal[
 
 DEFINITIONS: Final = frozenset({"agent", "block", "import"})
 DEPTH: Final = 24
-"""Bodies inside bodies that are looked into."""
+"""The number of nested bodies for which steps are made."""
 LABEL: Final = 200
-"""Characters of the program that a step carries."""
+"""The maximum length of a step's text, in characters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,11 +51,11 @@ class Way:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Something that a program does or defines, in the program's words. The span is that of the events it causes.
+    """An action or definition of a program, in the program's words. Its events have the same span.
 
-    `uses` are the agent that is asked, or the blocks and programs that are called; `always`: one of the ways is taken
-    in any case. `inside` is the number of statements that were not looked into, as they nest too deep. `own` are names
-    that are valid only in its ways: parameters, the item of a loop. The reads of a definition count for its users.
+    `uses` names the agent that is asked, or the blocks and programs that are called; `always`: one of the ways is taken
+    in any case. `inside` is the number of statements left out, because they are nested too deeply. `own` are names that
+    are valid only in the ways: parameters, the variable of a loop. The reads of a definition count for its users.
     """
 
     kind: Kind
@@ -71,24 +71,24 @@ class Step:
 
 
 def label_of(source: Source, span: Span) -> str:
-    """The beginning of a piece of a program, on one line."""
+    """Return the beginning of a part of a program, on one line."""
     text = source.text[span.start : min(span.end, span.start + 2 * LABEL)]
     return shortened(text if span.end - span.start <= 2 * LABEL else text + " ")
 
 
 def shortened(text: str) -> str:
-    """The beginning of a text, on one line."""
+    """Return the beginning of a text, on one line."""
     line = " ".join(text[: 2 * LABEL].split())
     return clipped(line, LABEL if len(text) <= 2 * LABEL else -1, kept=LABEL - 1)
 
 
 def statements(node: Node, kind: type[Node]) -> int:
-    """How many nodes of this kind a node has inside."""
+    """Return the number of nodes of this kind inside a node."""
     return sum(1 for part in walk(node) if isinstance(part, kind)) - isinstance(node, kind)
 
 
 def kinds_of(steps: tuple[Step, ...]) -> frozenset[Kind]:
-    """The kinds of all steps, inner ones too."""
+    """Return the kinds of all steps, nested ones included."""
     inner = [kinds_of(way.steps) for step in steps for way in step.ways]
     return frozenset(step.kind for step in steps).union(*inner)
 
@@ -97,7 +97,7 @@ S = TypeVar("S")
 
 
 class FlowOf(Generic[S]):
-    """Makes the steps of a program of its statements, which are nodes of `kind`; each language says what one is."""
+    """Builds steps from the statements of a program, which are nodes of `kind`; subclasses define `statement`."""
 
     kind: ClassVar[type[Node]]
 
@@ -117,7 +117,7 @@ class FlowOf(Generic[S]):
         return replace(step, ways=tuple(Way(label, self.body(body, depth + 1)) for label, body in bodies))
 
     def conditions(self, step: Step, node: Any, depth: int) -> Step:
-        """The step of an `if`, whose text is its only condition, with a way for each arm."""
+        """Return the step of an `if`, with a way for each arm; its text is the condition if there is only one."""
         ways = [(self.text(arm.condition), arm.body) for arm in node.arms]
         text = "if"
         if len(ways) == 1:
@@ -127,7 +127,7 @@ class FlowOf(Generic[S]):
         return self.within(replace(step, text=text, always=node.otherwise is not None), node, ways, depth)
 
     def attempt(self, node: Any, clause: str, handler: Any, name: Any, binds: tuple[str, ...], depth: int) -> Step:
-        """The step of a `try`; `clause` is the word of its handler, which binds `name`."""
+        """Return the step of a `try`; `clause` is the word of its handler, which binds `name`."""
         ways = [("try", node.body)]
         ways += [(clause, handler.body)] if handler is not None else []
         ways += [("finally", node.final)] if node.final is not None else []
@@ -135,7 +135,7 @@ class FlowOf(Generic[S]):
         return self.within(Step("try", "try", node.span, binds=binds, own=own), node, ways, depth)
 
     def function(self, node: Any, depth: int, *, bare: bool = False) -> Step:
-        """The step of a definition with parameters; `bare`: without any it has no parentheses."""
+        """Return the step of a definition; `bare`: without parameters it has no parentheses."""
         own = tuple(parameter.id for parameter in node.parameters)
         head = node.name.id if bare and not own else f"{node.name.id}({', '.join(own)})"
         step = Step("block", head, node.span, uses=(node.name.id,), own=own)

@@ -1,7 +1,7 @@
-"""What can be said of a text that may be half typed, in any language: where its code is, whether lines are missing.
+"""Text that may be half typed, in any language: where its literals and comments are, and whether it is complete.
 
-Code is distinguished from literals and comments in one pass over the text, without parsing; it follows
-docs/reference/openprose.md 1.3 to 1.7 and docs/reference/vvm.md 1.5 and 1.6 as far as that needs.
+Literals and comments are found in one pass over the text, without parsing, by the rules of docs/reference/openprose.md
+1.3 to 1.7 and docs/reference/vvm.md 1.5 and 1.6.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _TRIPLE_END = re.compile(r'(?:\\.|[^"\\]++|"(?!""))*+', re.S)
 
 
 class Region(NamedTuple):
-    """A literal, comment or marker: half-open range of offsets with its delimiters; `closed` when it has its end."""
+    """A literal, comment or marker: its half-open range of offsets, delimiters included; `closed`: it has an end."""
 
     inside: Inside
     start: int
@@ -29,7 +29,7 @@ class Region(NamedTuple):
 
 
 def literals(text: str, delimiters: tuple[str, ...]) -> list[Region]:
-    """All literals of a text in order. An unclosed one runs to the end of its line or of the text. Linear.
+    """Return all literals of a text in order, in linear time. An unclosed one ends with its line or with the text.
 
     `delimiters` open and close literals, in addition to quotes.
     """
@@ -45,7 +45,7 @@ def literals(text: str, delimiters: tuple[str, ...]) -> list[Region]:
 
 @cache
 def _start(delimiters: tuple[str, ...]) -> re.Pattern[str]:
-    """How a comment or literal begins. Of two delimiters of which one begins with the other, the longer comes first."""
+    """Return a pattern for the start of a comment or literal. Longer delimiters come before their prefixes."""
     return re.compile("|".join(['"""', '"', "#", *map(re.escape, delimiters)]))
 
 
@@ -64,16 +64,16 @@ def _literal(text: str, match: re.Match[str]) -> Region:
         end = body.end() if body else start + 3
         closed = text.startswith('"""', end)
         while closed and text.startswith('"', end + 3):
-            end += 1  # of a longer run the last three close
+            end += 1  # in a longer run of quotes, the last three are the end
         return Region("triple", start, end + 3 * closed if closed else len(text), closed)
     end = text.find(opener, start + len(opener))
     while len(opener) == 1 and end > 0 and text[end - 1] == "\\":
-        end = text.find(opener, end + 1)  # in a template a backslash makes it a part of the text
+        end = text.find(opener, end + 1)  # in a template a backslash escapes it
     return Region("marker", start, end + len(opener) if end >= 0 else len(text), end >= 0)
 
 
 def inside(text: str, cursor: int, delimiters: tuple[str, ...]) -> tuple[Inside, int]:
-    """The kind of text around the cursor, and where that begins (the cursor itself for code)."""
+    """Return the kind of text around the cursor, and the offset where it begins (the cursor itself for code)."""
     for literal in literals(text[:cursor], delimiters):
         if literal.end >= cursor and not (literal.closed and literal.end <= cursor):
             return literal.inside, literal.start
@@ -81,7 +81,7 @@ def inside(text: str, cursor: int, delimiters: tuple[str, ...]) -> tuple[Inside,
 
 
 def code_only(text: str, delimiters: tuple[str, ...]) -> str:
-    """The text with its literals blanked out, position for position."""
+    """Return the text with blanks in place of its literals; offsets stay the same."""
     parts, at = [], 0
     for region in literals(text, delimiters):
         literal = text[region.start : region.end]
@@ -91,16 +91,16 @@ def code_only(text: str, delimiters: tuple[str, ...]) -> str:
     return "".join([*parts, text[at:]])
 
 
-# ---------------------------------------------------------------- is it all there?
+# ---------------------------------------------------------------- completeness
 
 STEP = "  "
 
 
 def missing(text: str, parsed: ParsedText[Any], *, invalid: bool) -> tuple[Completeness, str] | None:
-    """Why a cell is not complete, with the indentation that its next line should have; None for one that may be.
+    """Return the state of an unfinished cell, with the indentation for its next line; None if it may be complete.
 
-    As in IPython a cell that ends inside an indented block is complete only after a blank line. A last line of only
-    spaces counts as one: that is what a console has typed for the person. `invalid`: no further line could complete it.
+    As in IPython, a cell that ends inside an indented block is complete only after a blank line. A last line of only
+    spaces counts as blank, because consoles indent new lines. `invalid`: no further line could complete the cell.
     """
     last = text.rstrip().rpartition("\n")[2]
     indent = last[: len(last) - len(last.lstrip())]

@@ -1,4 +1,4 @@
-"""Values from Python as expressions of a language: one writer, and what the languages spell differently."""
+"""Writes Python values as expressions of a language: one writer, and the spelling of each language."""
 
 from __future__ import annotations
 
@@ -12,8 +12,7 @@ from prose_kernel.language.numbers import decimal
 
 @dataclass(frozen=True, slots=True)
 class GivenFile:
-    """An image or PDF from Python, which has no literal. `path` is the file that holds it, `about` says in words what
-    it is."""
+    """An image or PDF from Python, which has no literal. `path` is its file, `about` describes it in words."""
 
     path: str
     about: str
@@ -21,8 +20,8 @@ class GivenFile:
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """How a language writes values. `negative` has `{}` for a number without its sign; `file` is the value that stands
-    for a file, if it has one."""
+    """How a language writes values. `negative` is the form of a negative number, with `{}` for its digits; `file`
+    returns the value that represents a file, if the language has one."""
 
     language: str
     nothing: str
@@ -32,7 +31,7 @@ class Spelling:
     file: Callable[[GivenFile], object] | None = None
 
     def expression(self, value: object, what: str) -> str:
-        """A Python value as an expression. Raises `UsageError`, which begins with `what`, if it has no counterpart."""
+        """Return a Python value as an expression. Raises `UsageError`, which begins with `what`, if there is none."""
         match value:
             case None:
                 return self.nothing
@@ -58,7 +57,7 @@ class Spelling:
 
 
 def _named(value: object) -> str:
-    """Return the words for a value without a counterpart."""
+    """Return the description of a value that no expression can represent."""
     match value:
         case float():  # not a number, or infinite
             return str(value)

@@ -1,25 +1,25 @@
-"""The nearest of some names, for hints: what a person probably meant to type (openprose.md 9.6)."""
+"""Finds the name that a user probably meant to type, for hints (openprose.md 9.6)."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 
-_BUDGET = 20_000  # comparisons for one program; a text full of wrong names must stay linear
+_BUDGET = 20_000  # comparisons per program: time must stay linear even if all names are wrong
 
 
 class Nearest:
-    """Finds the nearest name by edit distance, within a budget of comparisons, then gives up quietly."""
+    """Finds the nearest name by edit distance; returns None after a fixed budget of comparisons."""
 
     def __init__(self) -> None:
         self._left = _BUDGET
 
     @property
     def is_left(self) -> bool:
-        """Whether there is anything left to search with."""
+        """Whether any of the budget is left."""
         return self._left > 0
 
     def __call__(self, name: str, candidates: Iterable[str]) -> str | None:
-        """The candidate with the fewest typing errors from `name`, the first by alphabet; None if none is close."""
+        """Return the candidate with the fewest typing errors, the first by alphabet; None if none is close."""
         allowed = _allowed(len(name))
         if not allowed:
             return None
@@ -38,31 +38,31 @@ class Nearest:
 
 def with_part(name: str, candidates: Iterable[str]) -> str | None:
     """Return the first candidate, by alphabet, that begins with `name` or has it as a part (`parallel` in
-    `max_parallel`); None: there is none, or `name` is shorter than four letters."""
+    `max_parallel`); None if there is none, or if `name` has fewer than four letters."""
     part = name.casefold()
     found = (one for one in candidates if one.casefold().startswith(part) or part in one.casefold().split("_"))
     return min(found, default=None) if len(part) > 3 else None
 
 
 def did_you_mean(name: str | None) -> str | None:
-    """The hint for a nearest name, None without one."""
+    """Return the hint for a nearest name; None without a name."""
     return f"did you mean `{name}`?" if name else None
 
 
 def nearest_hint(name: str, candidates: Iterable[str], otherwise: str | None = None) -> str | None:
-    """Return the hint for the nearest of some names; `otherwise` if none is close."""
+    """Return the hint for the nearest of the candidates; `otherwise` if none is close."""
     return did_you_mean(Nearest()(name, candidates)) or otherwise
 
 
 def _allowed(length: int) -> int:
-    """How many typing errors still count as the same word; names beyond any hand-typed length are not compared."""
+    """Return how many typing errors a name may have; 0 for names that are very short or too long to type by hand."""
     if length < 3 or length > 64:
         return 0
     return 1 if length < 5 else 2 if length < 9 else 3
 
 
 def _distance(a: str, b: str) -> int:
-    """Edits (insert, delete, replace, swap of neighbours) that turn `a` into `b`."""
+    """Return the number of edits (insert, delete, replace, swap neighbours) that turn `a` into `b`."""
     before: list[int] = []
     row = list(range(len(b) + 1))
     for i, left in enumerate(a, 1):

@@ -1,12 +1,12 @@
-"""The nodes of trees: frozen `msgspec.Struct`s, each made by one call in C.
+"""The base class of syntax tree nodes, and functions that walk and change trees.
 
-A parser makes little else than nodes, so what a node costs is what a program costs. Structs are made four times as fast
-as dataclasses with slots. Leaves also stay out of the garbage collector's way (`gc=False`); other nodes must not,
-because a deep chain of them is freed safely only with the collector's help. The span is stored as a plain pair, which
-is cheaper than a `Span`, and read as one.
+Creating nodes takes most of a parser's time. They are frozen `msgspec.Struct`s, which are created in C, four times as
+fast as dataclasses with slots. Leaves are also exempt from garbage collection (`gc=False`); other nodes are not,
+because a deep chain of them is freed safely only with the collector's help. The span is stored as a plain tuple, which
+is cheaper than a `Span`, and read as a `Span`.
 
-All nodes share one set of methods. Comparing and hashing keep an agenda, because trees are deeper than programs nest:
-an `if` is four levels of nodes and tuples, and a chain of operators in VVM is as deep as it is long.
+Comparing and hashing use an explicit stack instead of recursion, because trees are deeper than programs nest: an `if`
+is four levels of nodes and tuples, and a chain of operators in VVM is as deep as it is long.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NOWHERE = Span(0, 0)
 
 
 class Node(Struct, frozen=True, kw_only=True):
-    """Base of all nodes. `span` covers the node's own text, head and body; it takes no part in comparison."""
+    """Base of all nodes. `span` covers the node's text, head and body included; comparison ignores it."""
 
     span: Span = NOWHERE
 
@@ -38,11 +38,11 @@ class Node(Struct, frozen=True, kw_only=True):
 
     @classmethod
     def at(cls, start: int, end: int, *values: Any) -> Self:
-        """Make a node that covers the text from `start` to `end`, of the values of all its fields in order."""
+        """Create a node that covers the text from `start` to `end`, from the values of all its fields in order."""
         return cls(*values, span=(start, end))  # type: ignore[arg-type]  # stored as a plain pair
 
     def fields(self) -> tuple[Any, ...]:
-        """The values of all fields but the span."""
+        """Return the values of all fields except the span."""
         return structs.astuple(self)[:-1]
 
     def __eq__(self, other: object) -> bool:
@@ -52,7 +52,7 @@ class Node(Struct, frozen=True, kw_only=True):
         return hash(tuple(self._flat()))
 
     def _flat(self) -> Iterator[Any]:
-        """The leaves of the node, and the shape above them."""
+        """Yield the leaves of the node, and the classes and lengths of the nodes and tuples above them."""
         agenda: list[Any] = [self]
         while agenda:
             part = agenda.pop()
@@ -83,7 +83,7 @@ N = TypeVar("N", bound=Node)
 
 
 def _maker(make: Any, count: int) -> Any:
-    """`Node.at` for a class of `count` fields, at half its cost."""
+    """Return `Node.at` for a class with `count` fields, at half the cost."""
 
     def one(start: int, end: int, a: Any) -> Any:
         return make(a, span=(start, end))
@@ -99,7 +99,7 @@ def _maker(make: Any, count: int) -> Any:
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """Without garbage collection: a parser makes nothing but nodes, and none of them is garbage or part of a cycle."""
+    """Pause garbage collection: a parser creates only nodes, and none of them is garbage or part of a cycle."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -110,7 +110,7 @@ def uncollected() -> Iterator[None]:
 
 
 def walk(root: Node) -> Iterator[Node]:
-    """A node and everything inside it, in no particular order, however deep."""
+    """Yield a node and everything inside it, in no particular order. Not recursive."""
     stack: list[object] = [root]
     while stack:
         node = stack.pop()
@@ -122,7 +122,7 @@ def walk(root: Node) -> Iterator[Node]:
 
 
 def fields_with(names: str, kinds: Iterable[type[Node]]) -> dict[type[Node], tuple[str, ...]]:
-    """The fields of each kind whose types name one of `names`, which are separated by `|`."""
+    """Return the fields of each kind whose annotations contain one of `names`, which are separated by `|`."""
     named = re.compile(rf"\b(?:{names})\b")
     return {kind: tuple(name for name, of in kind.__annotations__.items() if named.search(of)) for kind in kinds}
 
@@ -130,8 +130,8 @@ def fields_with(names: str, kinds: Iterable[type[Node]]) -> dict[type[Node], tup
 def below(
     body: Iterable[Node], fields: Mapping[type[Node], tuple[str, ...]], closed: tuple[type[Node], ...] = ()
 ) -> Iterator[Node]:
-    """The nodes of a body and those in the `fields` of each, in source order and however deep; of `closed` ones only
-    the node itself."""
+    """Yield the nodes of a body and, at any depth, the nodes in the `fields` of each, in source order; the fields of
+    `closed` kinds are skipped."""
     agenda: list[Any] = [*reversed(tuple(body))]
     while agenda:
         node = agenda.pop()
@@ -147,7 +147,7 @@ def below(
 
 
 def rebuilt(root: N, change: Callable[[Node], Node]) -> N:
-    """The tree with each node passed through `change`, from the leaves up; what does not change is kept, not copied."""
+    """Return the tree with each node passed through `change`, leaves first; unchanged nodes are kept, not copied."""
     order = list(walk(root))
     made: dict[int, Node] = {}
 
@@ -182,10 +182,10 @@ _LEAVES: Final = frozenset({str, int, float, bool, type(None)})
 
 
 def move(root: Node, place: Callable[[int, int], tuple[int, int]], shift: int | None, done: set[int]) -> None:
-    """Move the spans of a tree in place, for a parser, whose tree has no other owner yet: a copy costs half a parse.
+    """Move the spans of a tree in place. Only for a parser, which owns its new tree: a copy would cost half a parse.
 
-    `place` gives the new span; where all offsets move alike `shift` says by how much, which is faster. `done` are the
-    ids of nodes that were moved already. Nodes that are `NOWHERE` stay so; they may be defaults, which trees share.
+    `place` returns the new span; if all offsets move alike, `shift` is their distance, which is faster. `done` holds
+    the ids of nodes that were moved before. Nodes at `NOWHERE` are not moved; they may be defaults that trees share.
     """
     agenda: list[Any] = [root]
     take, add, values = agenda.pop, agenda.extend, structs.astuple
@@ -210,15 +210,15 @@ def kind_of(kind: type) -> str:
 
 
 def statement_kind(node: Any) -> str:
-    """The kind of a statement or expression, as events carry it: `with-input`; a bare expression's own."""
+    """Return the kind of a statement for events: `with-input`; for a bare expression, the kind of the expression."""
     kind = kind_of(node.__class__)
     return kind_of(node.value.__class__) if kind == "expression-statement" else kind
 
 
 def visitors(tree: ModuleType, methods: Mapping[str, Any]) -> dict[type[Node], Callable[..., Any]]:
-    """For each kind of node in `tree` the method that is named after it: `visit_block_call` for `BlockCall`.
+    """Return, for each kind of node in `tree`, the method named after it: `visit_block_call` for `BlockCall`.
 
-    A class calls it with its own names, `vars()`, below its methods. A name after which no node is called is an error.
+    A class calls it with `vars()` below its methods. Raises `KeyError` for a method that is named after no node.
     """
     kinds = {f"visit_{kind_of(kind).replace('-', '_')}": kind for kind in vars(tree).values() if _is_node(kind)}
     return {kinds[name]: method for name, method in methods.items() if name.startswith("visit_")}

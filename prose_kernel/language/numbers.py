@@ -1,5 +1,5 @@
-"""Numbers in texts. Durations: `90s`, `1.5h`, and for gates also `d` and joined parts: `2h30m`
-(docs/reference/openprose.md 1.8). Decimals, as both languages write them.
+"""Parses durations: `90s`, `1.5h`, and for gates also `d` and joined parts: `2h30m` (docs/reference/openprose.md 1.8).
+Writes decimals as both languages do.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ import re
 from decimal import Decimal
 from functools import lru_cache
 
-# The value is the text in the quotes, or the bare token: no sign, no blanks, ASCII digits only.
+# A duration, in quotes or not, has no sign, no blanks and only ASCII digits.
 _PART = r"[0-9]+(?:\.[0-9]+)?"
 _PLAIN = re.compile(rf"({_PART})(ms|s|m|h)")
 _GATE_PART = re.compile(rf"({_PART})(ms|s|m|h|d)")
@@ -17,9 +17,9 @@ _GATE = re.compile(rf"(?:{_PART}(?:ms|s|m|h|d))+")
 _SECONDS = {"ms": Decimal("0.001"), "s": Decimal(1), "m": Decimal(60), "h": Decimal(3600), "d": Decimal(86400)}
 
 LONG = 600.0
-"""Seconds above which the timeout of an `exec` is remarked on (W050)."""
+"""The timeout of an `exec`, in seconds, above which W050 is reported."""
 
-_LONGEST_TEXT = 40  # digits enough for any age of the universe; keeps the arithmetic cheap
+_LONGEST_TEXT = 40  # characters, enough for any real duration; keeps the arithmetic cheap
 
 
 @lru_cache(256)
@@ -39,13 +39,13 @@ def parse_duration(text: str, gate: bool = False, *, zero: bool = False) -> floa
 
 
 def is_duration_long(text: str) -> bool:
-    """Whether a well-formed duration is above ten minutes (W050)."""
+    """Return whether a duration is longer than ten minutes (W050); False if it is malformed."""
     seconds = parse_duration(text)
     return seconds is not None and seconds > LONG
 
 
 def decimal(value: float) -> str:
-    """A finite float without an exponent."""
+    """Return a finite float without an exponent."""
     text = repr(value)
     if "e" in text:
         text = f"{value:.340f}".rstrip("0")

@@ -1,4 +1,4 @@
-"""Colours for OpenProse and VVM in everything that uses Pygments: nbconvert, Sphinx, terminals."""
+"""Pygments lexers for OpenProse and VVM, which nbconvert, Sphinx and terminals use for colours."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WORDS = sorted({*CONTEXTUAL, *_OPERATORS} - {"max"})
 
 
 class ProseLexer(RegexLexer):  # type: ignore[misc]
-    """OpenProse. Keywords are soft: before `=`, `.` or `,` a word is a name."""
+    """Lexer for OpenProse. Keywords are soft: before `=`, `.` or `,` a word is a name."""
 
     name = "OpenProse"
     aliases: ClassVar[list[str]] = ["prose", "openprose"]
@@ -65,7 +65,7 @@ _ID = r"[A-Za-z_][A-Za-z0-9_]*"
 
 
 class VvmLexer(RegexLexer):  # type: ignore[misc]
-    """VVM. Keywords are reserved, but for members, keys of objects and names of arguments."""
+    """Lexer for VVM. Keywords are reserved, except as members, keys of objects and names of arguments."""
 
     name = "VVM"
     aliases: ClassVar[list[str]] = ["vvm"]
@@ -126,6 +126,6 @@ class VvmLexer(RegexLexer):  # type: ignore[misc]
 
 
 def lexer_of(name: str) -> RegexLexer:
-    """The lexer of a language, which leaves blank lines as they are."""
+    """Return the lexer of a language; it keeps blank lines as they are."""
     found = next(one for one in (ProseLexer, VvmLexer) if name in one.aliases)
     return found(stripnl=False, ensurenl=False)

@@ -1,4 +1,4 @@
-"""The beginning of a text that is too long: by characters, and by the columns of a screen."""
+"""Shortens texts that are too long, by characters or by columns of a screen."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from __future__ import annotations
 def clipped(text: str, length: int, mark: str = "…", *, kept: int | None = None, tidy: bool = False) -> str:
     """Return the text; if it is longer than `length`, its first `kept` characters and `mark`.
 
-    Without `kept` both together have `length` characters. `tidy`: no blanks before the mark.
+    Without `kept` the result has `length` characters. `tidy`: no blanks before the mark.
     """
     if len(text) <= length:
         return text
@@ -28,7 +28,7 @@ def fitted(text: str, columns: int) -> str:
 
 
 def screen_width(text: str) -> int:
-    """How many cells of a screen a text takes."""
+    """Return the number of screen columns that a text needs."""
     if text.isascii():
         return len(text)
     from unicodedata import category, east_asian_width
@@ -37,5 +37,5 @@ def screen_width(text: str) -> int:
 
 
 def on_one_line(literal: str) -> str:
-    """A literal as a hint shows it: as written, or only its triple quotes if it has several lines."""
+    """Return a literal as a hint shows it: as written, or only its triple quotes if it has several lines."""
     return literal if "\n" not in literal else '"""..."""'

@@ -1,7 +1,7 @@
 """Source text, spans, lines and columns (openprose.md 1.1).
 
-Offsets count code points of the decoded text, in which a leading BOM is dropped and CRLF is LF; lines and
-columns are 1-based and hold for the original file too, because neither change moves a character within its line.
+Offsets count code points of the decoded text, without a leading BOM and with LF for CRLF. Lines and columns are
+1-based and also correct for the original file, because neither change moves a character within its line.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 
 class Span(NamedTuple):
-    """Half-open range of offsets in a `Source`."""
+    """A half-open range of offsets in a `Source`."""
 
     start: int
     end: int
@@ -21,7 +21,7 @@ class Span(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """A place in a source as people are shown it: the name of the source, 1-based line and column, the line's text."""
+    """A place in a source for users: the name of the source, the 1-based line and column, the text of the line."""
 
     source: str
     line: int
@@ -31,9 +31,9 @@ class Location:
 
 @dataclass(frozen=True)
 class Source:
-    """A program or a cell: its name for messages (a file name as the user gave it, or `cell`) and its text.
+    """A program or a cell: its text, and its name in messages (a file name as the user gave it, or `cell`).
 
-    `prompt` is the number in brackets next to the cell of a notebook (`In [7]`), None for other texts.
+    `prompt` is the number next to a notebook cell (`In [7]`); None for other texts.
     """
 
     text: str
@@ -42,12 +42,12 @@ class Source:
 
     @classmethod
     def of(cls, text: str, name: str = "cell", prompt: int | None = None) -> Source:
-        """A text as it was typed or read: a leading BOM is dropped, CRLF becomes LF (1.1)."""
+        """Return the source of a text as typed or read: a leading BOM is dropped, CRLF becomes LF (1.1)."""
         return cls(text.removeprefix("\ufeff").replace("\r\n", "\n"), name, prompt)
 
     def number(self, place: int) -> int:
-        """The number by which messages name a cell (A29): its prompt's; that of its name (`cell 4`, in a notebook that
-        a command runs); else its place among the texts of the run."""
+        """Return the number of a cell in messages (A29): its prompt; else the number in its name (`cell 4`, in a
+        notebook that a command runs); else `place`, its position among the texts of the run."""
         named, _, own = self.name.rpartition(" ")
         return self.prompt or (int(own) if named == "cell" and own.isdecimal() else place)
 
@@ -62,13 +62,13 @@ class Source:
         return starts
 
     def line_column(self, offset: int) -> tuple[int, int]:
-        """1-based line and column of an offset; an offset past the end gives the end."""
+        """Return the 1-based line and column of an offset; for one past the end, those of the end."""
         offset = min(max(offset, 0), len(self.text))
         index = bisect_right(self.line_starts, offset) - 1
         return index + 1, offset - self.line_starts[index] + 1
 
     def line_text(self, line: int) -> str:
-        """The text of a 1-based line, without its line end; empty past the end."""
+        """Return the text of a 1-based line, without its line end; "" past the end."""
         index = line - 1
         if not 0 <= index < len(self.line_starts):
             return ""

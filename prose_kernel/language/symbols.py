@@ -1,4 +1,4 @@
-"""The definitions of a text and their uses, for editors. Each language fills an `Index` from its tree."""
+"""An index of the definitions in a text and their uses, for editors. Each language fills it from its tree."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ SymbolKind = Literal[
 
 
 class Target(NamedTuple):
-    """The target of an import: its path as written, and a name in that file as in `Symbol.shared`; "" for the file."""
+    """The target of an import: the path as written, and a name in that file (as in `Symbol.shared`), or ""."""
 
     path: str
     name: str = ""
@@ -24,11 +24,11 @@ class Target(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Symbol:
-    """One thing that has a name. `span` is the name where it is first defined, `extent` the statement around it.
+    """A definition. `span` is the name where it is first defined, `extent` the statement around it.
 
-    `shared` are the names by which other files know it: what it is there, a blank, its name (`output summary`).
-    `target` is what it refers to in another file. One that is `implicit` is named by the language (`item`). `about` is
-    what it takes and gives, for people, where the statement around it doesn't show that.
+    `shared` holds the names by which other files know it: its kind there, a blank, its name (`output summary`).
+    `target` is the definition in another file that it refers to. `implicit`: the language defines the name (`item`).
+    `about` describes inputs and outputs to users if the statement around the name does not show them.
     """
 
     name: str
@@ -43,11 +43,11 @@ class Symbol:
 
 @dataclass(slots=True, eq=False)
 class Occurrence:
-    """A place where a name is written. Without a symbol it only names something in another file (`target`).
+    """A place where a name is written. Without a symbol it only refers to a name in another file (`target`).
 
-    `before` must be written in front of another name in this place: in `{a}` the name is also a key, so `{a: b}`. Then
-    the `before` of the `following` place must be written too, and so on. `path`: the name comes from a path, which is
-    at the place instead of the name.
+    A rename must also insert `before`: in `{a}` the name is the key, too, so that it becomes `{a: b}`. Then it must
+    insert the `before` of the `following` place, and so on. `path`: the text here is an import path, from which the
+    name is derived.
     """
 
     start: int
@@ -62,14 +62,14 @@ class Occurrence:
 
 @dataclass(frozen=True, slots=True)
 class Index:
-    """The symbols of a text in the order of their definitions, all places of their names, and the paths of imports."""
+    """The symbols of a text in the order of their definitions, all occurrences, and the paths of imports."""
 
     symbols: tuple[Symbol, ...] = ()
     occurrences: tuple[Occurrence, ...] = ()
     links: tuple[tuple[Span, str], ...] = ()
 
     def at(self, offset: int) -> Occurrence | None:
-        """Return the name that the offset is in, or directly after."""
+        """Return the occurrence that the offset is in, or directly after."""
         last = bisect_right(self.occurrences, offset, key=lambda one: one.start) - 1
         for one in reversed(self.occurrences[max(0, last - 1) : last + 1]):
             if one.start <= offset <= one.end:
@@ -77,11 +77,11 @@ class Index:
         return None
 
     def of(self, symbol: Symbol) -> list[Occurrence]:
-        """Every place of a symbol's name, in order."""
+        """Return all occurrences of a symbol, in order."""
         return [one for one in self.occurrences if one.symbol is symbol]
 
     def shared(self, name: str) -> Symbol | None:
-        """The symbol that other files know by this name."""
+        """Return the symbol that other files know by this name."""
         return next((symbol for symbol in self.symbols if name in symbol.shared), None)
 
 
@@ -90,10 +90,10 @@ _LEAF_TYPES: Final = (str, int, float, bool, type(None))
 
 
 class Indexer:
-    """Walks a tree without recursion and collects symbols. A language subclasses it.
+    """Walks a tree without recursion and collects symbols. Each language has a subclass.
 
-    `visits` maps kinds of nodes to methods that get the node and its scope, whatever a language makes of that; all
-    others hand their parts on in the same scope.
+    `visits` maps kinds of nodes to methods, which get the node and its scope (any object that the language chooses).
+    For other nodes, the parts are visited in the same scope.
     """
 
     visits: ClassVar[dict[type[Node], Visit]]
@@ -106,11 +106,11 @@ class Indexer:
         self._merged: dict[Symbol, Symbol] = {}
 
     def walk(self, parts: object, scope: Any) -> None:
-        """Visit a node, or a tuple of them, later on."""
+        """Schedule the visit of a node, or of a tuple of nodes."""
         self._agenda.append((parts, scope))
 
     def run(self) -> None:
-        """Visit everything that is to be visited, in no particular order."""
+        """Visit everything that is scheduled, in no particular order."""
         agenda, visits = self._agenda, self.visits
         while agenda:
             part, scope = agenda.pop()
@@ -125,13 +125,13 @@ class Indexer:
     # ---- symbols
 
     def define(self, name: str, kind: SymbolKind, span: Span, extent: Span) -> Symbol:
-        """A new symbol, and the place of its name."""
+        """Return a new symbol, after recording the place that defines it."""
         symbol = Symbol(name, kind, span, extent)
         self.use(symbol, span, defines=True)
         return symbol
 
     def bind(self, symbol: Symbol, kind: SymbolKind, span: Span, extent: Span) -> Occurrence:
-        """A place that defines a symbol, which was made beforehand; the first one in the text counts."""
+        """Record a place that defines an existing symbol; the first one in the text determines its kind and span."""
         if not 0 <= symbol.span.start <= span.start:
             symbol.kind, symbol.span, symbol.extent = kind, span, extent
         return self.use(symbol, span, defines=True)
@@ -145,13 +145,13 @@ class Indexer:
         target: Target | None = None,
         before: str = "",
     ) -> Occurrence:
-        """A place of a name."""
+        """Record an occurrence of a name, and return it."""
         occurrence = Occurrence(span.start, span.end, symbol, defines, target, before)
         self.occurrences.append(occurrence)
         return occurrence
 
     def merge(self, symbols: Sequence[Symbol]) -> Symbol:
-        """Symbols that one place may mean are one: the first of them."""
+        """Merge symbols that one place may refer to into the first of them, and return it."""
         first = self.found(symbols[0])
         for symbol in symbols[1:]:
             other = self.found(symbol)
@@ -161,13 +161,13 @@ class Indexer:
         return first
 
     def found(self, symbol: Symbol) -> Symbol:
-        """The symbol that this one has become."""
+        """Return the symbol that this one was merged into."""
         while symbol in self._merged:
             symbol = self._merged[symbol]
         return symbol
 
     def index(self) -> Index:
-        """The index of what was collected; of two places that overlap the first is kept."""
+        """Return the index of everything collected; of two overlapping occurrences the first is kept."""
         occurrences: list[Occurrence] = []
         for one in sorted(self.occurrences, key=lambda one: (one.start, one.end, not one.defines)):
             if one.symbol is not None:
@@ -183,7 +183,7 @@ class Indexer:
 
 
 def comment_above(source: Source, offset: int) -> str:
-    """The comment lines directly above the line of an offset, without their `#`."""
+    """Return the comment lines directly above the line of an offset, without their `#`."""
     line, _ = source.line_column(offset)
     found: list[str] = []
     while line > 1 and (text := source.line_text(line - 1).strip()).startswith("#"):

@@ -1,7 +1,7 @@
-"""TextMate grammars, which VS Code and other editors colour by: what they are made of in any language.
+"""Builds TextMate grammars, which VS Code and other editors use for colours: the parts common to all languages.
 
-A language makes its grammar of its own token tables. Patterns keep to what both Oniguruma and Python's `re` understand,
-so that the tests can read a grammar the way an editor does.
+Each language builds its grammar from its token tables. Patterns use only syntax that both Oniguruma and Python's `re`
+understand, so that the tests can read a grammar as an editor does.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ Rule = dict[str, Any]
 
 
 def match(pattern: str, name: str = "", captures: Mapping[int, str] | None = None) -> Rule:
-    """A rule for a piece of one line."""
+    """Return a rule for text within one line."""
     rule: Rule = {"match": pattern}
     if name:
         rule["name"] = name
@@ -23,7 +23,7 @@ def match(pattern: str, name: str = "", captures: Mapping[int, str] | None = Non
 
 
 def between(begin: str, end: str, name: str, patterns: Iterable[Rule] = ()) -> Rule:
-    """A rule from one pattern to another one, over lines."""
+    """Return a rule for text from one pattern to another, over any number of lines."""
     rule: Rule = {"begin": begin, "end": end, "patterns": list(patterns)}
     if name:
         rule["name"] = name
@@ -31,17 +31,17 @@ def between(begin: str, end: str, name: str, patterns: Iterable[Rule] = ()) -> R
 
 
 def include(name: str) -> Rule:
-    """The rules of the repository by that name."""
+    """Return a reference to the rules of that name in the repository."""
     return {"include": f"#{name}"}
 
 
 def any_of(words: Iterable[str]) -> str:
-    """One of some words; longer ones come first."""
+    """Return a pattern for any of the words, longer ones first."""
     return "|".join(sorted(words, key=lambda word: (-len(word), word)))
 
 
 def grammar(name: str, title: str, repository: Mapping[str, Iterable[Rule]]) -> Rule:
-    """A grammar whose rules are those of `code` in its repository."""
+    """Return a grammar whose rules are the rules `code` of its repository."""
     return {
         "$schema": "https://raw.githubusercontent.com/martinring/tmlanguage/master/tmlanguage.json",
         "name": title,

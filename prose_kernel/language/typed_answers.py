@@ -1,6 +1,6 @@
-"""JSON Schemas of typed answers: what one may be, and what a field of one is (docs/how-to/typed-answers.md).
+"""JSON Schemas of typed answers: reads, checks and queries them (docs/how-to/typed-answers.md).
 
-A schema is the plain data of a JSON Schema whose root is an object.
+A schema is plain data (parsed JSON) whose root has the type `object`.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any, Final
 Schema = Mapping[str, Any]
 
 LARGEST: Final = 64_000
-"""Characters of a schema at most: it is a part of every request."""
+"""The maximum length of a schema, in characters: it is part of every request."""
 MOST_FIELDS: Final = 500
 DEEPEST: Final = 10
 
 FILE: Final = "schema:"
-"""The prefix of a schema's path where programs are loaded by their paths."""
+"""The prefix that marks a path as that of a schema, for functions that otherwise load programs."""
 
 WORDS: Final[dict[str, str]] = {"text": "string", "number": "number", "integer": "integer", "boolean": "boolean"}
-"""The words for types, and their names in JSON Schema."""
+"""The names of types in programs, with their names in JSON Schema."""
 
 _REPEATED_GROUP: Final = re.compile(r"\)[*+{]|\\[1-9]")
 _REFERENCES: Final = ("$ref", "$dynamicRef")
@@ -70,14 +70,14 @@ def _no_constant(name: str) -> object:
 
 
 def usable(schema: Schema) -> dict[str, Any]:
-    """Return a schema without references, whose parts are objects. Raises `ValueError` for an unusable one."""
+    """Return a schema without references and boolean subschemas. Raises `ValueError` for an unusable one."""
     require_usable(schema)
     whole: dict[str, Any] = _inlined(schema, schema)
     return whole
 
 
 def _inlined(root: Schema, part: Any) -> Any:
-    """A part of a usable schema without references and definitions."""
+    """Return a part of a usable schema without references and definitions."""
     if not isinstance(part, dict):
         return part
     siblings = {key: value for key, value in part.items() if key not in (*_REFERENCES, *_DEFINITIONS)}
@@ -95,12 +95,12 @@ def _inlined(root: Schema, part: Any) -> Any:
 
 
 def _spelled_out(part: Any) -> Any:
-    """`true` and `false` in the place of a schema, as the objects that mean the same."""
+    """Return the object that means the same as `true` or `false` in the place of a schema; other schemas unchanged."""
     return ({} if part else {"not": {}}) if isinstance(part, bool) else part
 
 
 def require_usable(schema: Schema) -> None:
-    """Raise `ValueError` for a schema that is recursive, too large, contradicts itself or does not want an object."""
+    """Raise `ValueError` for a schema that is recursive, too large, contradictory or not of an object."""
     if schema.get("type") != "object":
         raise ValueError('the schema must be of an object: `"type": "object"`')
     fields = 0
@@ -123,7 +123,7 @@ def require_usable(schema: Schema) -> None:
 
 
 def resolved(root: Schema, part: Schema) -> Schema:
-    """A part of a schema, or what it refers to in the same file. Raises `ValueError` for any other reference."""
+    """Return the target of a reference within the same file; other parts unchanged. Raises `ValueError`."""
     reference = part.get("$ref", part.get("$dynamicRef"))
     if reference is None:
         return part
@@ -156,7 +156,7 @@ def _parts(part: Schema) -> Iterator[Schema]:
 
 
 def _agrees(part: Schema) -> None:
-    """Raise `ValueError` for what no value can satisfy, as far as that can be seen."""
+    """Raise `ValueError` for a part that no value can satisfy, as far as a few simple tests show."""
     for low, high in _BOUNDS:
         least, most = part.get(low), part.get(high)
         if isinstance(least, int | float) and isinstance(most, int | float) and least > most:
@@ -193,7 +193,7 @@ def _agrees_on_fields(part: Schema) -> None:
 
 
 def _kinds(part: Schema) -> set[str] | None:
-    """The types that a value may have; None: any. An integer is a number, too."""
+    """Return the types that a value may have; None for any. An integer is a number, too."""
     kinds = part.get("type")
     if isinstance(kinds, str):
         kinds = [kinds]
@@ -210,22 +210,22 @@ def _is_of(value: object, kinds: set[str]) -> bool:
     return isinstance(value, tuple(kind for name in kinds for kind in _PYTHON[name]))
 
 
-# ---------------------------------------------------------------- making one
+# ---------------------------------------------------------------- building schemas
 
 
 def optional(schema: dict[str, Any]) -> dict[str, Any]:
-    """The schema of what may also be null."""
+    """Return a schema that also allows null."""
     if "enum" in schema:
         return {"type": [schema["type"], "null"], "enum": [*schema["enum"], None]}
     return {"anyOf": [schema, {"type": "null"}]}
 
 
 def object_of(fields: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
-    """The schema of an object with exactly these fields."""
+    """Return the schema of an object with exactly these fields."""
     return {"type": "object", "properties": dict(fields), "required": list(fields), "additionalProperties": False}
 
 
-# ---------------------------------------------------------------- what is known about fields
+# ---------------------------------------------------------------- queries
 
 
 def without_null(part: Schema) -> Schema:
@@ -237,7 +237,7 @@ def without_null(part: Schema) -> Schema:
 
 
 def may_be_null(part: object) -> bool:
-    """Whether null fits a part."""
+    """Return whether a part allows null."""
     if not isinstance(part, Mapping):
         return False
     kinds = part.get("type")
@@ -252,13 +252,13 @@ def fields_of(part: Schema) -> tuple[str, ...] | None:
 
 
 def field(part: Schema, name: str) -> Schema | None:
-    """The schema of a field; None when nothing is known of it."""
+    """Return the schema of a field; None if it has none."""
     found = part.get("properties", {}).get(name)
     return without_null(found) if isinstance(found, Mapping) else None
 
 
 def item(part: Schema) -> Schema | None:
-    """The schema of what a list holds, or the only list in an object; None when nothing is known."""
+    """Return the schema of the items of a list, or of the only list in an object; None if it is unknown."""
     if part.get("type") == "object" and fields_of(part) is not None:
         parts = [one if isinstance(one, Mapping) else {} for one in part.get("properties", {}).values()]
         lists = [one for one in parts if one.get("type") == "array"]
@@ -269,7 +269,7 @@ def item(part: Schema) -> Schema | None:
 
 
 def words_of(part: Schema) -> str:
-    """The type in the words of a program, on one line: `"a" or "b"`, `[text]`, `{ a: number }`."""
+    """Return the type as programs write it, on one line: `"a" or "b"`, `[text]`, `{ a: number }`."""
     options = part.get("enum")
     if isinstance(options, list):
         return " or ".join(json.dumps(one, ensure_ascii=False) for one in options)

@@ -1,4 +1,4 @@
-"""A language's texts about its words and those of other languages: documentation, hints, completions."""
+"""The documentation of a language's words, hints for words of other languages, and the types of completions."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from msgspec import Struct, toml
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A word of a language: one sentence, an example, and for a property its values and where it may stand."""
+    """The documentation of a word: one sentence, an example, and for a property its values and its owners."""
 
     summary: str
     example: str
@@ -22,7 +22,7 @@ class Entry:
 
 
 class Catalogue(Struct, frozen=True):
-    """The tables of a language's `words.toml`: words with their documentation, and what kinds of error values mean."""
+    """The tables of a language's `words.toml`: the documentation of words, and the meaning of kinds of error values."""
 
     keywords: dict[str, Entry]
     properties: dict[str, Entry]
@@ -37,7 +37,7 @@ _MARKS = "\N{ARABIC LETTER MARK}\N{LEFT-TO-RIGHT MARK}\N{RIGHT-TO-LEFT MARK}"
 
 
 def plain_sign(character: str) -> str:
-    """The sign of ASCII that a character is or looks like, of at most two characters; "" for none."""
+    """Return the ASCII sign, of at most two characters, that a character is or looks like; "" for none."""
     if character.isascii():
         return character
     from unicodedata import normalize
@@ -47,7 +47,7 @@ def plain_sign(character: str) -> str:
 
 
 def unseen_hint(character: str) -> str | None:
-    """A hint for a character that looks like a space, or like nothing."""
+    """Return a hint for a character that looks like a space or is invisible; None for any other."""
     if character.isascii():
         return None
     from unicodedata import bidirectional, category, name
@@ -64,13 +64,13 @@ def unseen_hint(character: str) -> str | None:
 
 @cache
 def catalogue(language: str) -> Catalogue:
-    """The words of a language, read from its file when they are first needed."""
+    """Return the words of a language, read from its file on first use."""
     return toml.decode((Path(__file__).parent / language / "words.toml").read_bytes(), type=Catalogue)
 
 
 @cache
 def hints(language: str) -> dict[str, dict[str, str]]:
-    """The tables of a language's `hints.toml`, read at the first mistake. Each word of a key gets the key's hint; the
+    """Return the tables of a language's `hints.toml`, read on first use. Each word of a key gets the key's hint; the
     keys of `lines` are patterns."""
     tables = toml.decode((Path(__file__).parent / language / "hints.toml").read_bytes())
     lines = tables.pop("lines", {})
@@ -81,9 +81,9 @@ def hints(language: str) -> dict[str, dict[str, str]]:
 
 
 class Offer(NamedTuple):
-    """One completion: the text to insert, what it is (`variable`, `agent`, `keyword` …), a short note.
+    """One completion: the text to insert, its kind (`variable`, `agent`, `keyword` …), a short note.
 
-    With the kinds `programs`, `directories` and `files` it means all paths of that kind.
+    The kinds `programs`, `directories` and `files` stand for all paths of that kind.
     """
 
     text: str
@@ -92,7 +92,7 @@ class Offer(NamedTuple):
 
 
 class Completion(NamedTuple):
-    """Offers for what is typed from `start` to the cursor."""
+    """The offers for the text from `start` to the cursor."""
 
     start: int
     offers: Iterable[Offer] = ()
